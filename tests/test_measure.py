@@ -10,9 +10,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from threading import Event, Thread
 from time import thread_time
@@ -40,6 +41,7 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.budget import Budget, BudgetSpentError
 from dietlab.measure.candidates import Candidates
 from dietlab.measure.pool import WorkerPool
 from dietlab.shapes import Dim, Shape
@@ -662,6 +664,23 @@ def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> 
     several = list(rotating.measure(WORK, [Trial(kernel, many)]))
     assert one.ok and all(made.ok for made in several), [made.reason for made in several]
     assert one.code_bytes < several[0].code_bytes
+
+
+def test_a_budget_ends_a_round_and_what_was_timed_often_enough_is_kept(here: Hardware) -> None:
+    """Its clock goes on by a second whenever it is read: at the builds, the checks, the blocks."""
+    ticks = count()
+    trials = [Trial(cpu_scheme(rows, 16), (Shape.of(T=3), Shape.of(T=5))) for rows in (2, 3)]
+    found = []
+    with LocalRunner(here, Timing(blocks=5, block_seconds=1e-4)) as runner:
+        for seconds in (2, 5, 17, 1000):
+            runner.budget = Budget(seconds, lambda: float(next(ticks)))
+            records: list[Record] = []
+            with suppress(BudgetSpentError):
+                records.extend(runner.measure(WORK, trials))
+            assert runner.budget.stopped is (seconds < 1000)
+            assert all(record.ok and record.seconds for record in records)
+            found.append(len(records))
+    assert found[:2] == [0, 0] and 0 < found[2] <= found[3] == 4
 
 
 def test_one_runner_serves_several_operators(rotating: LocalRunner) -> None:

@@ -270,7 +270,7 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
 
 def parse_shapes(text: str | None, workload: HasDims) -> ShapeSet:
     """Returns the shape set that ``--shapes`` names, with that text as its ``source``; for None the usual one
-    of so many dynamic dimensions."""
+    of that number of dynamic dimensions."""
     if text is None:
         several = len(workload.dims)
         text = f"log-uniform:{DRAWN * several}" if several > 1 else "uniform:8"

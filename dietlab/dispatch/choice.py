@@ -10,6 +10,7 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.dispatch.ways import UNCOVERED, Ways
 from dietlab.plans import heights, needed, spans
 from dietlab.shapes import ShapeSet
 from dietlab.space import Edge, MicroKernel, Scheme, with_rows
@@ -23,24 +24,6 @@ choice."""
 
 MOST = 2
 """The most micro-kernels that a plan may need for one shape: two heights."""
-
-UNCOVERED = 1000.0
-"""The loss of a shape that no plan covers, in units of :func:`lost`: larger than any sum of other losses."""
-
-TAIL = 60.0
-"""The weight of the squared logarithm in :func:`lost`: with 60, a slowdown of 5 % counts four times as
-much as its logarithm. A program waits for its slowest calls, and small differences are noise."""
-
-
-def lost(slowdowns: Values) -> Values:
-    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square.
-
-    Args:
-        slowdowns: ratios of times, in an array of any shape.
-    """
-    logs = np.log(slowdowns)
-    found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
-    return found
 
 
 @dataclass(frozen=True)
@@ -157,9 +140,9 @@ class Choice:
         return np.asarray(np.where(covered, self.table, np.inf).argmin(axis=0))
 
     @cached_property
-    def _ways(self) -> _Ways:
+    def _ways(self) -> Ways:
         slowdowns = self.table / self.table.min(axis=0)
-        return _Ways.of(*self._both, slowdowns, np.array(self.shapes.weights), len(self.kernels))
+        return Ways.of(*self._both, slowdowns, np.array(self.shapes.weights), len(self.kernels))
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Returns whether the chosen micro-kernels cover each scheme's tiles, ``[scheme, shape]``."""
@@ -185,7 +168,7 @@ class Choice:
         """Returns the weighted mean loss when each shape takes its best scheme."""
         return self._loss(chosen, self._ways)
 
-    def _loss(self, chosen: Sequence[int], ways: _Ways) -> float:
+    def _loss(self, chosen: Sequence[int], ways: Ways) -> float:
         losses = ways.least(ways.losses, ways.had(chosen), UNCOVERED)
         # A portfolio without a scheme for shapes beyond the range would need further micro-kernels there.
         return float(losses @ np.array(self.shapes.weights)) + (0.0 if self._settles(chosen) else UNCOVERED)
@@ -205,15 +188,15 @@ class Choice:
         """
         return self._with_best_addition(chosen, self._ways)
 
-    def _with_best_addition(self, chosen: tuple[int, ...], ways: _Ways) -> tuple[int, ...]:
-        losses = self._beyond_losses(chosen) - self._gains(chosen, ways).alone(len(self.kernels))
+    def _with_best_addition(self, chosen: tuple[int, ...], ways: Ways) -> tuple[int, ...]:
+        losses = self._beyond_losses(chosen) - ways.gains_after(chosen).alone(len(self.kernels))
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
     def with_best_pair(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Adds the two micro-kernels that lower the loss most together, out of those that some scheme needs
         both on a shape: a tall tile alone is worth little where the last rows want one of another height."""
-        count, gains = len(self.kernels), self._gains(chosen, self._ways)
+        count, gains = len(self.kernels), self._ways.gains_after(chosen)
         distinct, places = np.unique(gains.pairs, return_inverse=True)
         if not len(distinct):
             return self.with_best_addition(self.with_best_addition(chosen))
@@ -241,27 +224,6 @@ class Choice:
         both = [pair[0] * len(self.kernels) + pair[1] for pair in missing if len(pair) == 2]
         found: npt.NDArray[np.bool_] = np.isin(pairs, np.array(both, np.intp))
         return found
-
-    def _gains(self, chosen: tuple[int, ...], ways: _Ways) -> _Gains:
-        lacks_one, lacks_other = ways.lacked(chosen)
-        base = ways.least(ways.losses, ~(lacks_one | lacks_other), UNCOVERED)
-        gains = (base[ways.shapes] - ways.losses) * ways.weights
-        one, other = ways.kernels
-        single = np.flatnonzero(((lacks_one != lacks_other) | (lacks_one & (one == other))) & (gains > 0))
-        lacked = np.where(lacks_one, one, other)[single]
-        order = np.lexsort((-gains[single], ways.shapes[single], lacked))
-        firsts = np.diff(lacked[order] * ways.count + ways.shapes[single][order], prepend=-1) != 0
-        order = order[firsts]
-        pairs = np.flatnonzero(lacks_one & lacks_other & (one != other))
-        return _Gains(
-            lacked[order],
-            ways.shapes[single][order],
-            gains[single][order],
-            one[pairs] * len(self.kernels) + other[pairs],
-            ways.shapes[pairs],
-            np.maximum(gains[pairs], 0.0),
-            ways.count,
-        )
 
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
         """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
@@ -317,124 +279,6 @@ class Choice:
                     chosen, least, improved = candidate, found, True
                     break
         return chosen
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """The ways to serve each shape: with two micro-kernels, or one twice, as fast as the fastest scheme that
-    needs these.
-
-    Args:
-        kernels: the numbers of both, in order, ``[2, ways]``.
-        shapes: the number of the shape, ascending, ``[ways]``.
-        slowdowns: over the fastest scheme of the shape, 1 or more, ``[ways]``.
-        losses: as :func:`lost` counts them, ``[ways]``.
-        weights: of the shapes, ``[ways]``.
-        count, every: of shapes and of micro-kernels.
-    """
-
-    kernels: npt.NDArray[np.intp]
-    shapes: npt.NDArray[np.intp]
-    slowdowns: Values
-    losses: Values
-    weights: Values
-    count: int
-    every: int
-
-    @classmethod
-    def of(
-        cls,
-        one: npt.NDArray[np.intp],
-        other: npt.NDArray[np.intp],
-        slowdowns: Values,
-        weights: Values,
-        count: int,
-    ) -> _Ways:
-        """Returns the ways of schemes.
-
-        Args:
-            one, other: the micro-kernels that a scheme needs on a shape, ``[schemes, shapes]``.
-            slowdowns: of schemes, ``[schemes, shapes]``.
-            weights: of shapes.
-            count: of micro-kernels; one with that number cannot be had.
-        """
-        size = one.shape[1]
-        low, high = np.minimum(one, other).ravel(), np.maximum(one, other).ravel()
-        shapes, ratios = np.tile(np.arange(size), len(one)), slowdowns.ravel()
-        codes = (shapes * count + low) * count + high
-        order = np.lexsort((ratios, codes))
-        order = order[high[order] < count]
-        order = order[np.diff(codes[order], prepend=-1) != 0]
-        shapes, ratios = shapes[order], ratios[order]
-        kernels = np.stack([low[order], high[order]])
-        return cls(kernels, shapes, ratios, lost(ratios), weights[shapes], size, count)
-
-    def lacking_one(self, chosen: Sequence[int]) -> _Ways:
-        """Returns the ways that need at most one micro-kernel beside the chosen ones."""
-        lacks_one, lacks_other = self.lacked(chosen)
-        one, other = self.kernels
-        near = np.flatnonzero(~(lacks_one & lacks_other) | (one == other))
-        return replace(
-            self,
-            kernels=self.kernels[:, near],
-            shapes=self.shapes[near],
-            slowdowns=self.slowdowns[near],
-            losses=self.losses[near],
-            weights=self.weights[near],
-        )
-
-    def lacked(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels lack each of a way's two, ``[2, ways]``."""
-        absent = np.ones(self.every, bool)
-        absent[list(chosen)] = False
-        return np.asarray(absent[self.kernels])
-
-    def had(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels are all that a way needs, ``[ways]``."""
-        one, other = self.lacked(chosen)
-        return np.asarray(~(one | other))
-
-    def least(self, values: Values, at: npt.NDArray[np.bool_], without: float) -> Values:
-        """Returns the least value of each shape out of the ways where ``at`` is true, ``[shapes]``; where
-        none is, ``without``."""
-        found = np.full(self.count, without)
-        np.minimum.at(found, self.shapes[at], values[at])
-        return found
-
-
-@dataclass(frozen=True)
-class _Gains:
-    """What further micro-kernels gain: the weighted losses that they save.
-
-    Args:
-        kernels, shapes, gains: of each micro-kernel that gains something alone on a shape, micro-kernel by
-            micro-kernel, ``[n]``.
-        pairs, pair_shapes, by_pair: of each pair that a scheme lacks on a shape, by its number, ``[m]``; some
-            gain nothing.
-        count: of shapes.
-    """
-
-    kernels: npt.NDArray[np.intp]
-    shapes: npt.NDArray[np.intp]
-    gains: Values
-    pairs: npt.NDArray[np.intp]
-    pair_shapes: npt.NDArray[np.intp]
-    by_pair: Values
-    count: int
-
-    def alone(self, count: int) -> Values:
-        """Returns the gain of each micro-kernel, of ``count``."""
-        return np.asarray(np.bincount(self.kernels, self.gains, count))
-
-    def together(self, low: int, high: int, ways: npt.NDArray[np.intp]) -> float:
-        """Returns the gain of a pair, whose own ``ways`` are those of ``pairs``."""
-        found = np.zeros(self.count)
-        found[self.pair_shapes[ways]] = self.by_pair[ways]
-        for kernel in (low, high):
-            first, last = np.searchsorted(self.kernels, (kernel, kernel + 1))
-            at = self.shapes[first:last]
-            found[at] = np.maximum(found[at], self.gains[first:last])
-        return float(found.sum())
 
 
 def _padded(found: tuple[int, ...]) -> tuple[int, ...]:

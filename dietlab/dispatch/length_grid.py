@@ -121,8 +121,8 @@ def _spread(lengths: Iterable[int], count: int) -> list[int]:
 
 def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
     """Returns at most ``count`` of the given layers: the heaviest, and then always the one that is farthest
-    from those before it. Each has its weighted shapes and, as shapes of its own, those of the layers that are
-    nearest to it."""
+    from those before it. Each has its weighted shapes and, moved to it, those of the layers that are nearest
+    to it."""
     layers = list(given)
     places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
     heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
