@@ -142,24 +142,25 @@ class GaussianProcess:
         apart = np.log(sizes)[:, None] - self._heights[pivots]
         wide, own = self._wide**2 * wide, self._own**2 * own
         tallness, closeness = _near(apart, HEIGHT), _near(apart, NEAR_HEIGHT)
-        asked = np.ones(tall.shape, bool)
-        if at is not None:
-            asked[:] = False
-            np.logical_or.at(asked, places, at)
-        rows, columns = np.nonzero(asked)
-        found = np.empty(len(rows))
+        # Pairs of one family, height and shape are as uncertain.
+        codes = (distinct.numbers[:, None] * len(sizes) + heights) * len(shapes) + np.arange(len(shapes))
+        codes = codes[places] if at is None else codes[places][at]
+        asked, numbers = np.unique(codes, return_inverse=True)
+        found = np.empty(len(asked))
         for start in range(0, len(found), CHUNK):
-            some = slice(start, start + CHUNK)
-            family, shape = distinct.numbers[rows[some]], columns[some]
-            tallest = heights[rows[some], shape]
+            rest, shape = np.divmod(asked[start : start + CHUNK], len(shapes))
+            family, tallest = np.divmod(rest, len(sizes))
             covariance = wide[family] * near[shape] * tallness[tallest]
             covariance += own[family] * nearer[shape] * closeness[tallest]
             covariance += LEVEL**2
             known = inverse @ covariance.T
-            found[some] = self._wide**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
-        table = np.zeros(tall.shape)
-        table[rows, columns] = np.sqrt(np.maximum(found, 0.0))
-        return np.asarray(table[places] if at is None else np.where(at, table[places], 0.0))
+            found[start : start + CHUNK] = self._wide**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
+        deviations = np.sqrt(np.maximum(found, 0.0))[numbers.reshape(codes.shape)]
+        if at is None:
+            return np.asarray(deviations)
+        table = np.zeros(at.shape)
+        table[at] = deviations
+        return table
 
     @property
     def own(self) -> Values:

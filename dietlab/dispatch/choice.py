@@ -189,7 +189,7 @@ class Choice:
         return self._with_best_addition(chosen, self._ways)
 
     def _with_best_addition(self, chosen: tuple[int, ...], ways: Ways) -> tuple[int, ...]:
-        losses = self._beyond_losses(chosen) - ways.gains_after(chosen).alone(len(self.kernels))
+        losses = self._beyond_losses(chosen) - ways.gains_after(chosen).alone.sum(axis=1)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
@@ -201,10 +201,10 @@ class Choice:
         if not len(distinct):
             return self.with_best_addition(self.with_best_addition(chosen))
         low, high = distinct // count, distinct % count
-        beyond, alone = self._beyond_losses(chosen), gains.alone(count)
+        beyond, alone = self._beyond_losses(chosen), gains.alone.sum(axis=1)
         loses = np.where(self._settled_by(chosen, distinct), 0.0, np.minimum(beyond[low], beyond[high]))
         # No pair gains more than its members and both together do, one added to the other.
-        most = np.bincount(places, gains.by_pair, len(distinct)) + alone[low] + alone[high] - loses
+        most = np.bincount(places, gains.gains, len(distinct)) + alone[low] + alone[high] - loses
         best, found = -inf, 0
         order = places.argsort(kind="stable")
         ends = np.searchsorted(places[order], np.arange(len(distinct) + 1))

@@ -106,19 +106,13 @@ class Ways:
         gains = (base[self.shapes] - self.losses) * self.weights
         one, other = self.kernels
         single = np.flatnonzero(((lacks_one != lacks_other) | (lacks_one & (one == other))) & (gains > 0))
-        lacked, shapes, gained = np.where(lacks_one, one, other)[single], self.shapes[single], gains[single]
-        order = np.lexsort((-gained, shapes, lacked))
-        order = order[np.diff(lacked[order] * self.count + shapes[order], prepend=-1) != 0]
+        alone = np.zeros(self.every * self.count)
+        lacked = np.where(lacks_one[single], one[single], other[single])
+        np.maximum.at(alone, lacked * self.count + self.shapes[single], gains[single])
         pairs = np.flatnonzero(lacks_one & lacks_other & (one != other))
-        return Gains(
-            lacked[order],
-            shapes[order],
-            gained[order],
-            one[pairs] * self.every + other[pairs],
-            self.shapes[pairs],
-            np.maximum(gains[pairs], 0.0),
-            self.count,
-        )
+        numbers = one[pairs] * self.every + other[pairs]
+        by_shape = alone.reshape(self.every, self.count)
+        return Gains(by_shape, numbers, self.shapes[pairs], np.maximum(gains[pairs], 0.0))
 
     def had(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Returns whether the chosen micro-kernels are all that a way needs, ``[ways]``."""
@@ -138,31 +132,18 @@ class Gains:
     """The weighted losses that further micro-kernels save.
 
     Args:
-        kernels, shapes, gains: of each micro-kernel that gains something alone on a shape, micro-kernel by
-            micro-kernel, ``[n]``.
-        pairs, pair_shapes, by_pair: of each pair that a scheme lacks on a shape, by its number, ``[m]``; some
+        alone: by each micro-kernel on each shape, ``[micro-kernels, shapes]``.
+        pairs, shapes, gains: of each pair that a scheme lacks on a shape, by its number, ``[pairs]``; some
             gain nothing.
-        count: of shapes.
     """
 
-    kernels: npt.NDArray[np.intp]
+    alone: Values
+    pairs: npt.NDArray[np.intp]
     shapes: npt.NDArray[np.intp]
     gains: Values
-    pairs: npt.NDArray[np.intp]
-    pair_shapes: npt.NDArray[np.intp]
-    by_pair: Values
-    count: int
-
-    def alone(self, count: int) -> Values:
-        """Returns the gain of each micro-kernel, of ``count``."""
-        return np.asarray(np.bincount(self.kernels, self.gains, count))
 
     def together(self, low: int, high: int, ways: npt.NDArray[np.intp]) -> float:
         """Returns the gain of a pair, whose own ``ways`` are those of ``pairs``."""
-        found = np.zeros(self.count)
-        found[self.pair_shapes[ways]] = self.by_pair[ways]
-        for kernel in (low, high):
-            first, last = np.searchsorted(self.kernels, (kernel, kernel + 1))
-            at = self.shapes[first:last]
-            found[at] = np.maximum(found[at], self.gains[first:last])
+        found = np.maximum(self.alone[low], self.alone[high])
+        np.maximum.at(found, self.shapes[ways], self.gains[ways])
         return float(found.sum())
