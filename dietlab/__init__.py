@@ -33,6 +33,7 @@ _HOMES = {
     "dietlab.space": ("CpuMicroKernel", "CudaMicroKernel", "MicroKernel", "Scheme", "Space", "build_space"),
     "dietlab.lower.program": ("source_of",),
     "dietlab.measure": (
+        "Budget",
         "LocalRunner",
         "RemoteRunner",
         "Record",

@@ -30,7 +30,7 @@ from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.files import locked, make_folder, read_json, reading, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
-from dietlab.measure import CacheState, RecordStore, Runner, read_records
+from dietlab.measure import Budget, CacheState, RecordStore, Runner, read_records
 from dietlab.measure.store import require_programs
 from dietlab.results import Report
 from dietlab.results.journal import resumed
@@ -142,11 +142,8 @@ class Study(Carded):
             value = read_json(path / MANIFEST)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
-            raise StudyError(
-                f"a study has schema {SCHEMA_VERSION}",
-                repr(schema),
-                "Open it with the version of dietlab that made it, or tune again.",
-            )
+            other = "Open it with the version of dietlab that made it, or tune again."
+            raise StudyError(f"a study has schema {SCHEMA_VERSION}", repr(schema), other)
         with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path / MANIFEST, remedy):
             return cls(
                 path,
@@ -244,10 +241,14 @@ class Study(Carded):
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
     def tune(
-        self, runner: Runner, observers: Iterable[Observer] = (), ahead: bool | None = None
+        self,
+        runner: Runner,
+        observers: Iterable[Observer] = (),
+        ahead: bool | None = None,
+        budget: Budget | None = None,
     ) -> TuningRun:
-        """Runs stages 2 and 3; continues where an earlier call stopped, with rounds ``ahead`` or not as then:
-        of a new study, by default, ahead where several devices measure."""
+        """Runs stages 2 and 3 within a budget; continues where an earlier call stopped, with rounds ``ahead``
+        or not as then: of a new study, by default, ahead where several devices measure."""
         with self.locked():
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
@@ -267,6 +268,7 @@ class Study(Carded):
                 seed=self.seed,
                 prior=self.prior,
                 ahead=ahead,
+                budget=budget,
             )
             self._write(MODEL, json.dumps(explaining(run, self.cache, self.seed).to_json()))
             # A sitting that measured nothing took no time to speak of.
@@ -317,8 +319,7 @@ class Study(Carded):
         """
         clock = PhaseTimer()
         most = max_kernels or self.max_kernels
-        portfolio = choose_portfolio(self.run(), self.shapes, most)
-        dispatcher = train_dispatcher(portfolio)
+        dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, most))
         self._keep_facts(choosing_seconds=round(clock.seconds.search, 3), max_kernels=most)
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher

@@ -453,6 +453,18 @@ def test_command_line_names_shape_sets_of_several_dimensions(text: str, shapes: 
 
 
 @pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (Dense(T=Dim(1, 512), N=768, K=768), "uniform:8"),
+        (Dense(T=Dim(1, 512), N=Dim(64, 4096), K=768), "log-uniform:32"),
+        (Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096)), "log-uniform:48"),
+    ],
+)
+def test_shapes_that_nobody_names_fit_the_number_of_dimensions(work: Dense, text: str) -> None:
+    assert parse_shapes(None, work) == parse_shapes(text, work)
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("bert-base@", r"^a table of traffic is one of uniform, paper, bert, serving; got ''$"),

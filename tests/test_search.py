@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,18 @@ from dietlab.events import (
     TrialMeasured,
 )
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordStore, ReplayRunner, Round, Runner, SyntheticRunner, Timing, Trial
+from dietlab.measure import (
+    Budget,
+    Record,
+    RecordStore,
+    ReplayRunner,
+    Round,
+    Runner,
+    SyntheticRunner,
+    Timing,
+    Trial,
+)
+from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import each_once
 from dietlab.search import (
     EFFORTS,
@@ -414,6 +426,30 @@ def test_a_grid_over_layers_fills_gaps_of_lengths_and_shares_their_weight() -> N
     assert unnamed == {of_layer[64]} and sum(grid.weights) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("count", [1, 24, 96, 700])
+def test_a_grid_over_scattered_shapes_grows_no_faster_than_they_do(count: int) -> None:
+    work = Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096))
+    given = ShapeSet.log_uniform(work, count)
+    grid = length_grid(work, given)
+    assert len(grid) <= 2.5 * max(256, len(given)) and sum(grid.weights) == pytest.approx(1)
+    layers = {shape.without("T") for shape in grid}
+    lengths = {shape["T"] for shape in grid}
+    assert len(grid) == len(layers) * len(lengths), "no layer has a gap in its rows"
+    ordered = sorted(lengths)
+    assert (ordered[0], ordered[-1]) == (1, 512)
+    assert all(high <= 2 * low + 1 for low, high in pairwise(ordered))
+    # The weight stays where the shapes are: three quarters of it, the rest is the whole range's.
+    means = [
+        sum(
+            weight * np.log([shape[name] for name in "TNK"])
+            for shape, weight in zip(some, some.weights, strict=True)
+        )
+        for some in (grid, given)
+    ]
+    middle = np.log([512, 64 * 4096, 64 * 4096]) / 2
+    assert np.abs(means[0] - (0.75 * means[1] + 0.25 * middle)).max() < 0.3
+
+
 @pytest.mark.parametrize("limit", [3, 4, 7, 64, 256])
 @pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
 def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:
@@ -719,6 +755,59 @@ def test_each_part_of_a_round_that_was_interrupted_twice_is_a_round_of_its_own(
         "search 0.2",
     ]
     assert distinct(run.records) and len({r.scheme for r in run.records[:6]}) == 6
+
+
+class Slow:
+    """The synthetic machine, on which each measurement takes a second of ``now``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        for record in RUNNER.measure(workload, trials):
+            self.now += 1.0
+            yield replace(record, phases=PhaseSeconds(measure=1.0))
+
+
+def measured_with(run: TuningRun) -> list[Any]:
+    return [(record.scheme, record.shape, record.seconds) for record in run.records]
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 17, 40])
+def test_a_budget_ends_a_run_in_time_and_the_next_goes_on(seconds: int, short: Space, tmp_path: Path) -> None:
+    whole = in_store(tmp_path / "whole.jsonl", short, RUNNER)
+    assert len(whole.records) > 40
+    runner = Slow()
+    budget = Budget(seconds, runner.clock)
+    run = in_store(tmp_path / "r.jsonl", short, runner, budget=budget)
+    assert budget.stopped and seconds - 1 <= len(run.records) == runner.now <= seconds
+    assert measured_with(run) == measured_with(whole)[: len(run.records)]
+    assert np.isfinite(run.seconds_table(run.schemes, LENGTHS.shapes)).all()
+    resumed = in_store(tmp_path / "r.jsonl", short, RUNNER, budget=Budget(math.inf))
+    assert measured_with(resumed) == measured_with(whole) and distinct(resumed.records)
+
+
+def test_a_budget_keeps_what_the_end_takes(short: Space) -> None:
+    budget = Budget(10, (runner := Slow()).clock)
+    budget.thought(2.0)
+    run = tuned(short, runner, SMALL, budget=budget)
+    assert len(run.records) == 7 and budget.stopped
+    enough = Budget(1000, (runner := Slow()).clock)
+    assert len(tuned(short, runner, SMALL, budget=enough).records) > 40 and not enough.stopped
+
+
+def test_a_budget_lasts_until_something_is_measured(short: Space, tmp_path: Path) -> None:
+    runner = Slow()
+    budget = Budget(5, runner.clock)
+    runner.now = 5.5
+    with pytest.raises(BudgetSpentError, match=r"lasts until something is measured; got 5 s\. Give"):
+        in_store(tmp_path / "r.jsonl", short, runner, budget=budget)
+    for none in (0, -1, math.nan):
+        with pytest.raises(DietlabError, match=r"^a budget is above 0 seconds; got"):
+            Budget(none)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     help="Instead, rank by each draft, of which nothing was measured: the paper's waves, and the bound.",
 )
 @click.option("--csv", "path", type=OUT_FILE, help="With --drafts: add the rows here.")
-@shapes_option("uniform:8")
+@shapes_option()
 @click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
 @click.option(
     "--target",
@@ -65,7 +65,7 @@ def heuristics_command(
     study: str | None,
     drafts: bool,
     path: str | None,
-    shapes: str,
+    shapes: str | None,
     top: int,
     target: KernelLibrary,
     as_json: bool,

@@ -35,6 +35,9 @@ SHAPES_HELP = (
     "with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
     f"{SEVERAL_HELP}"
 )
+DRAWN = 16
+"""The shapes that are drawn for each of several dynamic dimensions where none are named."""
+
 HELD_OUT = "held-out"
 LAYERS_HELP = (
     f"{', '.join(MODELS)}, sizes N:K such as 2304:768,768:768, or {HELD_OUT}[/COUNT[/SEED]]: drawn from the "
@@ -190,18 +193,30 @@ max_kernels_option = click.option(
 )
 
 
-def shapes_option(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def shape_set_option(usual: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns what adds ``--shapes``, whose default is ``usual``, or else depends on the operator."""
+    several = f"uniform:8; of several dimensions, log-uniform with {DRAWN} shapes for each"
+    return click.option(
+        "--shapes",
+        default=usual,
+        show_default=usual is not None or several,
+        help=f"Which shapes: {SHAPES_HELP}.",
+    )
+
+
+def shapes_option(usual: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Returns what adds the options that describe a shape set; the command gets one text, ``shapes``, for
-    :func:`parse_shapes`. ``usual`` is its default."""
+    :func:`parse_shapes`. ``usual`` is its default (None: it gets None, and the shapes depend on the
+    operator)."""
     options = (
-        click.option("--shapes", default=usual, show_default=True, help=SHAPES_HELP),
+        shape_set_option(usual),
         click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),
         click.option("--lengths", help=f"T of the --layers (default: {DEFAULT_LENGTHS}). {LENGTHS_HELP}."),
     )
 
     def added(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def with_shapes(shapes: str, layers: str | None, lengths: str | None, **others: Any) -> Any:
+        def with_shapes(shapes: str | None, layers: str | None, lengths: str | None, **others: Any) -> Any:
             return command(shapes=_shapes_text(shapes, layers, lengths), **others)
 
         for option in reversed(options):
@@ -211,7 +226,7 @@ def shapes_option(usual: str) -> Callable[[Callable[..., Any]], Callable[..., An
     return added
 
 
-def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
+def _shapes_text(shapes: str | None, layers: str | None, lengths: str | None) -> str | None:
     if layers is None and lengths is None:
         return shapes
     if layers is None:
@@ -253,8 +268,12 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
     return dims
 
 
-def parse_shapes(text: str, workload: HasDims) -> ShapeSet:
-    """Returns the shape set that ``--shapes`` names, with that text as its ``source``."""
+def parse_shapes(text: str | None, workload: HasDims) -> ShapeSet:
+    """Returns the shape set that ``--shapes`` names, with that text as its ``source``; for None the usual one
+    of that number of dynamic dimensions."""
+    if text is None:
+        several = len(workload.dims)
+        text = f"log-uniform:{DRAWN * several}" if several > 1 else "uniform:8"
     try:
         return replace(_shapes(text, workload), source=text)
     except (TypeError, ValueError) as error:
@@ -274,8 +293,7 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
         return ShapeSet.log_uniform(workload, *map(int, rest or ["16"]))
     if len(workload.dims) > 1:
         remedy = "For example --layers bert-base --lengths serving:8."
-        given = "none of those" if _shapes_are_usual() else repr(text)
-        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", given, remedy)
+        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), remedy)
     if name == "every" and not rest:
         return ShapeSet.every(workload)
     if name == "uniform":
@@ -285,12 +303,6 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
     if name in TRAFFIC:
         return ShapeSet.traffic(workload, name, *map(int, rest))
     return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
-
-
-def _shapes_are_usual() -> bool:
-    """Returns whether ``--shapes`` stands at its default, which nobody typed."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source("shapes") is ParameterSource.DEFAULT
 
 
 def _grid(text: str) -> dict[str, list[int]]:

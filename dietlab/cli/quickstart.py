@@ -6,7 +6,7 @@ import click
 
 from dietlab.cards import counted
 from dietlab.cli.evaluation import save_report
-from dietlab.cli.options import QUICKSTART, SHAPES_HELP, effort_option, parse_shapes, threads_option
+from dietlab.cli.options import QUICKSTART, effort_option, parse_shapes, shape_set_option, threads_option
 from dietlab.cli.recorded import tuning_text
 from dietlab.cli.stages import study_hardware, tuned
 from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
@@ -36,9 +36,9 @@ HELD_OUT = 8
 @click.option("--out", default="runs/quickstart", show_default=True, type=click.Path(file_okay=False))
 @threads_option
 @effort_option("brief")
-@click.option("--shapes", default="uniform:8", show_default=True, help=f"What to tune for. {SHAPES_HELP}")
+@shape_set_option()
 @quiet_option
-def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: bool) -> None:
+def quickstart(out: str, threads: int | None, effort: str, shapes: str | None, quiet: bool) -> None:
     """Tune, build and evaluate one layer of BERT, in about five minutes.
 
     The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the

@@ -115,12 +115,12 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 @click.command("survey")
 @workload_options
 @threads_option
-@shapes_option("uniform:8")
+@shapes_option()
 @click.option("--records", required=True, type=OUT_FILE, help="The .jsonl file; goes on in it.")
 @click.option("--pack", type=OUT_FILE, help="Also write it compressed (.jsonl.gz).")
 @quiet_option
 def survey_command(
-    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None, quiet: bool
+    workload: Workload, threads: int | None, shapes: str | None, records: str, pack: str | None, quiet: bool
 ) -> None:
     """Measure every micro-kernel on every shape, to replay.
 

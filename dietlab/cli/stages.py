@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ from dietlab.cost import Prior
 from dietlab.dispatch.measured import beyond_measured, reach_of
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, RemoteRunner, read_records
+from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
 from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
@@ -68,12 +69,18 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @strategy_option
 @cost_model_option
 @transfer_option
-@shapes_option("uniform:8")
+@shapes_option()
 @max_kernels_option
 @rpc_option
 @key_option
 @ahead_option
 @click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Begin nothing more after this many seconds, measuring the machine included; the same command goes "
+    "on. Default: until the effort is spent.",
+)
 @click.option(
     "--out",
     required=True,
@@ -92,17 +99,19 @@ def tune_command(
     strategy: str,
     cost_model: str,
     sources: tuple[str, ...],
-    shapes: str,
+    shapes: str | None,
     max_kernels: int | None,
     rpc: tuple[str, int] | None,
     key: str | None,
     ahead: bool | None,
     seed: int,
+    seconds: float | None,
     out: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Search schemes for all shapes, then measure where the library depends on it."""
+    budget = Budget(seconds or inf)
     if (rpc is None) != (key is None):
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
     wanted = parse_shapes(shapes, workload)
@@ -125,9 +134,11 @@ def tune_command(
     with Telling("tune", TUNING, quiet) as telling:
         if prior:
             telling.say(prior.told(study.hardware))
-        run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead)
+        run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead, budget)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
+        if budget.stopped:
+            warn(f"{budget.spent:.0f} s are spent before the effort is; the same command goes on")
         warn(beyond_measured(run.space.workload.dims, reach_of(run)))
         telling.suggest(out)
 
@@ -163,15 +174,20 @@ def study_hardware(
 
 
 def tuned(
-    study: Study, telling: Telling, servers: Servers | None = None, ahead: bool | None = None
+    study: Study,
+    telling: Telling,
+    servers: Servers | None = None,
+    ahead: bool | None = None,
+    budget: Budget | None = None,
 ) -> TuningRun:
-    """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` as in :meth:`Study.tune`."""
+    """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` and the ``budget`` as in
+    :meth:`Study.tune`."""
     timing = effort_named(study.effort).timing
     if servers:
         with RemoteRunner(study.hardware, *servers, timing=timing) as runner:
-            return study.tune(runner, telling.observers, ahead)
+            return study.tune(runner, telling.observers, ahead, budget)
     with LocalRunner(study.hardware, timing) as local:
-        return study.tune(local, telling.observers, ahead)
+        return study.tune(local, telling.observers, ahead, budget)
 
 
 @click.command()

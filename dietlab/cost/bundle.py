@@ -24,6 +24,17 @@ from dietlab.workloads import IntArray, Role, Workload, extents_of
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""
 
+
+@dataclass(frozen=True)
+class Same:
+    """A speed that is the same for all schemes, in flop/s: nobody need be asked for each tile's."""
+
+    speed: float
+
+    def __call__(self, scheme: Any) -> float:
+        return self.speed
+
+
 UNKNOWN_PEAK = 100.0
 """GFLOP/s of one core whose peak was not measured: without it all speeds rank alike."""
 
@@ -160,8 +171,7 @@ class Bundled(ABC):
     def _fastest(self) -> Speed | None:
         """The throughputs of the bound: the peak, or None where the parts of a bundle without speeds are the
         bound's."""
-        peak = peak_speed(self.workload, self.hardware)
-        return lambda _: peak
+        return Same(peak_speed(self.workload, self.hardware))
 
     def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         return self._table(schemes, shapes, None, self._static)
@@ -237,7 +247,11 @@ class Bundled(ABC):
     def _bundle(self, schemes: Sequence[Any], throughput: Speed | None) -> Bundle:
         sizes, paid = [self._sizes(scheme) for scheme in schemes], [self._paid(scheme) for scheme in schemes]
         speeds: list[list[float]] = []
-        if throughput is not None:
+        if isinstance(throughput, Same):
+            # Of composed plans each height has one, of others the tile.
+            counts = [s.rows // s.kernel.granule if s.composed else 1 for s in schemes]
+            speeds = [[throughput.speed] * count for count in counts]
+        elif throughput is not None:
             speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
         return Bundle(
             schemes[0],

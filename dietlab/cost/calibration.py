@@ -253,15 +253,20 @@ class Calibration:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
         return np.asarray(np.maximum(seconds * np.exp(logs), least))
 
-    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+    def doubt(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
+    ) -> Values:
         """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
         pairs that were measured often.
 
         Of many predictions the lowest are those that err most: who picks the least of them must count
         on it.
+
+        Args:
+            at: the pairs that are asked for (None: all); what is returned of others says nothing.
         """
         process = self._process
-        squares, trust = process.deviation(schemes, shapes) ** 2, process.trust
+        squares, trust = process.deviation(schemes, shapes, at) ** 2, process.trust
         left = squares + process.pair**2
         for row, column, number in self._known(schemes, shapes):
             known = trust[number]
@@ -272,8 +277,11 @@ class Calibration:
         """Yields row, column and the number of the measured pair that is the same program, or the same work
         of one (:func:`same_work`)."""
         workload = self._cost.workload
+        columns: dict[Shape, list[int]] = {}
+        for column, shape in enumerate(shapes):
+            columns.setdefault(shape, []).append(column)
         places = {
-            family: self._places(family, shapes)
+            family: self._places(family, shapes, columns)
             for family in dict.fromkeys(scheme.family for scheme in schemes)
             if family in self._measured_on  # few of a whole space
         }
@@ -283,9 +291,13 @@ class Calibration:
                 if known is not None:
                     yield from ((row, column, known) for column in at)
 
-    def _places(self, family: Scheme, shapes: Sequence[Shape]) -> list[tuple[Shape, list[int]]]:
+    def _places(
+        self, family: Scheme, shapes: Sequence[Shape], columns: Mapping[Shape, list[int]]
+    ) -> list[tuple[Shape, list[int]]]:
         """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
         all shapes of the same work, those that it is nearest to."""
+        if not family.kernel.reserves:  # each shape is work of another amount
+            return [(shape, columns[shape]) for shape in self._measured_on[family] if shape in columns]
         workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
         for shape in self._measured_on[family]:
             alike.setdefault(same_work(family, workload, shape), []).append(shape)

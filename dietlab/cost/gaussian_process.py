@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from dietlab.plans import tiles_of
 from dietlab.shapes import Shape
-from dietlab.space import Scheme
+from dietlab.space import Edge, Scheme
 from dietlab.workloads import Role, Workload, extents_of
 
 Values = npt.NDArray[np.float64]
@@ -105,43 +105,62 @@ class GaussianProcess:
 
     def mean(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the expected values, ``[schemes, shapes]``, without what is a pair's own."""
-        tall = heights_of(schemes, self._rows(shapes))
-        families, rows = self._distinct(schemes)
-        wide, own = self._likeness(families)
-        near, nearer = self._nearness(shapes)
-        found = np.full(tall.shape, self.level)
-        for one in np.unique(tall):
-            weights = self._weights * _near(np.log(one) - self._heights, HEIGHT)
-            closely = self._weights * _near(np.log(one) - self._heights, NEAR_HEIGHT)
-            table = self._wide**2 * (wide * weights) @ near.T + self._own**2 * (own * closely) @ nearer.T
-            here = tall == one
-            found[here] += table[rows][here]
-        return np.asarray(found + LEVEL**2 * self._weights.sum())
+        found = self._distinct(schemes, shapes)
+        wide, own = self._likeness(found.families)
+        near, nearer = (part.T for part in self._nearness(shapes))
+        values = np.empty(found.heights.shape)
+        for rows in _alike(found.heights):
+            # Plans of the same heights everywhere: a product for each height, over the shapes that have it.
+            members, heights = found.numbers[rows], found.heights[rows[0]]
+            for tall in np.unique(heights):
+                columns = np.flatnonzero(heights == tall)
+                apart = np.log(tall) - self._heights
+                weights = self._wide**2 * self._weights * _near(apart, HEIGHT)
+                table = (wide[members] * weights) @ near[:, columns]
+                weights = self._own**2 * self._weights * _near(apart, NEAR_HEIGHT)
+                for number, row in zip(members, table, strict=True):
+                    if len(same := np.flatnonzero(own[number])):
+                        row += weights[same] @ nearer[np.ix_(same, columns)]
+                values[np.ix_(rows, columns)] = table
+        return np.asarray((values + self.level + LEVEL**2 * self._weights.sum())[found.places])
 
-    def deviation(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the standard deviation of :meth:`mean`, ``[schemes, shapes]``."""
-        tall = heights_of(schemes, self._rows(shapes))
-        families, rows = self._distinct(schemes)
+    def deviation(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
+    ) -> Values:
+        """Returns the standard deviation of :meth:`mean`, ``[schemes, shapes]``.
+
+        Args:
+            at: the pairs that are asked for (None: all); the others are 0.
+        """
+        distinct = self._distinct(schemes, shapes)
+        tall, places = distinct.heights, distinct.places
         pivots, inverse = self._pivots
-        wide, own = (part[:, pivots] for part in self._likeness(families))
+        wide, own = (part[:, pivots] for part in self._likeness(distinct.families))
         near, nearer = (part[:, pivots] for part in self._nearness(shapes))
-        sizes = np.unique(tall)
+        sizes, heights = np.unique(tall, return_inverse=True)
+        heights = heights.reshape(tall.shape)
         apart = np.log(sizes)[:, None] - self._heights[pivots]
         wide, own = self._wide**2 * wide, self._own**2 * own
         tallness, closeness = _near(apart, HEIGHT), _near(apart, NEAR_HEIGHT)
-        row, column = np.indices(tall.shape).reshape(2, -1)
         # Pairs of one family, height and shape are as uncertain.
-        keys = np.stack([rows[row], np.searchsorted(sizes, tall.ravel()), column])
-        distinct, places = np.unique(keys, axis=1, return_inverse=True)
-        found = np.empty(distinct.shape[1])
+        codes = (distinct.numbers[:, None] * len(sizes) + heights) * len(shapes) + np.arange(len(shapes))
+        codes = codes[places] if at is None else codes[places][at]
+        asked, numbers = np.unique(codes, return_inverse=True)
+        found = np.empty(len(asked))
         for start in range(0, len(found), CHUNK):
-            family, tallest, shape = distinct[:, start : start + CHUNK]
+            rest, shape = np.divmod(asked[start : start + CHUNK], len(shapes))
+            family, tallest = np.divmod(rest, len(sizes))
             covariance = wide[family] * near[shape] * tallness[tallest]
             covariance += own[family] * nearer[shape] * closeness[tallest]
             covariance += LEVEL**2
             known = inverse @ covariance.T
             found[start : start + CHUNK] = self._wide**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
-        return np.asarray(np.sqrt(np.maximum(found, 0.0)))[places.ravel()].reshape(tall.shape)
+        deviations = np.sqrt(np.maximum(found, 0.0))[numbers.reshape(codes.shape)]
+        if at is None:
+            return np.asarray(deviations)
+        table = np.zeros(at.shape)
+        table[at] = deviations
+        return table
 
     @property
     def own(self) -> Values:
@@ -207,14 +226,23 @@ class GaussianProcess:
     def _nearness(self, shapes: Sequence[Shape]) -> tuple[Values, Values]:
         return _nearness(self._extents(shapes)[:, None] - self._at[None])
 
-    @staticmethod
-    def _distinct(schemes: Sequence[Scheme]) -> tuple[list[Scheme], npt.NDArray[np.intp]]:
-        """Returns one scheme of each family and group, and the number of each scheme's."""
-        numbers: dict[tuple[Scheme, object], int] = {}
-        keys = [(scheme.family, group_of(scheme)) for scheme in schemes]
-        rows = [numbers.setdefault(key, len(numbers)) for key in keys]
-        firsts = dict(zip(reversed(keys), reversed(schemes), strict=True))
-        return [firsts[key] for key in numbers], np.array(rows, np.intp)
+    def _distinct(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> _Distinct:
+        families: dict[tuple[Scheme, object], int] = {}
+        plans: dict[tuple[int, Edge, int], int] = {}
+        members, firsts, places = [], [], []
+        for scheme in schemes:
+            key = scheme.family, group_of(scheme)
+            if key not in families:
+                families[key] = len(families)
+                members.append(scheme)
+            plan = families[key], scheme.edge, scheme.rows
+            if plan not in plans:
+                plans[plan] = len(plans)
+                firsts.append(scheme)
+            places.append(plans[plan])
+        numbers = np.array([number for number, _, _ in plans], np.intp)
+        heights = heights_of(firsts, self._rows(shapes))
+        return _Distinct(members, numbers, heights, np.array(places, np.intp))
 
     def _schemes(self, schemes: Sequence[Scheme]) -> _Schemes:
         families = [self._families.setdefault(s.family, len(self._families)) for s in schemes]
@@ -231,6 +259,23 @@ class GaussianProcess:
         roles: list[Role] = ["rows", *(role for role in found if role != "rows")]
         places: Values = np.log(np.maximum(1, np.stack([found[role] for role in roles], axis=1)))
         return places
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Plans of which the process says different things.
+
+    Args:
+        families: one scheme of each family and group.
+        numbers: of each plan's family, ``[plans]``.
+        heights: of each plan's tallest tile, ``[plans, shapes]``.
+        places: the plan of each scheme that was asked for.
+    """
+
+    families: list[Scheme]
+    numbers: npt.NDArray[np.intp]
+    heights: npt.NDArray[np.int64]
+    places: npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -276,6 +321,14 @@ def heights_of(schemes: Sequence[Scheme], rows: npt.NDArray[np.int64]) -> npt.ND
             known[key] = np.maximum(1, np.where(tiles > 0, tall, lower[0][0]) if lower else tall)
         found.append(known[key])
     return np.array(found, np.int64).reshape(len(schemes), len(rows))
+
+
+def _alike(table: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:
+    """Returns the numbers of the rows of a table, equal rows together."""
+    groups: dict[bytes, list[int]] = {}
+    for number, row in enumerate(table):
+        groups.setdefault(row.tobytes(), []).append(number)
+    return [np.array(numbers, np.intp) for numbers in groups.values()]
 
 
 def most_telling(covariance: Values, count: int) -> npt.NDArray[np.intp]:

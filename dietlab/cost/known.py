@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dietlab.cost.model import CostModel
 from dietlab.cost.predictor import Calibrated, Fitted, Seconds, model_of
@@ -56,6 +57,15 @@ class Known:
     def mean_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns seconds ``[schemes, shapes]`` over all cache states, as the predictor weighs them."""
         return self.predictor.seconds(schemes, shapes)
+
+    def doubts(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_]
+    ) -> Seconds:
+        """Returns the standard deviations of the logarithms of predictions, ``[schemes, shapes]``; 0 for the
+        pairs that are not asked for, where ``at`` is not true: to compute them all takes long."""
+        if isinstance(self.predictor, Calibrated):
+            return np.where(at, self.predictor.doubt(schemes, shapes, at), 0.0)
+        return np.where(at, self.predictor.doubt(schemes, shapes), 0.0)
 
     def expected_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns :meth:`mean_seconds`, with predictions raised by their uncertainty, so that a measured plan

@@ -119,9 +119,12 @@ class Calibrated:
         change = self.model.in_cache.seconds(schemes, shapes) / self.model.seconds(schemes, shapes)
         return self._calibration.seconds(schemes, shapes) * change
 
-    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``."""
-        return self._calibration.doubt(schemes, shapes)
+    def doubt(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
+    ) -> Seconds:
+        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``; of pairs
+        that are not asked for, where ``at`` is not true, it says nothing."""
+        return self._calibration.doubt(schemes, shapes, at)
 
     @cached_property
     def _calibration(self) -> Calibration:

@@ -2,11 +2,12 @@
 
 from dietlab.dispatch.build import build, versions
 from dietlab.dispatch.candidates import best_together, candidate_plans, distinct
-from dietlab.dispatch.choice import Choice, lost
+from dietlab.dispatch.choice import Choice
 from dietlab.dispatch.dispatcher import Dispatcher, train_dispatcher
 from dietlab.dispatch.length_grid import DENSE_SHAPES, length_grid
 from dietlab.dispatch.operator import Layer, Operator, load
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, usual_kernels
+from dietlab.dispatch.ways import lost
 
 __all__ = [
     "DENSE_SHAPES",

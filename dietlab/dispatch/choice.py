@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, inf
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.dispatch.ways import UNCOVERED, Ways
 from dietlab.plans import heights, needed, spans
 from dietlab.shapes import ShapeSet
 from dietlab.space import Edge, MicroKernel, Scheme, with_rows
@@ -23,24 +24,6 @@ choice."""
 
 MOST = 2
 """The most micro-kernels that a plan may need for one shape: two heights."""
-
-UNCOVERED = 1000.0
-"""The loss of a shape that no plan covers, in units of :func:`lost`: larger than any sum of other losses."""
-
-TAIL = 60.0
-"""The weight of the squared logarithm in :func:`lost`: with 60, a slowdown of 5 % counts four times as
-much as its logarithm. A program waits for its slowest calls, and small differences are noise."""
-
-
-def lost(slowdowns: Values) -> Values:
-    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square.
-
-    Args:
-        slowdowns: ratios of times, in an array of any shape.
-    """
-    logs = np.log(slowdowns)
-    found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
-    return found
 
 
 @dataclass(frozen=True)
@@ -99,13 +82,26 @@ class Choice:
         return np.ascontiguousarray(one), np.ascontiguousarray(other)
 
     @cached_property
-    def _needed_beyond(self) -> list[tuple[int, ...]]:
-        """The micro-kernels of each scheme for every shape beyond the range; of several dimensions, a shape
-        beyond it in one may have any number of rows."""
+    def _needed_beyond(self) -> npt.NDArray[np.intp]:
+        """The micro-kernels of each scheme for every shape beyond the range, ``[scheme, most]``, the first
+        again where it needs fewer; of several dimensions, a shape beyond it in one may have any number of
+        rows."""
         last = max(high for _, high in spans(self.workload, self.shapes))
         first = 1 if len(self.workload.dims) > 1 else last + 1
-        every = [needed(scheme, first) for scheme in self.schemes]
-        return [tuple(self._numbers[kernel] for kernel in kernels) for kernels in every]
+        every = [[self._numbers[kernel] for kernel in needed(scheme, first)] for scheme in self.schemes]
+        most = max(map(len, every))
+        return np.array([codes + codes[:1] * (most - len(codes)) for codes in every], np.intp)
+
+    @cached_property
+    def _distinct_beyond(self) -> npt.NDArray[np.intp]:
+        return np.unique(self._needed_beyond, axis=0)
+
+    def with_table(self, table: Values) -> Choice:
+        """Returns the choice among the same schemes at other times; what does not depend on them is known."""
+        found = replace(self, table=table)
+        same = ("kernels", "_numbers", "_needed", "_both", "_needed_beyond", "_distinct_beyond")
+        found.__dict__.update({name: getattr(self, name) for name in same})
+        return found
 
     def best(
         self, max_kernels: int, max_slowdown: float = 1.0
@@ -144,8 +140,9 @@ class Choice:
         return np.asarray(np.where(covered, self.table, np.inf).argmin(axis=0))
 
     @cached_property
-    def _losses(self) -> Values:
-        return lost(self.table / self.table.min(axis=0))
+    def _ways(self) -> Ways:
+        slowdowns = self.table / self.table.min(axis=0)
+        return Ways.of(*self._both, slowdowns, np.array(self.shapes.weights), len(self.kernels))
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Returns whether the chosen micro-kernels cover each scheme's tiles, ``[scheme, shape]``."""
@@ -157,19 +154,30 @@ class Choice:
 
     def settled(self, chosen: Sequence[int]) -> list[int]:
         """Schemes that serve every shape beyond the range."""
-        present = set(chosen)
-        return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
+        return [int(number) for number in np.flatnonzero(self._serving(self._needed_beyond, chosen))]
+
+    def _settles(self, chosen: Sequence[int]) -> bool:
+        return bool(self._serving(self._distinct_beyond, chosen).any())
+
+    def _serving(self, needed: npt.NDArray[np.intp], chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
+        present = np.zeros(len(self.kernels), bool)
+        present[list(chosen)] = True
+        return np.asarray(present[needed].all(axis=1))
 
     def loss(self, chosen: Sequence[int]) -> float:
         """Returns the weighted mean loss when each shape takes its best scheme."""
-        losses = np.where(self.covered(chosen), self._losses, UNCOVERED).min(axis=0)
+        return self._loss(chosen, self._ways)
+
+    def _loss(self, chosen: Sequence[int], ways: Ways) -> float:
+        losses = ways.least(ways.losses, ways.had(chosen), UNCOVERED)
         # A portfolio without a scheme for shapes beyond the range would need further micro-kernels there.
-        return float(losses @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
+        return float(losses @ np.array(self.shapes.weights)) + (0.0 if self._settles(chosen) else UNCOVERED)
 
     def slowdown(self, chosen: Sequence[int]) -> float | None:
         """Returns the weighted geometric mean of the slowdown; None until every shape is covered."""
-        least = np.where(self.covered(chosen), self.table, np.inf).min(axis=0) / self.table.min(axis=0)
-        if not (np.isfinite(least).all() and self.settled(chosen)):
+        ways = self._ways
+        least = ways.least(ways.slowdowns, ways.had(chosen), inf)
+        if not (np.isfinite(least).all() and self._settles(chosen)):
             return None
         return exp(float(np.log(least) @ np.array(self.shapes.weights)))
 
@@ -178,63 +186,57 @@ class Choice:
 
         A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
-        brought, _ = self._brought(chosen)
-        losses = brought @ np.array(self.shapes.weights) + self._beyond_losses(chosen)
+        return self._with_best_addition(chosen, self._ways)
+
+    def _with_best_addition(self, chosen: tuple[int, ...], ways: Ways) -> tuple[int, ...]:
+        losses = self._beyond_losses(chosen) - ways.gains_after(chosen).alone.sum(axis=1)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
     def with_best_pair(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Adds the two micro-kernels that lower the loss most together, out of those that some scheme needs
         both on a shape: a tall tile alone is worth little where the last rows want one of another height."""
-        brought, lacks_both = self._brought(chosen)
-        plans, shapes = np.nonzero(lacks_both)
-        one, other = (needed[plans, shapes] for needed in self._both)
-        codes = np.minimum(one, other) * len(self.kernels) + np.maximum(one, other)
-        distinct, places = np.unique(codes, return_inverse=True)
+        count, gains = len(self.kernels), self._ways.gains_after(chosen)
+        distinct, places = np.unique(gains.pairs, return_inverse=True)
         if not len(distinct):
             return self.with_best_addition(self.with_best_addition(chosen))
-        low, high = distinct // len(self.kernels), distinct % len(self.kernels)
-        together = np.minimum(brought[low], brought[high])
-        np.minimum.at(together, (places, shapes), self._losses[plans, shapes])
-        losses = together @ np.array(self.shapes.weights)
-        beyond = self._beyond_losses(chosen)
-        losses += np.where(self._settled_by(chosen, distinct), 0.0, np.minimum(beyond[low], beyond[high]))
-        best = int(losses.argmin())
-        return (*chosen, int(low[best]), int(high[best]))
+        low, high = distinct // count, distinct % count
+        beyond, alone = self._beyond_losses(chosen), gains.alone.sum(axis=1)
+        loses = np.where(self._settled_by(chosen, distinct), 0.0, np.minimum(beyond[low], beyond[high]))
+        # No pair gains more than its members and both together do, one added to the other.
+        most = np.bincount(places, gains.gains, len(distinct)) + alone[low] + alone[high] - loses
+        best, found = -inf, 0
+        order = places.argsort(kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(distinct) + 1))
+        for number in (-most).argsort(kind="stable"):
+            if most[number] <= best:
+                break
+            together = order[ends[number] : ends[number + 1]]
+            gained = gains.together(int(low[number]), int(high[number]), together) - loses[number]
+            if gained > best:
+                best, found = gained, int(number)
+        return (*chosen, int(low[found]), int(high[found]))
 
     def _settled_by(self, chosen: Sequence[int], pairs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Returns whether a scheme that serves every shape beyond the range lacks exactly these two, for each
         pair by its number in :meth:`with_best_pair`."""
-        missing = {tuple(sorted({*codes} - {*chosen})) for codes in self._needed_beyond}
+        missing = {tuple(sorted({*codes} - {*chosen})) for codes in self._distinct_beyond.tolist()}
         both = [pair[0] * len(self.kernels) + pair[1] for pair in missing if len(pair) == 2]
         found: npt.NDArray[np.bool_] = np.isin(pairs, np.array(both, np.intp))
         return found
 
-    def _brought(self, chosen: tuple[int, ...]) -> tuple[Values, npt.NDArray[np.bool_]]:
-        """Returns the loss of each shape after each addition of a micro-kernel, ``[micro-kernels, shapes]``,
-        and whether a scheme lacks two on a shape, ``[schemes, shapes]``."""
-        absent = np.ones(len(self.kernels) + 1, bool)
-        absent[list(chosen)] = False
-        one, other = self._both
-        lacks_one, lacks_other = absent[one], absent[other]
-        base = np.where(lacks_one | lacks_other, UNCOVERED, self._losses).min(axis=0)
-        brought = np.tile(base, (len(self.kernels) + 1, 1))
-        single = (lacks_one != lacks_other) | (lacks_one & (one == other))
-        plans, shapes = np.nonzero(single & (self._losses < base))
-        lacked = np.where(lacks_one, one, other)[plans, shapes]
-        np.minimum.at(brought, (lacked, shapes), self._losses[plans, shapes])
-        return brought[:-1], lacks_one & lacks_other & (one != other)
-
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
         """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
-        present = set(chosen)
         losses = np.full(len(self.kernels), UNCOVERED)
-        for codes in self._needed_beyond:
-            missing = set(codes) - present
-            if not missing:
-                return np.zeros(len(self.kernels))
-            if len(missing) == 1:
-                losses[missing.pop()] = 0.0
+        absent = np.ones(len(self.kernels), bool)
+        absent[list(chosen)] = False
+        needed = self._distinct_beyond
+        lacked = np.sort(np.where(absent[needed], needed, -1), axis=1)
+        if (lacked[:, -1] < 0).any():
+            return np.zeros(len(self.kernels))
+        # Of equal numbers all are one micro-kernel.
+        one = ((lacked == lacked[:, -1:]) | (lacked < 0)).all(axis=1)
+        losses[lacked[one, -1]] = 0.0
         return losses
 
     def family_starts(self, size: int) -> list[tuple[int, ...]]:
@@ -269,10 +271,10 @@ class Choice:
         least = self.loss(chosen)
         improved = True
         while improved:
-            improved = False
+            improved, near = False, self._ways.lacking_one(chosen)
             for member in chosen:
-                candidate = self.with_best_addition(tuple(code for code in chosen if code != member))
-                found = self.loss(candidate)
+                candidate = self._with_best_addition(tuple(code for code in chosen if code != member), near)
+                found = self._loss(candidate, near)
                 if found < least - 1e-9:
                     chosen, least, improved = candidate, found, True
                     break

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
-from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
 from dietlab.dispatch.measured import Reach, beyond_measured
 from dietlab.dispatch.portfolio import Portfolio
+from dietlab.dispatch.ways import UNCOVERED, lost
 from dietlab.errors import DispatchError, require_type
 from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
@@ -229,7 +229,7 @@ def train_dispatcher(
         portfolio: from :func:`~dietlab.choose_portfolio`.
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
-            (:func:`~dietlab.dispatch.choice.lost`) by more than this.
+            (:func:`~dietlab.dispatch.ways.lost`) by more than this.
     Plans that no rule uses are dropped from the library.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from math import ceil, log
+from math import ceil, isqrt, log
 from random import Random
 
 import numpy as np
@@ -24,6 +24,10 @@ ELSEWHERE = 0.25
 
 LEAST_LAYERS = 8
 """The fewest layers that are drawn from the range beside the given ones."""
+
+MOST_GRIDS = 2
+"""The most shapes of a grid over several dimensions, roughly: this many times :data:`DENSE_SHAPES` or the
+given shapes, whichever are more."""
 
 STEP = 2.0
 """The largest ratio of two neighbouring lengths of a grid over several dimensions: between lengths of 1 and 5
@@ -76,15 +80,20 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     their extents.
 
     Without gaps in its rows: a leaf of the tree needs micro-kernels for all rows between those of its shapes.
+    Of many given lengths and layers, some stand for those near them, so that the grid grows no faster than
+    the given shapes do.
     """
     name = axis_of(workload, "rows").name
+    most = max(MOST_GRIDS * limit, MOST_GRIDS * len(shapes))
     lengths: list[dict[str, int]] = [{}]
     if name in workload.dims:
         dim = workload.dims[name]
-        lengths = [{name: rows} for rows in _filled({dim.low, dim.high, *(shape[name] for shape in shapes)})]
-    given: dict[Shape, dict[Shape, float]] = {}
+        known = _spread({dim.low, dim.high, *(shape[name] for shape in shapes)}, isqrt(most))
+        lengths = [{name: rows} for rows in _filled(known)]
+    weighted: dict[Shape, dict[Shape, float]] = {}
     for shape, weight in zip(shapes.shapes, shapes.weights, strict=True):
-        given.setdefault(shape.without(name), {})[shape] = weight
+        weighted.setdefault(shape.without(name), {})[shape] = weight
+    given = _merged(weighted, max(LEAST_LAYERS, most // len(lengths) - LEAST_LAYERS))
     others = {other: dim for other, dim in workload.dims.items() if other != name}
     count = max(LEAST_LAYERS, limit // len(lengths) - len(given))
     weights = dict[Shape, float]()
@@ -96,6 +105,39 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     unnamed = [shape for shape, weight in weights.items() if not weight]
     share = ELSEWHERE / len(unnamed) if unnamed else 0.0
     return ShapeSet.of({shape: (1 - ELSEWHERE) * weight or share for shape, weight in weights.items()})
+
+
+def _spread(lengths: Iterable[int], count: int) -> list[int]:
+    """Returns about ``count`` of the lengths at most, in order, spread over their logarithm; the first and
+    the last are among them."""
+    known = np.array(sorted(set(lengths)))
+    if len(known) <= count:
+        return [int(length) for length in known]
+    wanted = np.geomspace(known[0], known[-1], count)
+    return [
+        int(length) for length in np.unique(known[np.abs(np.log(known / wanted[:, None])).argmin(axis=1)])
+    ]
+
+
+def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
+    """Returns at most ``count`` of the given layers: the heaviest, and then always the one that is farthest
+    from those before it. Each has its weighted shapes and, moved to it, those of the layers that are nearest
+    to it."""
+    layers = list(given)
+    places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
+    heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
+    chosen, apart = [heaviest], np.abs(places - places[heaviest]).sum(axis=1)
+    while len(chosen) < min(count, len(layers)):
+        chosen.append(int(apart.argmax()))
+        apart = np.minimum(apart, np.abs(places - places[chosen[-1]]).sum(axis=1))
+    nearest = np.abs(places[:, None] - places[chosen][None]).sum(axis=2).argmin(axis=1)
+    found: dict[Shape, dict[Shape, float]] = {layers[number]: {} for number in sorted(chosen)}
+    for layer, near in zip(layers, nearest, strict=True):
+        own = layers[chosen[near]]
+        for shape, weight in given[layer].items():
+            moved = Shape.of(**{**shape.to_json(), **own.to_json()})
+            found[own][moved] = found[own].get(moved, 0.0) + weight
+    return found
 
 
 def _filled(lengths: Iterable[int]) -> list[int]:
@@ -111,11 +153,17 @@ def _filled(lengths: Iterable[int]) -> list[int]:
 
 def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
     """Returns the weight of each given shape, divided among those of ``shapes`` that are nearest to it and
-    not beyond all of them."""
+    not beyond all of them; where another given shape is nearer to all of these, its nearest gets it."""
     low, high = (end(shape[name] for shape in given) for end in (min, max))
+    shapes = list(shapes)
     near: dict[Shape, list[Shape]] = {}
     for shape in shapes:
         if low <= shape[name] <= high:
             nearest = min(given, key=lambda known: abs(known[name] - shape[name]))
             near.setdefault(nearest, []).append(shape)
-    return {shape: given[known] / len(found) for known, found in near.items() for shape in found}
+    found = dict[Shape, float]()
+    for known, weight in given.items():
+        own = near.get(known) or [min(shapes, key=lambda shape: abs(shape[name] - known[name]))]
+        for shape in own:
+            found[shape] = found.get(shape, 0.0) + weight / len(own)
+    return found

@@ -1,5 +1,6 @@
 """Stage 2, measure: build and time candidates; every try leaves a record."""
 
+from dietlab.measure.budget import Budget
 from dietlab.measure.local import LocalRunner
 from dietlab.measure.record import Record, Round, Runner, Status, Trial
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
@@ -11,6 +12,7 @@ from dietlab.timing.protocol import CACHE_STATES, CacheState, Timing
 
 __all__ = [
     "CACHE_STATES",
+    "Budget",
     "CacheState",
     "LocalRunner",
     "Record",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -47,6 +47,7 @@ class Builders:
     Args:
         workers: parallel builds (default: the processors this process may use).
         timeout: seconds for one library.
+        begins: is called before each build; an error that it raises ends those that have not begun.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Builders:
         workers: int | None = None,
         timeout: float = 60.0,
         module: str = BUILDER,
+        begins: Callable[[], object] = lambda: None,
     ) -> None:
+        self._begins = begins
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
         self._workers = WorkerPool(module, workers)
         self._numbers = count()
@@ -83,6 +86,7 @@ class Builders:
         return [replace(built, seconds=wall * built.seconds / busy) for built in found]
 
     def _one(self, workload: Workload, worker: WorkerProcess, trial: Trial) -> Built:
+        self._begins()
         scheme = trial.scheme
         # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
         path = self._folder / f"{scheme.key}-{next(self._numbers)}.so"

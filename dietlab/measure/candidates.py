@@ -1,7 +1,7 @@
 """Candidates of tuning as a contender: one library for each scheme, asked for by its path.
 
-Libraries that are asked for in turns stay loaded, with their packed weights: many pack them alike, and share
-the copies of a rotation.
+Libraries that are asked for in turns stay loaded, with their packed weights, which many pack alike. In a
+rotation parts of an arena stand for the copies of packed weights.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from dietlab.lower.runtime import aligned_empty, as_tensor, load_library, on_each_thread
+from dietlab.lower.runtime import ALIGNMENT_BYTES, aligned_empty, as_tensor, load_library, on_each_thread
 from dietlab.shapes import Shape
+from dietlab.timing.arena import Arena
 from dietlab.timing.contender import Array, Call, Operands, Plan
 from dietlab.timing.lru_by_bytes import LruByBytes
-from dietlab.timing.problem import aligned
 from dietlab.workloads import FloatArray, Workload
 
-KEPT_BYTES = 1 << 29
-"""The most bytes of packed weights and their copies that stay in memory. With 32 MB of last-level cache,
-those of seven layers do."""
+KEPT_BYTES = 1 << 28
+"""The most bytes of packed weights that stay in memory: 16 layers of 16 MB, say, or one in 16 layouts."""
 
 KEPT_LIBRARIES = 256
 """The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
@@ -35,13 +34,13 @@ class Candidates:
 
     Args:
         cores: how many a library computes with.
+        arena: stands for copies of packed weights; none where libraries do not pack.
     """
 
-    def __init__(self, kind: str, cores: int) -> None:
+    def __init__(self, kind: str, cores: int, arena: Arena | None = None) -> None:
+        self._arena = arena
         self.library = lru_cache(KEPT_LIBRARIES)(lambda path: Library(path, kind, cores))
-        self._packed: LruByBytes[list[FloatArray]] = LruByBytes(
-            KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies)
-        )
+        self._packed: LruByBytes[FloatArray] = LruByBytes(KEPT_BYTES, lambda packed: packed.nbytes)
         self.on_each = partial(on_each_thread, cores)
 
     def kind(self, workload: Workload) -> str:
@@ -54,24 +53,24 @@ class Candidates:
         return PreparedCandidates(self, workload, constants)
 
     def copied(self, prepared: PreparedCandidates) -> PreparedCandidates:
-        return replace(prepared, number=prepared.number + 1)
+        return replace(prepared, copied=True)
 
-    def packed(self, library: Library, constants: Operands, number: int) -> FloatArray:
-        """Returns a copy of the packed weights by its number. It is made of what is in them, which is the
-        same for most libraries of a workload."""
+    def packed(self, library: Library, constants: Operands, *, copied: bool) -> FloatArray:
+        """Returns packed weights, or the next of the parts of the arena that stand for copies of them, whose
+        time is the same. Weights are kept by what is in them, which is the same for most libraries of a
+        workload."""
         layer = constants["w"].shape
-
-        def pack() -> list[FloatArray]:
-            return [library.pack(constants)]
-
         if layer in library.contents:
-            copies = self._packed.get(library.contents[layer], pack)
+            first = self._packed.get(library.contents[layer], lambda: library.pack(constants))
         else:
-            first = pack()
-            library.contents[layer] = sha256(first[0].data).digest()
-            copies = self._packed.get(library.contents[layer], lambda: first)
-        copies += [aligned(copies[0]) for _ in range(number + 1 - len(copies))]
-        return copies[number]
+            first = library.pack(constants)
+            library.contents[layer] = sha256(first.data).digest()
+            first = self._packed.get(library.contents[layer], lambda: first)
+        if not copied:
+            return first
+        assert self._arena is not None
+        # They begin with the tag by which a library knows its weights.
+        return self._arena.take({"w": first}, packed=True, header_bytes=ALIGNMENT_BYTES)["w"]
 
 
 class Library:
@@ -92,19 +91,20 @@ class Library:
 
 @dataclass(frozen=True)
 class PreparedCandidates:
-    """A shape's candidates with constant operands; ``number`` is that of the copy of packed weights."""
+    """A shape's candidates with constant operands, packed or ``copied``, as in a rotation."""
 
     candidates: Candidates
     workload: Workload
     constants: Operands
-    number: int = 0
+    copied: bool = False
 
     def bind(self, operands: Operands, out: Array, plan: Plan) -> Call:
         library = self.candidates.library(str(plan))
         given = {**self.constants, **operands}
         if library.packs:
             x, *others = operands.values()
-            arrays = [x, self.candidates.packed(library, self.constants, self.number), *others, out]
+            packed = self.candidates.packed(library, self.constants, copied=self.copied)
+            arrays = [x, packed, *others, out]
         else:
             arrays = [*(given[name] for name in self.workload.signature if name != "out"), out]
         return partial(library.run, *map(_tensor, arrays))

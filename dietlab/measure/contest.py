@@ -138,6 +138,17 @@ class Candidate:
         """Equal for equal machine code."""
         return self.record.code_hash or self.record.scheme.key
 
+    def tells(self, timing: Timing) -> bool:
+        """Returns whether it failed, or was timed often enough for a record before all turns are over."""
+        if self.twin is not None:
+            return self.twin.tells(timing)
+        if self.player is None:
+            return True
+        if not self.player.correct:
+            return self.player.error is not None or bool(self.player.reason)
+        blocks = self.player.seconds(timing.cache)
+        return len(blocks) >= min(FEWEST_TURNS, timing.blocks) or (bool(blocks) and timing.slow(min(blocks)))
+
     def result(self, cache: str) -> Record:
         """Returns the record, once all turns are over.
 

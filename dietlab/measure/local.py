@@ -12,6 +12,7 @@ from typing import Any
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.lower.target import lower_target
+from dietlab.measure.budget import Budget, BudgetSpentError, Limited
 from dietlab.measure.builders import BUILDER, Builders, Libraries
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
@@ -50,6 +51,7 @@ class LocalRunner:
         timer_module: the module that runs in the process that verifies and times.
         ready: libraries that were built before (:mod:`dietlab.measure.ready`), which are measured in place of
             any that would be built here, and stay: no compiler is needed.
+        budget: seconds within which builds and blocks are begun (None: no limit).
     """
 
     hardware: Hardware
@@ -60,6 +62,7 @@ class LocalRunner:
     builder_module: str = BUILDER
     timer_module: str = TIMER
     ready: Libraries | None = None
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         self._open = ExitStack()
@@ -86,16 +89,22 @@ class LocalRunner:
 
         Raises:
             MeasureError: if this machine cannot time candidates.
+            BudgetSpentError: if the budget is spent, after the records of what was timed often enough.
             WorkloadError: if the processes that measure cannot be told the operator.
         """
         require_entered(workload)
         libraries = self._started()
         contests, built = built_contests(libraries, workload, trials)
+        states = timing_target(self.hardware.kind).CACHE_STATES
         for start in range(0, len(contests), TOGETHER):
             some = contests[start : start + TOGETHER]
-            play_contests(
-                self._opened(workload), some, self.timing, timing_target(self.hardware.kind).CACHE_STATES
-            )
+            seat = Limited(self._opened(workload), self.budget or Budget())
+            try:
+                play_contests(seat, some, self.timing, states)
+            except BudgetSpentError:
+                told = (one for contest in some for one in contest if one.tells(self.timing))
+                yield from (candidate.result(self.timing.cache) for candidate in told)
+                raise
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
         for library in built if self.ready is None else ():
             library.path.unlink(missing_ok=True)
@@ -129,10 +138,21 @@ class LocalRunner:
             self._require_tools()
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
             self._libraries = self.ready or self._open.enter_context(
-                Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
+                Builders(
+                    self.hardware,
+                    folder,
+                    self.builders,
+                    self.build_timeout,
+                    self.builder_module,
+                    self._begins,
+                )
             )
             self._folder, self._options = folder, {}
         return self._libraries
+
+    def _begins(self) -> None:
+        if self.budget is not None:
+            self.budget.require()
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""

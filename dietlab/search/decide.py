@@ -145,8 +145,8 @@ class Decision:
 
     @cached_property
     def _doubts(self) -> Values:
-        doubts = self.known.predictor.doubt(self._plans, self._grid.shapes)
-        return np.where(self._logs - self._logs.min(axis=0) < BAND, doubts, 0.0)
+        near = self._logs - self._logs.min(axis=0) < BAND
+        return self.known.doubts(self._plans, self._grid.shapes, near)
 
     @cached_property
     def _at_worst(self) -> Values:
@@ -160,7 +160,8 @@ class Decision:
     @cached_property
     def _library(self) -> tuple[Choice, tuple[int, ...]]:
         """The micro-kernels that would ship now."""
-        return self._best_library(self._at_worst)
+        choice = Choice(self.known.space.workload, self._plans, self._grid, np.exp(self._at_worst))
+        return choice, choice.best(self.max_kernels)[0]
 
     @cached_property
     def _shipped(self) -> npt.NDArray[np.intp]:
@@ -171,8 +172,8 @@ class Decision:
     @cached_property
     def _hoped(self) -> npt.NDArray[np.intp]:
         """The scheme that would serve each shape if all times were as low as may be hoped."""
-        choice, kernels = self._best_library(self._at_best)
-        return choice.fastest(kernels)
+        choice = self._library[0].with_table(np.exp(self._at_best))
+        return choice.fastest(choice.best(self.max_kernels)[0])
 
     @cached_property
     def _runner_up(self) -> npt.NDArray[np.intp]:
@@ -193,10 +194,6 @@ class Decision:
     @property
     def _every(self) -> npt.NDArray[np.intp]:
         return np.arange(len(self._grid))
-
-    def _best_library(self, logs: Values) -> tuple[Choice, tuple[int, ...]]:
-        choice = Choice(self.known.space.workload, self._plans, self._grid, np.exp(logs))
-        return choice, choice.best(self.max_kernels)[0]
 
     @cached_property
     def _gained(self) -> Values:

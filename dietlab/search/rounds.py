@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from dietlab.contracts import name_of, shown
 from dietlab.errors import MeasureError
 from dietlab.events import Audience, RoundFinished, TrialMeasured
-from dietlab.measure import Record, RecordStore, Round, Runner, Trial
+from dietlab.measure import Budget, Record, RecordStore, Round, Runner, Trial
 from dietlab.measure.record import each_once
 from dietlab.search.decide import Pair
 from dietlab.search.phases import PhaseTimer, with_records
@@ -21,6 +21,11 @@ from dietlab.workloads import Workload
 Advance = Callable[[str, int], None]
 """Is told of each new record: a note, and 1 if the record was the last of a scheme that no earlier round had
 tried, else 0."""
+
+
+RECENT = 64
+"""The latest records that tell what a measurement costs: those of the search are compiled one by one, those
+of deciding share libraries."""
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
@@ -48,6 +53,7 @@ class Sitting:
         listeners: are told of every new measurement. A replay may answer with one that was told before: it
             is kept for the round that asked, and told no more.
         clock: tells time that the runner takes from the search's own.
+        budget: what measurements are begun within.
     """
 
     space: Space
@@ -55,6 +61,7 @@ class Sitting:
     store: RecordStore
     listeners: Audience
     clock: PhaseTimer = field(default_factory=PhaseTimer)
+    budget: Budget = field(default_factory=Budget)
     _taken: set[int] = field(default_factory=set)
     _told: dict[Record, None] = field(init=False)
 
@@ -65,12 +72,30 @@ class Sitting:
         """Returns the records of a proposal, in its order; measures those that no earlier sitting left.
 
         The rest of an interrupted round is another round: the machine may be another by now.
+
+        Raises:
+            BudgetSpentError: if the budget is spent before all are measured.
         """
         known = self._left_over(proposal)
         asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
         rest = without(proposal.trials, known)
-        known |= self._measured(rest, proposal, advance, asked_by=asked_by)
+        begun = self._affordable(rest)
+        known |= self._measured(begun, proposal, advance, asked_by=asked_by)
+        if begun != rest:
+            self.budget.spend()
         return tuple(known[pair] for pair in proposal.pairs if pair in known)
+
+    def _affordable(self, trials: list[Trial]) -> list[Trial]:
+        """Returns the first of the trials, as many as the budget is expected to last for."""
+        if trials:
+            self.budget.require()
+        costs = [record.phases.total for record in self.store.records[-RECENT:]]
+        count = self.budget.affordable(sum(len(trial.shapes) for trial in trials), costs)
+        begun: list[Trial] = []
+        for trial in trials:
+            shapes = trial.shapes[: count - sum(len(one.shapes) for one in begun)]
+            begun += [Trial(trial.scheme, shapes)] if shapes else []
+        return begun
 
     def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
         """Returns records of the proposal's pairs that no round has taken yet: its own or, after another
@@ -108,7 +133,8 @@ class Sitting:
                 self._tell(replace(record, asked_by=None))
                 left[record.scheme] -= 1
                 last = record.scheme in proposal.new and not left[record.scheme]
-                advance(f"best {best:.1f} GFLOP/s", int(last))
+                advance(f"best {best:.1f} GFLOP/s{self.budget.note}", int(last))
+                self.budget.require()
         return found
 
     def _tell(self, record: Record) -> None:

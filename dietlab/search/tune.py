@@ -10,7 +10,8 @@ from dietlab.contracts import require_methods
 from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
 from dietlab.errors import MeasureError, SpaceError, require_type
 from dietlab.events import ModelFitted, Observer, Stage, audience
-from dietlab.measure import Record, RecordStore, Runner
+from dietlab.measure import Budget, Record, RecordStore, Runner
+from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
@@ -38,6 +39,7 @@ def tune(
     measurable: Collection[Pair] | None = None,
     prior: Prior | None = None,
     ahead: bool | None = None,
+    budget: Budget | None = None,
 ) -> TuningRun:
     """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
 
@@ -63,6 +65,8 @@ def tune(
             predictor.
         ahead: whether a round is proposed while the one before is measured, from what was known before that:
             no device waits, but each round knows less (None: where ``runner`` has several ``devices``).
+        budget: seconds after which nothing more is begun (None: no limit). What was measured is fitted, and a
+            later call with the same ``store`` goes on.
 
     Raises:
         ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
@@ -70,6 +74,7 @@ def tune(
         SpaceError: if an argument stands in another's place, there is no such strategy, or it proposes
             anything but schemes that were not tried.
         MeasureError: if ``runner`` does not measure, or leaves something out.
+        BudgetSpentError: if the budget is spent before anything was measured.
     """
     order = "The order is tune(space, shapes, runner)."
     require_type("the first argument of tune", space, Space, SpaceError, order)
@@ -88,10 +93,21 @@ def tune(
         seed=seed,
         measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
     )
-    sitting = Sitting(space, runner, store, audience(observers), clock)
+    budget = budget or Budget()
+    if hasattr(runner, "budget"):
+        runner.budget = budget
+    sitting = Sitting(space, runner, store, audience(observers), clock, budget)
     with Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals:
-        tuner = _searched(tuner, sitting, proposals)
-        tuner = _decided(tuner, sitting, proposals)
+        try:
+            tuner = _searched(tuner, sitting, proposals)
+            tuner = _decided(tuner, sitting, proposals)
+        except BudgetSpentError:
+            if not any(record.ok for record in store.records):
+                raise BudgetSpentError(
+                    "a budget lasts until something is measured",
+                    f"{budget.seconds:g} s",
+                    "Give it more seconds; what is recorded stays.",
+                ) from None
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
     return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
@@ -155,7 +171,9 @@ def _told(
     found = sitting.records(proposal, advance)
     sitting.announce_round(number)
     proposals.wait()
+    began = sitting.budget.spent
     tuner = tuner.tell(proposal, found)
+    sitting.budget.thought(sitting.budget.spent - began)
     if samples := len({record.scheme for record in tuner.records if record.ok}):
         sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
     return tuner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from statistics import median
@@ -15,11 +16,12 @@ import numpy as np
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
+from dietlab.timing.arena import Arena
 from dietlab.timing.contender import Call, Operands
 from dietlab.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, TimedBlock
 from dietlab.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.timing.private_caches import PrivateCaches
-from dietlab.timing.problem import Problem, aligned
+from dietlab.timing.problem import Problem
 from dietlab.timing.protocol import CACHE_STATES, clock_for
 from dietlab.timing.rotation import copies_beyond
 from dietlab.timing.threads import keep_apart
@@ -74,6 +76,36 @@ class HostOutput:
         return all(bool((guard == self._value).all()) for guard in guards)
 
 
+class Rotated:
+    """Another copy of operands and output that all rotate. Each time that they are asked for they lie
+    elsewhere, behind what was asked for before, also for another shape.
+
+    Args:
+        problem: whose operands they stand for.
+        read, written: give the operands, and the outputs.
+    """
+
+    def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
+        self._problem, self._read, self._written = problem, read, written
+        self.constants: Operands = {}
+
+    @property
+    def variables(self) -> Operands:
+        return self._read.take(self._problem.variables, packed=False)
+
+    @property
+    def output(self) -> RotatedOutput:
+        out = np.broadcast_to(np.empty(1, self._problem.dtype), self._problem.out_shape)
+        return RotatedOutput(self._written.take({"out": out}, packed=False)["out"])
+
+
+@dataclass(frozen=True)
+class RotatedOutput:
+    """An output that nobody reads."""
+
+    array: FloatArray
+
+
 class Host:
     """The processors of this machine.
 
@@ -106,6 +138,7 @@ class Host:
         self._apart = False
         # All blocks share it: no program finds the copy in a cache that another one just left there.
         self._positions: Iterator[int] = count()
+        self.arena, self._written = Arena(last_level_bytes), Arena(last_level_bytes)
 
     @classmethod
     def opened(cls, cores: int, options: Mapping[str, Any]) -> Host:
@@ -129,8 +162,9 @@ class Host:
             return Copy(problem.constants, problem.variables, output)
         if self.keeps_variables(problem):
             # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
-            return Copy(_copied(problem.constants), first.variables, first.output)
-        return Copy({}, _copied(problem.variables), HostOutput(problem.out_shape, problem.dtype))
+            taken = self.arena.take(problem.constants, packed=True)
+            return Copy(taken, first.variables, first.output)
+        return Rotated(problem, self.arena, self._written)  # type: ignore[return-value]
 
     def block(
         self, calls: Sequence[Call], cache: str, seconds: float, contender: object, about: float | None
@@ -182,7 +216,8 @@ class Host:
     def _together(self, calls: Sequence[Call], size: int) -> float:
         """Returns the mean seconds of ``size`` calls; the rotation goes on where the last block stopped."""
         places = [position % len(calls) for position in islice(self._positions, size)]
-        bound = {place: calls[place] for place in set(places)}  # binding takes longer than a short call
+        # Binding takes longer than a short call; an arena's parts are taken in this order.
+        bound = {place: calls[place] for place in dict.fromkeys(places)}
         chosen = [bound[place] for place in places]
         clock = self._clock
         started = clock()
@@ -208,7 +243,3 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
         "last_level_bytes": hardware.last_level_bytes,
         "probe": probe,
     }
-
-
-def _copied(arrays: Operands) -> dict[str, FloatArray]:
-    return {name: aligned(array) for name, array in arrays.items()}

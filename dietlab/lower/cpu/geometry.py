@@ -13,13 +13,14 @@ from dietlab.hardware import UNITS, Hardware, UnitFacts
 from dietlab.lower.contraction import Contraction, Extent, Sizes, contraction_of
 from dietlab.lower.cpu.tir import ceil_div, int64, most, quotient
 from dietlab.lower.decisions import DEFAULTS, Lowering
+from dietlab.lower.runtime import ALIGNMENT_BYTES
 from dietlab.shapes import Dim
 from dietlab.space import CpuMicroKernel, CpuScheme
 from dietlab.workloads import Workload, axis_of, dtypes_of
 
 FLOAT_BYTES = 4
 
-HEADER_FLOATS = 16
+HEADER_FLOATS = ALIGNMENT_BYTES // FLOAT_BYTES
 """Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
 
 LAYOUT = 0x646C0001
