@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from dietlab.errors import DietlabError
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.turns import Questions
+
+UNKNOWN_SECONDS = 1.0
+"""Seconds of a measurement before there was one: about what compiling a scheme takes on one core."""
 
 AHEAD = 1.5
 """What is kept for the end, over what thinking took longest so far: the last fit knows more records."""
@@ -63,27 +67,18 @@ class Budget:
             BudgetSpentError: if nothing is.
         """
         if self.left <= 0:
-            self.spend()
-
-    def spend(self) -> None:
-        """Ends what is left: nothing more is begun.
-
-        Raises:
-            BudgetSpentError: always.
-        """
-        self.stopped = True
-        raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
+            self.stopped = True
+            raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
 
     def affordable(self, count: int, costs: Iterable[float]) -> int:
-        """Returns how many of ``count`` measurements are begun: those that are over in time, at least one.
+        """Returns how many of ``count`` measurements are begun together: those that are over in time, or one.
 
         Args:
-            costs: seconds of those before.
+            costs: seconds of those before; if there are none, :data:`UNKNOWN_SECONDS` each.
         """
-        known = list(costs)
-        if math.isinf(self.seconds) or not known:
+        if math.isinf(self.seconds):
             return count
-        mean = sum(known) / len(known)
+        mean = statistics.mean(list(costs) or [UNKNOWN_SECONDS])
         return count if mean * count <= self.left else max(1, int(self.left / mean))
 
     @property

@@ -79,16 +79,15 @@ class Sitting:
         known = self._left_over(proposal)
         asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
         rest = without(proposal.trials, known)
-        begun = self._affordable(rest)
-        known |= self._measured(begun, proposal, advance, asked_by=asked_by)
-        if begun != rest:
-            self.budget.spend()
+        while rest:
+            begun = self._affordable(rest)
+            known |= self._measured(begun, proposal, advance, asked_by=asked_by)
+            rest = without(rest, known)
         return tuple(known[pair] for pair in proposal.pairs if pair in known)
 
     def _affordable(self, trials: list[Trial]) -> list[Trial]:
         """Returns the first of the trials, as many as the budget is expected to last for."""
-        if trials:
-            self.budget.require()
+        self.budget.require()
         costs = [record.phases.total for record in self.store.records[-RECENT:]]
         count = self.budget.affordable(sum(len(trial.shapes) for trial in trials), costs)
         begun: list[Trial] = []

@@ -94,6 +94,7 @@ def tune(
         measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
     )
     budget = budget or Budget()
+    before = budget.spent
     if hasattr(runner, "budget"):
         runner.budget = budget
     sitting = Sitting(space, runner, store, audience(observers), clock, budget)
@@ -105,8 +106,8 @@ def tune(
             if not any(record.ok for record in store.records):
                 raise BudgetSpentError(
                     "a budget lasts until something is measured",
-                    f"{budget.seconds:g} s",
-                    "Give it more seconds; what is recorded stays.",
+                    f"{budget.seconds:g} s, of which {before:.1f} s were over when tuning began",
+                    "Give it more seconds; what is known of the machine stays.",
                 ) from None
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
