@@ -179,7 +179,8 @@ def test_its_cost_model_is_fitted_and_kept(null: Hardware, tmp_path: Path) -> No
     assert (loaded.seconds(space.schemes, SHAPES.shapes) == model.seconds(space.schemes, SHAPES.shapes)).all()
     assert best_shape(space.schemes[0], SHAPES.shapes, model.cost) in SHAPES.shapes
     dispatcher = train_dispatcher(choose_portfolio(run, SHAPES, max_kernels=2))
-    assert dispatcher.hardware == null and all(dispatcher.scheme(shape) in space for shape in SHAPES)
+    # Its plans may have another edge than those of the space; what is compiled is the same.
+    assert dispatcher.hardware == null and set(dispatcher.micro_kernels) <= set(space.micro_kernels)
 
 
 @pytest.fixture
