@@ -149,10 +149,8 @@ def test_copies_cover_the_cache_within_reason() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_an_arena_gives_ordinary_numbers_of_any_type_elsewhere_each_time(dtype: str) -> None:
-    arena, like = (
-        Arena(1 << 20),
-        {"w": np.zeros((39, 60), getattr(ml_dtypes, dtype, dtype)), "b": np.zeros(3)},
-    )
+    like = {"w": np.zeros((39, 60), getattr(ml_dtypes, dtype, dtype)), "b": np.zeros(3)}
+    arena = Arena(1 << 20)
     taken = [arena.take({"w": like["w"]}, packed=False)["w"] for _ in range(900)]
     starts = [array.ctypes.data for array in taken]
     assert all(start % 64 == 0 for start in starts)

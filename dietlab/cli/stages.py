@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 
 import click
@@ -111,7 +110,7 @@ def tune_command(
     quiet: bool,
 ) -> None:
     """Search schemes for all shapes, then measure where the library depends on it."""
-    budget = Budget(seconds or inf)
+    budget = Budget(seconds) if seconds else Budget()
     if (rpc is None) != (key is None):
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
     wanted = parse_shapes(shapes, workload)

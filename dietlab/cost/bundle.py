@@ -27,7 +27,7 @@ Speed = Callable[[Any], float]
 
 @dataclass(frozen=True)
 class Same:
-    """A speed that is the same for all schemes, in flop/s: nobody need be asked for each tile's."""
+    """One speed for all schemes, in flop/s, so that none is computed for each tile."""
 
     speed: float
 

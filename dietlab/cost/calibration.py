@@ -277,33 +277,42 @@ class Calibration:
         """Yields row, column and the number of the measured pair that is the same program, or the same work
         of one (:func:`same_work`)."""
         workload = self._cost.workload
-        columns: dict[Shape, list[int]] = {}
-        for column, shape in enumerate(shapes):
-            columns.setdefault(shape, []).append(column)
-        places = {
-            family: self._places(family, shapes, columns)
-            for family in dict.fromkeys(scheme.family for scheme in schemes)
-            if family in self._measured_on  # few of a whole space
-        }
+        columns: dict[object, dict[Shape, list[int]]] = {}
+        places = {}
+        for family in dict.fromkeys(scheme.family for scheme in schemes):
+            if family in self._measured_on:  # few of a whole space
+                alike = family.kernel.reserves, family.kernel.granule  # all that same_work looks at
+                if alike not in columns:
+                    columns[alike] = self._by_work(family, shapes)
+                places[family] = self._places(family, shapes, columns[alike])
         for row, scheme in enumerate(schemes):
             for shape, at in places.get(scheme.family, ()):
                 known = self._numbers.get((program_on(scheme, workload, shape), shape))
                 if known is not None:
                     yield from ((row, column, known) for column in at)
 
+    def _by_work(self, family: Scheme, shapes: Iterable[Shape]) -> dict[Shape, list[int]]:
+        """Returns the numbers of the shapes on which a family does the same work."""
+        found: dict[Shape, list[int]] = {}
+        for number, shape in enumerate(shapes):
+            found.setdefault(same_work(family, self._cost.workload, shape), []).append(number)
+        return found
+
     def _places(
         self, family: Scheme, shapes: Sequence[Shape], columns: Mapping[Shape, list[int]]
     ) -> list[tuple[Shape, list[int]]]:
         """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
-        all shapes of the same work, those that it is nearest to."""
-        if not family.kernel.reserves:  # each shape is work of another amount
-            return [(shape, columns[shape]) for shape in self._measured_on[family] if shape in columns]
-        workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
-        for shape in self._measured_on[family]:
-            alike.setdefault(same_work(family, workload, shape), []).append(shape)
+        all shapes of the same work, those that it is nearest to.
+
+        Args:
+            columns: the columns of the same work.
+        """
+        measured = list(self._measured_on[family])
         found: dict[Shape, list[int]] = {}
-        for column, shape in enumerate(shapes):
-            if measured := alike.get(same_work(family, workload, shape)):
-                nearest = min(measured, key=lambda other: abs(log(_volume(other) / _volume(shape))))
+        for work, numbers in self._by_work(family, measured).items():
+            known = [measured[number] for number in numbers]
+            for column in columns.get(work, ()):
+                volume = _volume(shapes[column])
+                nearest = min(known, key=lambda other: abs(log(_volume(other) / volume)))
                 found.setdefault(nearest, []).append(column)
         return list(found.items())

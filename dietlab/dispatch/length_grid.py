@@ -84,7 +84,7 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     the given shapes do.
     """
     name = axis_of(workload, "rows").name
-    most = max(MOST_GRIDS * limit, MOST_GRIDS * len(shapes))
+    most = MOST_GRIDS * max(limit, len(shapes))
     lengths: list[dict[str, int]] = [{}]
     if name in workload.dims:
         dim = workload.dims[name]
@@ -152,8 +152,8 @@ def _filled(lengths: Iterable[int]) -> list[int]:
 
 
 def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
-    """Returns the weight of each given shape, divided among those of ``shapes`` that are nearest to it and
-    not beyond all of them; where another given shape is nearer to all of these, its nearest gets it."""
+    """Returns the weight of each given shape, divided among those of ``shapes`` that have no nearer given
+    shape and are not beyond all of them. If there are none, the nearest of ``shapes`` gets all of it."""
     low, high = (end(shape[name] for shape in given) for end in (min, max))
     shapes = list(shapes)
     near: dict[Shape, list[Shape]] = {}

@@ -40,7 +40,7 @@ class Ways:
         slowdowns: over the fastest scheme of the shape, 1 or more, ``[ways]``.
         losses: as :func:`lost` counts them, ``[ways]``.
         weights: of the shapes, ``[ways]``.
-        count, every: of shapes and of micro-kernels.
+        shape_count, kernel_count: how many shapes and micro-kernels there are.
     """
 
     kernels: npt.NDArray[np.intp]
@@ -48,8 +48,8 @@ class Ways:
     slowdowns: Values
     losses: Values
     weights: Values
-    count: int
-    every: int
+    shape_count: int
+    kernel_count: int
 
     @classmethod
     def of(
@@ -58,7 +58,7 @@ class Ways:
         other: npt.NDArray[np.intp],
         slowdowns: Values,
         weights: Values,
-        count: int,
+        kernel_count: int,
     ) -> Ways:
         """Returns the ways of schemes.
 
@@ -66,18 +66,18 @@ class Ways:
             one, other: the micro-kernels that a scheme needs on a shape, ``[schemes, shapes]``.
             slowdowns: of schemes, ``[schemes, shapes]``.
             weights: of shapes.
-            count: of micro-kernels; one with that number cannot be had.
+            kernel_count: how many micro-kernels there are; that number stands for one that cannot be had.
         """
         size = one.shape[1]
         low, high = np.minimum(one, other).ravel(), np.maximum(one, other).ravel()
         shapes, ratios = np.tile(np.arange(size), len(one)), slowdowns.ravel()
-        codes = (shapes * count + low) * count + high
+        codes = (shapes * kernel_count + low) * kernel_count + high
         order = np.lexsort((ratios, codes))
-        order = order[high[order] < count]
+        order = order[high[order] < kernel_count]
         order = order[np.diff(codes[order], prepend=-1) != 0]
         shapes, ratios = shapes[order], ratios[order]
         kernels = np.stack([low[order], high[order]])
-        return cls(kernels, shapes, ratios, lost(ratios), weights[shapes], size, count)
+        return cls(kernels, shapes, ratios, lost(ratios), weights[shapes], size, kernel_count)
 
     def lacking_one(self, chosen: Sequence[int]) -> Ways:
         """Returns the ways that need at most one micro-kernel beside the chosen ones."""
@@ -95,7 +95,7 @@ class Ways:
 
     def lacked(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Returns whether the chosen micro-kernels lack each of a way's two, ``[2, ways]``."""
-        absent = np.ones(self.every, bool)
+        absent = np.ones(self.kernel_count, bool)
         absent[list(chosen)] = False
         return np.asarray(absent[self.kernels])
 
@@ -106,12 +106,12 @@ class Ways:
         gains = (base[self.shapes] - self.losses) * self.weights
         one, other = self.kernels
         single = np.flatnonzero(((lacks_one != lacks_other) | (lacks_one & (one == other))) & (gains > 0))
-        alone = np.zeros(self.every * self.count)
+        alone = np.zeros(self.kernel_count * self.shape_count)
         lacked = np.where(lacks_one[single], one[single], other[single])
-        np.maximum.at(alone, lacked * self.count + self.shapes[single], gains[single])
+        np.maximum.at(alone, lacked * self.shape_count + self.shapes[single], gains[single])
         pairs = np.flatnonzero(lacks_one & lacks_other & (one != other))
-        numbers = one[pairs] * self.every + other[pairs]
-        by_shape = alone.reshape(self.every, self.count)
+        numbers = one[pairs] * self.kernel_count + other[pairs]
+        by_shape = alone.reshape(self.kernel_count, self.shape_count)
         return Gains(by_shape, numbers, self.shapes[pairs], np.maximum(gains[pairs], 0.0))
 
     def had(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -122,7 +122,7 @@ class Ways:
     def least(self, values: Values, at: npt.NDArray[np.bool_], without: float) -> Values:
         """Returns the least value of each shape out of the ways where ``at`` is true, ``[shapes]``; where
         none is, ``without``."""
-        found = np.full(self.count, without)
+        found = np.full(self.shape_count, without)
         np.minimum.at(found, self.shapes[at], values[at])
         return found
 

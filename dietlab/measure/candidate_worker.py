@@ -18,9 +18,7 @@ def opened(request: Mapping[str, Any], workload: Workload) -> Bench:
     """Returns the bench of a workload's candidates."""
     options, cores = request["options"], int(request["threads"])
     device = timing_target(options["kind"]).device(cores, options)
-    return Bench(
-        device, Candidates(options["kind"], cores, getattr(device, "arena", None)), workload, keeps=False
-    )
+    return Bench(device, Candidates(options["kind"], cores, device.arena), workload, keeps=False)
 
 
 if __name__ == "__main__":

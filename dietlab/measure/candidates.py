@@ -1,7 +1,7 @@
 """Candidates of tuning as a contender: one library for each scheme, asked for by its path.
 
-Libraries that are asked for in turns stay loaded, with their packed weights, which many pack alike. In a
-rotation parts of an arena stand for the copies of packed weights.
+Libraries stay loaded between turns. Those with the same layout of packed weights share one array of them. A
+rotation takes memory from an arena in place of copies of packed weights.
 """
 
 from __future__ import annotations

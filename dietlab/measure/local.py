@@ -51,7 +51,7 @@ class LocalRunner:
         timer_module: the module that runs in the process that verifies and times.
         ready: libraries that were built before (:mod:`dietlab.measure.ready`), which are measured in place of
             any that would be built here, and stay: no compiler is needed.
-        budget: seconds within which builds and blocks are begun (None: no limit).
+        budget: seconds within which builds and blocks are begun (default: no limit).
     """
 
     hardware: Hardware
@@ -62,7 +62,7 @@ class LocalRunner:
     builder_module: str = BUILDER
     timer_module: str = TIMER
     ready: Libraries | None = None
-    budget: Budget | None = None
+    budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         self._open = ExitStack()
@@ -98,12 +98,12 @@ class LocalRunner:
         states = timing_target(self.hardware.kind).CACHE_STATES
         for start in range(0, len(contests), TOGETHER):
             some = contests[start : start + TOGETHER]
-            seat = Limited(self._opened(workload), self.budget or Budget())
+            seat = Limited(self._opened(workload), self.budget)
             try:
                 play_contests(seat, some, self.timing, states)
             except BudgetSpentError:
-                told = (one for contest in some for one in contest if one.tells(self.timing))
-                yield from (candidate.result(self.timing.cache) for candidate in told)
+                timed = (one for contest in some for one in contest if one.tells(self.timing))
+                yield from (candidate.result(self.timing.cache) for candidate in timed)
                 raise
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
         for library in built if self.ready is None else ():
@@ -144,15 +144,11 @@ class LocalRunner:
                     self.builders,
                     self.build_timeout,
                     self.builder_module,
-                    self._begins,
+                    lambda: self.budget.require(),
                 )
             )
             self._folder, self._options = folder, {}
         return self._libraries
-
-    def _begins(self) -> None:
-        if self.budget is not None:
-            self.budget.require()
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""

@@ -14,7 +14,8 @@ from dietlab.timing.rotation import MOST_BYTES, ROTATED_CACHES, copies_beyond
 
 NEAR_ONE = 0x3F80
 """The bits of 1 in bfloat16, which are the upper half of those in float32. With any sign and any of the lower
-seven bits each half of a word is a normal number of 1 to 2 in every type; bytes are any integers."""
+seven bits each half of a word is a normal number of 1 to 2 in float32, bfloat16 and float16; bytes are any
+integers."""
 
 
 class Arena:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dietlab.timing.contender import Array, Call, Operands
 from dietlab.timing.disturbance import Taken
 from dietlab.timing.problem import Problem
+
+if TYPE_CHECKING:
+    from dietlab.timing.arena import Arena
 
 GUARD_BYTES = 512
 """Bytes around an output that must stay as they are, on each side: a multiple of any alignment that is
@@ -42,9 +45,22 @@ class Output(Protocol):
         """True if the guards still have the value of :meth:`poison`."""
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Protocol):
     """The operands and the output of one call of a rotation."""
+
+    @property
+    def constants(self) -> Operands: ...
+
+    @property
+    def variables(self) -> Operands: ...
+
+    @property
+    def output(self) -> Output: ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A copy that stays where it is in memory."""
 
     constants: Operands
     variables: Operands
@@ -103,6 +119,10 @@ class Device(Protocol):
 
     unprobed: str
     """Why the processor is not probed for slow moments; empty if it is."""
+
+    @property
+    def arena(self) -> Arena | None:
+        """The memory that stands for copies of packed weights; None where weights are not packed."""
 
     def copies(self, problem: Problem) -> int:
         """Returns how many copies of what rotates exceed the last-level cache, up to a limit."""

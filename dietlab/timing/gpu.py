@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dietlab.timing.contender import Array, Call
-from dietlab.timing.device import Copy, Output, TimedBlock
+from dietlab.timing.device import Copy, Output, Placed, TimedBlock
 from dietlab.timing.disturbance import Probe, Taken, take
 from dietlab.timing.problem import Problem
 from dietlab.timing.protocol import GPU_CACHE_STATES
@@ -108,6 +108,7 @@ class Gpu:
     states: Sequence[str] = GPU_CACHE_STATES
     kept_bytes = 1 << 30
     slow_first_call = True
+    arena = None
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Gpu:
             {name: self._arrays.put(array) for name, array in arrays.items()}
             for arrays in (problem.constants, problem.variables)
         )
-        return Copy(constants, variables, self._arrays.output(problem.out_shape, problem.dtype))
+        return Placed(constants, variables, self._arrays.output(problem.out_shape, problem.dtype))
 
     def block(
         self, calls: Sequence[Call], cache: str, seconds: float, contender: object, about: float | None

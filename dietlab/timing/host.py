@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from statistics import median
@@ -18,7 +17,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
 from dietlab.timing.arena import Arena
 from dietlab.timing.contender import Call, Operands
-from dietlab.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, TimedBlock
+from dietlab.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, Placed, TimedBlock
 from dietlab.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.timing.private_caches import PrivateCaches
 from dietlab.timing.problem import Problem
@@ -44,17 +43,29 @@ SHORTEST = 1e-8
 
 
 class HostOutput:
-    """An output in the host's memory, on cache lines, with guards around it."""
+    """An output in the host's memory, on cache lines, with guards around it.
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    Args:
+        shape, dtype: of the output.
+        buffer: memory of :meth:`elements` elements (None: its own).
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: FloatArray | None = None
+    ) -> None:
         self._guard = GUARD_BYTES // dtype.itemsize
-        self.buffer = aligned_empty((math.prod(shape) + 2 * self._guard,), dtype)
+        self.buffer = aligned_empty((self.elements(shape, dtype),), dtype) if buffer is None else buffer
         self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
         integers = dtype.kind == "i"
         self._value = np.array(GUARD_INTEGER if integers else GUARD_VALUE).astype(
             dtype
         )  # rounded as they are
         self._unwritten = self._value if integers else np.nan
+
+    @staticmethod
+    def elements(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Returns the elements of an output, guards included."""
+        return math.prod(shape) + 2 * (GUARD_BYTES // dtype.itemsize)
 
     def poison(self) -> None:
         self.buffer[:] = self._value
@@ -77,12 +88,12 @@ class HostOutput:
 
 
 class Rotated:
-    """Another copy of operands and output that all rotate. Each time that they are asked for they lie
-    elsewhere, behind what was asked for before, also for another shape.
+    """Another copy of operands and output that all rotate. Whenever they are read they have a new address,
+    after the one that was given out last, to this or another shape.
 
     Args:
-        problem: whose operands they stand for.
-        read, written: give the operands, and the outputs.
+        problem: gives shapes and types.
+        read, written: the memory of operands, and of outputs.
     """
 
     def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
@@ -94,16 +105,10 @@ class Rotated:
         return self._read.take(self._problem.variables, packed=False)
 
     @property
-    def output(self) -> RotatedOutput:
-        out = np.broadcast_to(np.empty(1, self._problem.dtype), self._problem.out_shape)
-        return RotatedOutput(self._written.take({"out": out}, packed=False)["out"])
-
-
-@dataclass(frozen=True)
-class RotatedOutput:
-    """An output that nobody reads."""
-
-    array: FloatArray
+    def output(self) -> HostOutput:
+        shape, dtype = self._problem.out_shape, self._problem.dtype
+        like = np.broadcast_to(np.empty(1, dtype), (HostOutput.elements(shape, dtype),))
+        return HostOutput(shape, dtype, self._written.take({"out": like}, packed=False)["out"])
 
 
 class Host:
@@ -159,12 +164,12 @@ class Host:
     def copy(self, problem: Problem, first: Copy | None) -> Copy:
         if first is None:
             output = HostOutput(problem.out_shape, problem.dtype)
-            return Copy(problem.constants, problem.variables, output)
+            return Placed(problem.constants, problem.variables, output)
         if self.keeps_variables(problem):
             # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
             taken = self.arena.take(problem.constants, packed=True)
-            return Copy(taken, first.variables, first.output)
-        return Rotated(problem, self.arena, self._written)  # type: ignore[return-value]
+            return Placed(taken, first.variables, first.output)
+        return Rotated(problem, self.arena, self._written)
 
     def block(
         self, calls: Sequence[Call], cache: str, seconds: float, contender: object, about: float | None
