@@ -153,8 +153,9 @@ def bytes_text(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> Quantity:
-    """Formats a count with its noun: ``1 shape``, ``1,088 micro-kernels``."""
-    return Quantity(f"{count:,}", noun if count == 1 else f"{noun}s")
+    """Formats a count with its noun: ``1 shape``, ``1,088 micro-kernels``, ``4 libraries``."""
+    several = f"{noun[:-1]}ies" if noun[-1] == "y" and noun[-2] not in "aeiou" else f"{noun}s"
+    return Quantity(f"{count:,}", noun if count == 1 else several)
 
 
 def shortened(text: str, length: int) -> str:

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The first minutes on a GPU: what it is, how fast PyTorch is on it, and whether our kernels are right.
 
-Twelve small kernels of all units (CUDA cores in fp32, tensor cores by warps and by groups of warps in bf16
-and fp16) are compiled, compared with a float64 reference, run under compute-sanitizer (memcheck, racecheck,
-synccheck) and timed. Whatever fails is a row of the result, not the end.
+Small kernels of all units (CUDA cores in fp32, tensor cores by warps, by groups of warps and from bulk copies
+in bf16 and fp16) are compiled, compared with a float64 reference, run under compute-sanitizer (memcheck,
+racecheck, synccheck) and timed. Whatever fails is a row of the result, not the end.
 
     python3 scripts/gpu_first_light.py --out runs/first-light
 
-writes first_light.json (all rows) and first_light.log (a line a row) into --out.
+writes first_light.json (all rows) and first_light.log (a line a row) into --out. Where the GPU has no
+compiler beside it, the kernels are compiled elsewhere:
+
+    python3 scripts/gpu_first_light.py --pack .gpulight --hardware h100
+    python3 scripts/gpu_first_light.py --ready .gpulight --out runs/first-light
 """
 
 from __future__ import annotations
@@ -28,11 +32,14 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
+from dietlab.errors import DietlabError
 from dietlab.evaluation.gpu.machine import machine_facts
+from dietlab.events import audience
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.measure import LocalRunner, Timing, Trial
 from dietlab.measure.builders import Builders, Built
+from dietlab.measure.ready import ReadyLibraries, pack_libraries
 from dietlab.shapes import Dim, Shape
 from dietlab.space import CudaScheme, Space, build_space
 from dietlab.workloads import BatchMatmul, Dense, Workload, workload_from_json
@@ -49,7 +56,7 @@ CHECK_SECONDS = 120.0
 """The longest a kernel may take under a checker, in seconds: they slow it down some hundred times."""
 TIMED_SHARE = 0.2
 """The share of --seconds that checkers leave to timing."""
-AT_ONCE = 6
+AT_ONCE = 12
 """Checked kernels at the same time: most of it is the start of Python and TVM on the host."""
 TIMING = Timing(blocks=3)
 COPY_BYTES = 1 << 30
@@ -95,12 +102,21 @@ def space_of(workload: Workload, hardware: Hardware) -> Space:
     return build_space(workload, hardware, ("padded", "even"))
 
 
+def is_whole(scheme: CudaScheme) -> bool:
+    kernel = scheme.kernel
+    return kernel.slices == kernel.splits == kernel.multicast == 1
+
+
 def is_plain(scheme: CudaScheme) -> bool:
-    return scheme.edge == "padded" and scheme.kernel.slices == scheme.kernel.splits == 1
+    return scheme.edge == "padded" and is_whole(scheme)
 
 
 def is_even(scheme: CudaScheme) -> bool:
-    return scheme.edge == "even" and scheme.kernel.slices == scheme.kernel.splits == 1
+    return scheme.edge == "even" and is_whole(scheme)
+
+
+def is_shared(scheme: CudaScheme) -> bool:
+    return scheme.kernel.multicast > 1
 
 
 def is_sliced(scheme: CudaScheme) -> bool:
@@ -133,7 +149,12 @@ CASES = (
     Case("wgmma", "plain", layer("bfloat16"), is_plain),
     Case("wgmma", "splits, two heights", layer("float16"), lambda k: is_split(k) and k.edge == "even"),
     Case("wgmma", "direct weights", product("bfloat16"), is_plain),
+    Case("tma", "plain", layer("bfloat16"), is_plain),
+    Case("tma", "splits", layer("float16"), is_split),
+    Case("tma", "two heights", layer("bfloat16"), is_even),
+    Case("tma", "multicast", layer("bfloat16"), is_shared),
 )
+SHAPES = tuple(Shape.of(T=length) for length in LENGTHS)
 
 
 @dataclass
@@ -317,21 +338,23 @@ def judged(case: Case, built: Built, prefix: Sequence[str], seconds: float) -> t
 
 @dataclass(frozen=True)
 class Ready:
-    """A case with the micro-kernel that was chosen for it, and its library."""
+    """A case with the micro-kernel that was chosen for it, and its library; of one that was compiled
+    elsewhere also the folder that it came in."""
 
     case: Case
     built: Built
+    libraries: ReadyLibraries | None = None
 
 
 def build_all(log: Log, hardware: Hardware, folder: Path, end: float) -> list[Ready]:
     """Returns what compiles; the rest are rows."""
-    shapes, ready = tuple(Shape.of(T=length) for length in LENGTHS), []
+    ready = []
 
     def one(case: Case) -> Built | str:
         if monotonic() > end:
             return "the time is up"
         try:
-            (built,) = builders.build(case.workload, [Trial(case.scheme(hardware), shapes)])
+            (built,) = builders.build(case.workload, [Trial(case.scheme(hardware), SHAPES)])
         except Exception as error:  # of a space, a compiler or a full disk
             return str(error)
         return built
@@ -341,12 +364,45 @@ def build_all(log: Log, hardware: Hardware, folder: Path, end: float) -> list[Re
             if isinstance(built, str):
                 log.add("compile", case.name, "failed", reason=built)
                 continue
-            found = {"kernel": built.scheme.key, **built.answer.get("resources", {})}
-            if built.failure:
-                log.add("compile", case.name, "failed", reason=built.failure[1], **found)
-            else:
-                log.add("compile", case.name, "ok", **found)
+            if compiled(log, case, built):
                 ready.append(Ready(case, built))
+    return ready
+
+
+def compiled(log: Log, case: Case, built: Built) -> bool:
+    """Adds a row of how a kernel was compiled, and returns if it was."""
+    found = {"kernel": built.scheme.key, **built.answer.get("resources", {})}
+    reason = {"reason": built.failure[1]} if built.failure else {}
+    log.add("compile", case.name, "failed" if reason else "ok", **reason, **found)
+    return not reason
+
+
+def folder_of(case: Case, folder: Path) -> Path:
+    return folder / f"{CASES.index(case):02}"
+
+
+def pack_all(folder: Path, hardware: Hardware) -> None:
+    """Compiles the kernels for a processor that need not be here."""
+    with audience(()).stage("pack", len(CASES), "kernel") as progress:
+        for case in CASES:
+            trial = Trial(case.scheme(hardware), SHAPES)
+            pack_libraries(folder_of(case, folder), case.workload, hardware, [trial], progress)
+            print(f"{case.name}: {trial.scheme}", flush=True)
+
+
+def unpack_all(log: Log, folder: Path) -> list[Ready]:
+    """Returns what ``pack_all`` compiled; the rest are rows."""
+    ready = []
+    for case in CASES:
+        try:
+            libraries = ReadyLibraries.open(folder_of(case, folder))
+            trials = [Trial(entry.scheme, SHAPES) for entry in libraries.entries]
+            (built,) = libraries.built(case.workload, trials)
+        except (DietlabError, ValueError) as error:
+            log.add("compile", case.name, "failed", reason=str(error))
+            continue
+        if compiled(log, case, built):
+            ready.append(Ready(case, built, libraries))
     return ready
 
 
@@ -360,14 +416,13 @@ def check_all(log: Log, ready: Sequence[Ready], what: str, prefix: Sequence[str]
 
 
 def time_all(log: Log, hardware: Hardware, ready: Sequence[Ready], end: float) -> None:
-    shapes = tuple(Shape.of(T=length) for length in LENGTHS)
-    with LocalRunner(hardware, TIMING) as runner:
-        for item in ready:
-            if monotonic() > end:
-                log.add("time", item.case.name, "skipped", reason="the time is up")
-                continue
-            work = item.case.workload
-            for record in runner.measure(work, [Trial(item.built.scheme, shapes)]):
+    for item in ready:
+        if monotonic() > end:
+            log.add("time", item.case.name, "skipped", reason="the time is up")
+            continue
+        work = item.case.workload
+        with LocalRunner(hardware, TIMING, ready=item.libraries) as runner:
+            for record in runner.measure(work, [Trial(item.built.scheme, SHAPES)]):
                 name = f"{item.case.name} {record.shape}"
                 if record.seconds is None:
                     log.add("time", name, "failed", reason=record.reason)
@@ -381,7 +436,17 @@ def main() -> None:
     parser.add_argument("--out", default="runs/first-light", type=Path)
     parser.add_argument("--seconds", default=400.0, type=float, help="what is not begun by then is skipped")
     parser.add_argument("--check", nargs=2, metavar=("LIBRARY", "WORKLOAD"), help=argparse.SUPPRESS)
+    parser.add_argument("--pack", metavar="FOLDER", type=Path, help="only compile, into this folder")
+    parser.add_argument(
+        "--hardware", default="h200", choices=Hardware.presets(), help="what --pack compiles for"
+    )
+    parser.add_argument(
+        "--ready", metavar="FOLDER", type=Path, help="what --pack compiled; needs no compiler"
+    )
     chosen = parser.parse_args()
+    if chosen.pack:
+        pack_all(chosen.pack, Hardware.preset(chosen.hardware))
+        return
     if chosen.check:
         library, workload = chosen.check
         check(library, workload_from_json(json.loads(workload)), LENGTHS)
@@ -389,20 +454,28 @@ def main() -> None:
     log, end = Log(chosen.out), monotonic() + chosen.seconds
     log.attempt("machine", "device", device)
     log.attempt("machine", "nvidia-smi", driver)
-    log.attempt("machine", "CUDA compiler", compiler)
+    if not chosen.ready:
+        log.attempt("machine", "CUDA compiler", compiler)
     reference(log)
     with tempfile.TemporaryDirectory(prefix="first-light-") as folder:
         try:
-            our_kernels(log, Path(folder), end, TIMED_SHARE * chosen.seconds)
+            hardware = Hardware.detect("cuda", measure=False)
+            end_of_checks = end - TIMED_SHARE * chosen.seconds
+            ready = (
+                unpack_all(log, chosen.ready)
+                if chosen.ready
+                else build_all(log, hardware, Path(folder), end_of_checks)
+            )
+            our_kernels(log, hardware, ready, end_of_checks, end)
         except Exception as error:  # the rows so far count
             log.add("kernels", "all", "failed", reason=str(error))
     log.finish()
 
 
-def our_kernels(log: Log, folder: Path, end: float, for_timing: float) -> None:
-    hardware = Hardware.detect("cuda", measure=False)
-    ready = build_all(log, hardware, folder, end - for_timing)
-    check_all(log, ready, "correct", (), end - for_timing)
+def our_kernels(
+    log: Log, hardware: Hardware, ready: Sequence[Ready], end_of_checks: float, end: float
+) -> None:
+    check_all(log, ready, "correct", (), end_of_checks)
     program = sanitizer()
     for checker in CHECKERS:
         if program is None:
@@ -414,7 +487,7 @@ def our_kernels(log: Log, folder: Path, end: float, for_timing: float) -> None:
             )
             continue
         prefix = (program, "--tool", checker, f"--error-exitcode={FOUND}")
-        check_all(log, ready, checker, prefix, end - for_timing)
+        check_all(log, ready, checker, prefix, end_of_checks)
     time_all(log, hardware, ready, end)
 
 

@@ -23,7 +23,8 @@
 #   --suite NAME         what the commands run (default: first-gpu)
 #   --seconds N          of a slice of the bench (default: 330, which leaves time to unpack and to begin; 480
 #                        for --ready, where little is to begin)
-#   --ready              what is described above; the folders .gpukit and .gpulib, if they are there, count
+#   --ready              what is described above; the folders .gpukit, .gpulight and .gpulib, if they are
+#                        there, count
 #   --no-download        pack the wheels that an earlier call downloaded
 #
 # Exit status: 0, or 2 for a wrong command or if something does not fit.
@@ -72,7 +73,7 @@ done
 cd "$(dirname "$0")/.."
 if [ "$ready" = yes ]; then
     wheels=.gpu-wheels-ready
-    carried=".gpukit .gpulib"
+    carried=".gpukit .gpulight .gpulib"
     fewest=1
     seconds=${seconds:-480}
 else
@@ -112,14 +113,14 @@ if [ "$download" = yes ]; then
 fi
 [ -d "$wheels" ] || fail "no wheels in $wheels; leave --no-download out"
 
-# What travels anyway: tracked files, untracked ones that git does not ignore, and the larger folder of libraries.
+# What travels anyway: tracked files, untracked ones that git does not ignore, and the folders of libraries.
 tree=$(git ls-files -z --cached --others --exclude-standard | xargs -0 cat 2>/dev/null | wc -c)
 mib=1048576
 libraries=0
 for folder in $carried; do
     [ -d "$folder" ] || continue
     bytes=$(find "$folder" -type f -exec cat {} + | wc -c)
-    [ "$bytes" -le "$libraries" ] || libraries=$bytes
+    libraries=$((libraries + bytes))
 done
 tree=$((tree + libraries))
 room=$((limit * mib - spare * mib - tree))
@@ -165,9 +166,10 @@ if [ "$ready" = yes ]; then
 
 before:
     dietlab kit pack --suite $suite --hardware h200 --out .gpukit
+    python3 scripts/gpu_first_light.py --pack .gpulight --hardware h200
 
-call $count, bring .gpu$count .gpukit .gpustate:
-    ${begin}python3 -m dietlab kit measure .gpukit --out "\${TMPDIR:-/tmp}/dietlab-gpu/kit" --seconds $seconds --state "\$OUT/kit.tar.gz"
+call $count, bring .gpu$count .gpukit .gpulight .gpustate:
+    ${begin}python3 -m dietlab kit measure .gpukit --out "\${TMPDIR:-/tmp}/dietlab-gpu/kit" --seconds $seconds --state "\$OUT/kit.tar.gz"; status=\$?; [ \$status -ne 0 ] || python3 scripts/gpu_first_light.py --ready .gpulight --seconds 120 --out "\$OUT"; exit \$status
 
 between, when .gpustate has what came back:
     dietlab kit build .gpustate/kit.tar.gz --out .gpulib

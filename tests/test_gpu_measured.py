@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from conftest import ROOT
 
 from dietlab.cli import main
 from dietlab.cost import Analytic, Survey
@@ -74,6 +76,46 @@ def test_the_bound_orders_measured_times(
     assert bound["spearman"] >= spearman > waves["spearman"] + 0.4
     assert bound["peak@1"] >= first and bound["peak@5"] >= five and bound["off"] <= off < waves["off"]
     assert row(task, "random", "bound")["spearman"] > row(task, "random", "waves")["spearman"] + 0.5
+
+
+def said_of(task: str, model: str) -> str:
+    """Returns the cells of a row of the page's table."""
+    one = frame_measured(survey(task), frozenset(), seeds=1)
+    (found,) = one[(one["judged"] == "all") & (one["model"] == model)].to_dict("records")
+    cells = [f"{found[name]:.2f}" for name in ("spearman", "pairwise", "peak@1", "peak@5")]
+    return " | ".join(["", *cells, f"{100 * found['off']:.0f} %", ""]).strip()
+
+
+@pytest.mark.parametrize("task", ["bf16-again", "fp32-again", "batch-nt", "batch-nn"])
+@pytest.mark.parametrize("model", ["waves", "bound"])
+def test_the_page_has_what_a_later_visit_tells(task: str, model: str) -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert said_of(task, model) in page
+
+
+def test_the_page_has_the_times_of_lengths_that_no_tile_divides() -> None:
+    page = " ".join((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split())
+    least: dict[tuple[str, int], float] = {}
+    for record in read_records(records("bf16-again")).records:
+        at = record.scheme.key, record.shape["T"]
+        least[at] = min(least.get(at, math.inf), 1e6 * (record.seconds or math.inf))
+    split, whole = "128x64x64.p1x1.s8.k2.even", "64x64x64.p1x1.s12.even"
+    times = [f"{least[split, t]:.1f}" for t in (16, 32, 64, 96, 128)]
+    assert f"{', '.join(times[:-1])} and {times[-1]} us" in page
+    assert f"64 and 96 rows {least[whole, 64]:.1f} and {least[whole, 96]:.1f} us" in page
+
+
+def test_the_page_has_how_two_machines_differ() -> None:
+    page = " ".join((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split())
+    first, second = (
+        {(r.scheme, r.shape): r.seconds for r in read_records(records(name)).records if r.seconds}
+        for name in ("bf16-later", "bf16-again")
+    )
+    ratios: dict[int, list[float]] = {}
+    for pair in first.keys() & second.keys():
+        ratios.setdefault(pair[1]["T"], []).append(second[pair] / first[pair])
+    medians = [float(np.median(found)) for length, found in ratios.items() if length > 1]
+    assert f"{min(medians):.2f} to {max(medians):.2f} times what the first H200 took" in page
 
 
 @pytest.mark.parametrize("task", TASKS)

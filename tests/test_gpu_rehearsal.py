@@ -12,7 +12,7 @@ import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from conftest import ROOT
@@ -32,6 +32,7 @@ from gpu_machine import (
 
 from dietlab.hardware import Hardware
 from dietlab.measure.builders import Built
+from dietlab.space.cuda_unit import GROUPED, Unit
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -105,12 +106,13 @@ def test_ready_libraries_travel_in_two_calls_beside_a_small_part(clone: Clone) -
     done = clone.pack("--no-download", "--ready", "--", "--effort", "quick")
     assert done.returncode == 0, done.stderr
     first, second = calls_of(done.stdout)
-    assert first.brought == (".gpu1", ".gpukit", ".gpustate") and len(clone.parts()) == 1
+    assert first.brought == (".gpu1", ".gpukit", ".gpulight", ".gpustate") and len(clone.parts()) == 1
     assert second.brought == (".gpu1", ".gpulib", ".gpustate")
     for call in (first, second):
         assert len(call.command) <= MOST_CHARACTERS
         subprocess.run(["sh", "-n", "-c", call.command], check=True)
     assert "kit measure .gpukit" in first.command and "--suite first-gpu" in second.command
+    assert "gpu_first_light.py --ready .gpulight" in first.command
     assert second.command.endswith("--out .gpulib -- --effort quick")
     tree = sum((clone.folder / name).stat().st_size for name in clone.files()) + 3 * MIB
     assert f"libraries ({int(10 * tree / MIB) / 10} MiB)" in done.stdout
@@ -204,15 +206,15 @@ def first_light() -> ModuleType:
     return load_first_light()
 
 
-def test_twelve_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
-    assert len(first_light.CASES) == len({case.name for case in first_light.CASES}) == 12
-    assert {case.unit for case in first_light.CASES} == {"fma", "mma", "wgmma"}
+def test_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
+    assert len(first_light.CASES) == len({case.name for case in first_light.CASES})
+    assert {case.unit for case in first_light.CASES} == set(get_args(Unit))
     assert {case.workload.dtype for case in first_light.CASES} == {"float32", "float16", "bfloat16"}
     h200, a100 = Hardware.preset("h200"), Hardware.preset("a100")
     for case in first_light.CASES:
         kernel = case.scheme(h200)
         assert kernel.kernel.unit == case.unit and case.fits(kernel)
-        if case.unit == "wgmma":
+        if case.unit in GROUPED:
             with pytest.raises(LookupError, match="no such micro-kernel fits sm_80"):
                 case.scheme(a100)
 

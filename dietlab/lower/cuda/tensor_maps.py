@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ from dietlab.space.cuda_unit import PIECES
 ENCODE = "runtime.cuTensorMapEncodeTiled"
 """TVM's way to the driver's function of that name."""
 
-END_LINES = 8
-"""Lines of the boxes in which the last rows come, as many as a swizzled pattern has. Rows beyond the end
-would be filled with zeros, which takes longer than to bring them: on an H200 a call of one row took 16.8 us
-where one of 64 rows took 12.3 us (``data/h200``, bfloat16, ``128x64x64.p1x1.s8.k2``)."""
+PATTERN_LINES = 8
+"""Lines of a swizzled pattern: the box in which the last rows come has a multiple of them. Rows beyond the
+end would be filled with zeros, which takes longer than to bring them: on an H200 a call of one row took 16.8
+us where one of 64 rows took 12.3 us. Boxes of eight lines each take longer, too: a call of 96 rows took 16.9 us
+where one of 128 rows took 13.7 us (``data/h200``, bfloat16, ``128x64x64.p1x1.s8.k2``)."""
 
 WHOLE_LINES = 2
 """``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: what is not in the L2 cache comes 128 bytes at a time, a line of a
@@ -31,7 +33,7 @@ strip."""
 @dataclass(frozen=True)
 class Maps:
     """The descriptors of ``x`` and ``w``, variables of the host that a kernel takes by value; ``x_end`` is of
-    the same matrix as ``x``, in boxes of :data:`END_LINES`."""
+    the same matrix as ``x``, in one box of the rows behind the last whole one."""
 
     x: Any
     x_end: Any
@@ -56,6 +58,12 @@ def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, in
     return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 
+def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
+    """Returns the lines with those that fill their last pattern up, in the type that ``integer`` makes."""
+    pattern = integer(PATTERN_LINES)
+    return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
+
+
 def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, size: Any) -> Maps:
     """Encodes both descriptors on the host, before the launch: M is known there only.
 
@@ -70,16 +78,18 @@ def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, s
     cols, depth = (geometry.extent(extent, size) for extent in (geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)
     x_lines, w_lines = box_lines(kernel, geometry)
+    behind = tirx.truncmod(int64(size), int64(PIECES[kernel.unit].rows))
+    end_lines = tirx.max(int64(PATTERN_LINES), whole_patterns(behind, int64))
     lines, length = (depth, cols) if geometry.direct else (cols, depth)
     return Maps(
         _encoded("x", geometry, arrays.x, (size, depth), (x_lines, x_panel)),
-        _encoded("x_end", geometry, arrays.x, (size, depth), (END_LINES, x_panel)),
+        _encoded("x_end", geometry, arrays.x, (size, depth), (end_lines, x_panel)),
         _encoded("w", geometry, arrays.w, (lines, length), (w_lines, w_panel)),
     )
 
 
 def _encoded(
-    name: str, geometry: BlockGeometry, array: Any, extents: tuple[Any, Any], box: tuple[int, AnyPanel]
+    name: str, geometry: BlockGeometry, array: Any, extents: tuple[Any, Any], box: tuple[Any, AnyPanel]
 ) -> Any:
     """Returns the variable of one descriptor, after the call that fills it."""
     (lines, length), (box_height, panel) = extents, box

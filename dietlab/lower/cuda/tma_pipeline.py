@@ -15,7 +15,7 @@ from dietlab.lower.cuda.block import own_steps, step_number
 from dietlab.lower.cuda.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
 from dietlab.lower.cuda.layout import WARP, Layout
 from dietlab.lower.cuda.place import Arrays, BlockPosition
-from dietlab.lower.cuda.tensor_maps import END_LINES, Maps, box_lines
+from dietlab.lower.cuda.tensor_maps import Maps, box_lines, whole_patterns
 from dietlab.lower.cuda.tir import bound, computed_once, int32, only, registers
 from dietlab.lower.cuda.warp_group import WarpGroup, warp_group
 from dietlab.lower.cuda.write_back import write_back
@@ -226,12 +226,12 @@ class RowsInside:
 
     Args:
         whole: pieces of the rows that one instruction reads, which come as one box.
-        ends: boxes of :data:`~dietlab.lower.cuda.tensor_maps.END_LINES` behind them.
-        brought: rows of both.
+        end: rows of the box behind them; 0 if there is none.
+        brought: rows of all boxes.
     """
 
     whole: Any
-    ends: Any
+    end: Any
     brought: Any
 
     @classmethod
@@ -240,9 +240,8 @@ class RowsInside:
         piece = PIECES[kernel.unit].rows
         inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
-        left = inside - whole * int32(piece)
-        ends = bound("ends", tirx.truncdiv(left + int32(END_LINES - 1), int32(END_LINES)))
-        return cls(whole, ends, whole * int32(piece) + ends * int32(END_LINES))
+        end = bound("end", whole_patterns(inside - whole * int32(piece), int32))
+        return cls(whole, end, whole * int32(piece) + end)
 
 
 def _bring_rows(
@@ -252,8 +251,8 @@ def _bring_rows(
 
     Draws, for 100 rows of a tile of 128::
 
-        bring rows 0 to 63                    one box; a part of it where blocks share them
-        bring rows 64 to 71, 72 to 79, ...    boxes of eight, up to row 103; some of them where blocks do
+        bring rows 0 to 63      one box; a part of it where blocks share them
+        bring rows 64 to 103    another one, in the first of the blocks that share them
     """
     kernel, panel = layout.kernel, layout.x_panel
     piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
@@ -268,13 +267,9 @@ def _bring_rows(
         with only(int32(line // piece) < rows.whole):
             bring(maps.x, first, element)
     for _, element in _boxes(panel, kernel.rows):
-        with T.serial(int32(0), rows.ends) as variable:
-            box = IRBuilder.name("box", variable)
-            mine = (
-                nullcontext() if shared_by == 1 else only(tirx.truncmod(box, int32(shared_by)) == place.rank)
-            )
-            with mine:
-                bring(maps.x_end, rows.whole * int32(piece) + box * int32(END_LINES), element)
+        first = nullcontext() if shared_by == 1 else only(place.rank == int32(0))
+        with first, only(rows.end > int32(0)):
+            bring(maps.x_end, rows.whole * int32(piece), element)
 
 
 def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
