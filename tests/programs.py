@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import compile_library
 from dietlab.lower.contraction import sizes_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
@@ -19,6 +18,7 @@ from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.plans import Leaf
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
+from dietlab.targets.cpu.lower import compile_packing
 from dietlab.workloads import FloatArray, Workload, tolerance
 
 GUARD = np.float32(-54321.0)
@@ -63,7 +63,7 @@ class Program:
         self.geometry = Geometry.of(work, hardware, kernels)
         calls = None if only is None else [[sizes_of(work, shape_of(work, n)) for n in only]] * len(kernels)
         module = library_module(self.geometry, kernels, Leaf(0), every_plan=True, only=calls)
-        self.artifact = compile_library(module, hardware, folder / "program.so")
+        self.artifact = compile_packing(module, self.geometry, hardware, folder / "program.so")
         self.library = load_library(self.artifact.path, cores=hardware.cores)
 
     def packed(self, inputs: Mapping[str, FloatArray]) -> FloatArray:

@@ -26,7 +26,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu import region
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
-from dietlab.lower.cpu.library import library_module
+from dietlab.lower.cpu.library import library_module, packing_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.lower.cpu.region import tiles_of
 from dietlab.lower.cpu.scratch import scratch_floats
@@ -38,6 +38,7 @@ from dietlab.lower.runtime import as_tensor
 from dietlab.plans import Leaf, Split, Tree, heights, route
 from dietlab.shapes import Dim, Shape
 from dietlab.space import COMPOSED, EDGES, Edge, MicroKernel, Scheme
+from dietlab.targets.cpu.lower import _packing
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
 RANGE = Dim(1, 16)
@@ -390,7 +391,8 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
     module = library_module(geometry, kernels, tree)
     assert needed_heights(kernels, tree, "T") == [(3, 4), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5)]
     tiles = {tile_name(kernel, "exact") for kernel in dispatcher.micro_kernels}
-    assert functions_of(module) == tiles | {"run", "plan", "idle", "pack", "packed_floats", "panel"}
+    assert functions_of(module) == tiles | {"run", "plan", "idle"}
+    assert functions_of(packing_module(geometry)) == {"pack", "packed_floats", "panel"}
     every = library_module(geometry, kernels, tree, every_plan=True)
     assert functions_of(every) == functions_of(module) | {"run_plan"} | {
         tile_name(lower.kernel, "exact") for kernel in kernels for lower in kernel.heights
@@ -600,3 +602,14 @@ def test_missing_linker_is_named_with_a_remedy(
         BuildError, match=r"C\+\+ compiler is installed.*none of g\+\+.*apt-get install g\+\+"
     ):
         compile_library(None, here, tmp_path / "kernel.so")
+
+
+def test_what_packs_is_compiled_once_for_a_layout(tmp_path: Path) -> None:
+    """A third of the time of a scheme's library; the widest tile, and with it the layout, may differ."""
+    lanes = PROCESSOR.cpu.lanes
+    work, compiled = Dense(T=Dim(1, 8), N=5 * lanes + 1, K=6), _packing.cache_info()
+    for rows, vectors in ((1, 2), (4, 2), (2, 1)):
+        scheme, path = cpu_scheme(rows, vectors * lanes, edge="even"), tmp_path / f"{rows}.so"
+        compile_plans(work, PROCESSOR, [scheme], Leaf(0), path)
+    after = _packing.cache_info()
+    assert (after.misses - compiled.misses, after.hits - compiled.hits) == (2, 1)

@@ -23,7 +23,7 @@ from dietlab.cli import main
 from dietlab.dispatch import Operator, build
 from dietlab.errors import BuildError, DispatchError, SpaceError, WorkloadError
 from dietlab.hardware import UNITS, CpuUnit, Hardware
-from dietlab.lower.compiler import compile_library, target_of
+from dietlab.lower.compiler import target_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.units import matrix_registers
@@ -32,6 +32,7 @@ from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.plans import Leaf
 from dietlab.shapes import Dim, Shape
 from dietlab.space import CpuScheme, Scheme, build_space
+from dietlab.targets.cpu.lower import compile_packing
 from dietlab.workloads import BatchMatmul, Dense, Workload, dtypes_of, require_dtype, tolerance
 
 T = Dim(1, 16)
@@ -81,7 +82,7 @@ class UnitProgram:
         self.work, self.schemes = work, schemes_of(unit, described.cpu.lanes)
         geometry = replace(Geometry.of(work, described.with_cores(cores), self.schemes), emulated=emulated)
         module = library_module(geometry, self.schemes, Leaf(0), every_plan=True)
-        artifact = compile_library(module, HERE.with_cores(cores), folder / "units.so")
+        artifact = compile_packing(module, geometry, HERE.with_cores(cores), folder / "units.so")
         self.library = load_library(artifact.path, cores=cores)
 
     def packed(self, inputs: Mapping[str, Any]) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -89,8 +91,11 @@ def require_linker() -> str:
     return found
 
 
-def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
+def compile_library(module: Any, hardware: Hardware, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
     """Compiles ``module`` for ``hardware`` into the shared library ``path``.
+
+    Args:
+        objects: what :func:`object_of` returned of other modules, which the library holds, too.
 
     Raises:
         BuildError: if no linker is installed, or TVM or the linker fails.
@@ -98,22 +103,43 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     started = perf_counter()
     linker = require_linker()
     built = compiled(module, hardware)
-    export(built, path, linker)
+    export(built, path, linker, objects)
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     requires = Requirements(platform.machine(), instructions_of(target_of(hardware)))
     return Artifact(path, len(code), digest, perf_counter() - started, requires=requires)
 
 
-def export(module: Any, path: Path, linker: str) -> None:
-    """Links a compiled module into the shared library ``path``.
+def object_of(module: Any, hardware: Hardware) -> bytes:
+    """Compiles ``module`` for ``hardware`` into an object file, which several libraries may link.
+
+    Raises:
+        BuildError: if TVM fails, or there is no room for a temporary file.
+    """
+    built = compiled(module, hardware).mod
+    with TemporaryDirectory(prefix="dietlab-") as folder:
+        path = Path(folder) / "module.o"
+        try:
+            built.write_to_file(str(path))
+            return path.read_bytes()
+        except Exception as error:  # TVM raises several exception types
+            raise unwritten(path, last_line(error)) from error
+
+
+def export(module: Any, path: Path, linker: str, objects: Sequence[bytes] = ()) -> None:
+    """Links a compiled module, and object files, into the shared library ``path``.
 
     Raises:
         BuildError: if the linker fails, or the library cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        module.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
+        with TemporaryDirectory(prefix="dietlab-") as folder:
+            others = [Path(folder) / f"{number}.o" for number in range(len(objects))]
+            for other, data in zip(others, objects, strict=True):
+                other.write_bytes(data)
+            options = {"cc": linker, "options": ["-Wl,--strip-all"]}
+            module.export_library(str(path), addons=list(map(str, others)), workspace_dir=folder, **options)
     except OSError as error:
         raise unwritten(path, error) from error
     except Exception as error:  # TVM raises several exception types

@@ -53,8 +53,8 @@ def library_module(
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
     - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
     - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
-    - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``, if weights are constant.
-    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
+
+    Constant weights are packed by what :func:`packing_module` returns, which the library links, too.
 
     Args:
         schemes: those that the tree names, by number.
@@ -70,9 +70,8 @@ def library_module(
         for piece in (*chosen, *any_plan)
         for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
     }
-    if geometry.weights != "direct":
-        words = geometry.per_step > 1
-        functions[PANEL_FUNCTION] = word_panel_function(geometry) if words else panel_function(geometry)
+    if geometry.weights == "transposed":
+        functions[PANEL_FUNCTION] = panel_function(geometry)
     for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
         if UNITS[unit].staged_words:
             functions[stage_name(unit)] = stage_function(unit, geometry)
@@ -84,9 +83,19 @@ def library_module(
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, any_plan, names, None)
-    if geometry.weights == "packed":
-        entries |= {"pack": _pack(geometry, names), "packed_floats": _packed_floats(geometry)}
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
+
+
+def packing_module(geometry: Geometry) -> Any:
+    """Returns the module that packs constant weights, the same for all schemes with one layout:
+
+    - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
+    """
+    panel = word_panel_function(geometry) if geometry.per_step > 1 else panel_function(geometry)
+    name = tvm.ir.GlobalVar(PANEL_FUNCTION)
+    entries = {"pack": _pack(geometry, name), "packed_floats": _packed_floats(geometry)}
+    return tvm.IRModule({name: panel, **entries})
 
 
 def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
@@ -223,7 +232,7 @@ def _alignment(geometry: Geometry, name: str) -> int:
     return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
 
 
-def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
+def _pack(geometry: Geometry, panel_function: Any) -> Any:
     """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
     lanes = geometry.lanes
     with IRBuilder() as builder, T.prim_func():
@@ -251,7 +260,7 @@ def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
             for name in ("scale", "bias"):
                 if name in arrays:
                     arguments.append(arrays[name].access_ptr("r", offset=p * lanes))
-            call(names[PANEL_FUNCTION], arguments)
+            call(panel_function, arguments)
     return builder.get()
 
 

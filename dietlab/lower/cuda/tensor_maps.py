@@ -21,9 +21,9 @@ ENCODE = "runtime.cuTensorMapEncodeTiled"
 
 PATTERN_LINES = 8
 """Lines of a swizzled pattern: the box in which the last rows come has a multiple of them. Rows beyond the
-end would be filled with zeros, which takes longer than to bring them: on an H200 a call of one row took 16.8
-us where one of 64 rows took 12.3 us. Boxes of eight lines each take longer, too: a call of 96 rows took 16.9 us
-where one of 128 rows took 13.7 us (``data/h200``, bfloat16, ``128x64x64.p1x1.s8.k2``)."""
+end would be filled with zeros, which takes longer than to bring them: an H200 took 16.8 us for one row, and
+12.3 us for 64. So do boxes of eight lines each: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``,
+bfloat16, ``128x64x64.p1x1.s8.k2``)."""
 
 WHOLE_LINES = 2
 """``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: what is not in the L2 cache comes 128 bytes at a time, a line of a

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import UNITS, Hardware
@@ -22,9 +23,15 @@ from dietlab.plans import Tree
 from dietlab.space import CpuScheme, Scheme, layout_limits
 from dietlab.workloads import Workload
 
+if TYPE_CHECKING:
+    from dietlab.lower.cpu.geometry import Geometry
+
 DECIDES = True
 READ_AS = ("TensorIR", "assembly of the inner loop")
 require_tools = compiler.require_tools
+
+LAYOUTS = 32
+"""Object files that stay in memory, of some 10 KB: a space's schemes have a layout for each width."""
 
 
 def compile_plans(
@@ -47,11 +54,31 @@ def compile_plans(
             raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
     geometry = Geometry.of(workload, hardware, schemes, lowering)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
-    artifact = compiler.compile_library(module, hardware, path)
+    artifact = compile_packing(module, geometry, hardware, path)
     assert artifact.requires is not None
     used = artifact.requires.instructions.union(*(UNITS[s.kernel.unit].instructions for s in schemes))
     requires = replace(artifact.requires, instructions=used)
     return replace(artifact, packs=bool(workload.constants), requires=requires)
+
+
+def compile_packing(module: Any, geometry: Geometry, hardware: Hardware, path: Path) -> Artifact:
+    """Compiles an operator's module with what packs its weights, where they are packed.
+
+    Args:
+        module: of :func:`dietlab.lower.cpu.library.library_module`.
+        geometry: the module's.
+        path: of the library.
+    """
+    packing = [_packing(geometry, hardware)] if geometry.weights == "packed" else []
+    return compiler.compile_library(module, hardware, path, packing)
+
+
+@lru_cache(LAYOUTS)
+def _packing(geometry: Geometry, hardware: Hardware) -> bytes:
+    """Returns the object file of what packs weights, a third of the time that a scheme's library takes."""
+    from dietlab.lower.cpu.library import packing_module
+
+    return compiler.object_of(packing_module(geometry), hardware)
 
 
 def source_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> str:
