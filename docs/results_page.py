@@ -52,6 +52,7 @@ MEANINGS = {
     "roofline": "least time that peak and bandwidth allow over the median, a share of 1",
     "padding_waste": "of our rows: the share of the executed multiply-adds that no output needs",
     "retaken": "blocks that were timed again since the processor was disturbed",
+    "again": "of our rows: the same library's time in a second process over ours; older files lack it",
     "plan": "the key of the scheme; of a wrong result, the reason",
 }
 """What each column of a table's CSV holds, with its unit."""

@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from dietlab.dispatch import Operator, build, candidate_plans, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, MissingDependencyError, RecordError
 from dietlab.evaluation import evaluate, lineup
+from dietlab.evaluation.evaluate import _told_again
 from dietlab.evaluation.presence import require_present
-from dietlab.evaluation.timing_session import TimingSession
+from dietlab.evaluation.timing_session import SessionTurn, TimingSession
 from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.results import ContenderInfo, Report, Row
+from dietlab.results.trust import Trust
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
@@ -360,7 +362,7 @@ def test_evaluation_of_every_shape_is_right_and_complete(
         assert made.gflops == pytest.approx(WORK.flops(made.shape) / made.seconds_median / 1e9)
         assert made.held_out == (made.shape not in run.shapes.shapes)
         ours = made.contender == "dietlab"
-        assert (made.regret is not None) == ours and (made.speedup is None) == ours
+        assert (made.regret is not None) == (made.again is not None) == ours == (made.speedup is None)
         assert made.padding_waste is None or 0 <= made.padding_waste < 1
     assert {s.contender for s in found.summary} == {
         "openblas",
@@ -371,12 +373,65 @@ def test_evaluation_of_every_shape_is_right_and_complete(
     assert {r.plan for r in found.rows if r.contender == "oracle"} <= {
         plan.key for plan in candidate_plans(run, run.shapes.shapes)
     }
+    regrets = {r.shape: r.regret for r in found.rows if r.regret is not None}
+    for made in found.rows:
+        if made.contender == "oracle":  # one definition, wherever it is read
+            assert made.speedup == pytest.approx(1 / (1 + regrets[made.shape]))
+    assert found.trust and found.trust.pairs == 16 and by_name.keys() == {*present, "torch"}
+    assert render_text(found).splitlines()[2] == f"How far to trust this: {found.trust}."
+    assert str(found.trust) in render_html(found) and "on one shape is noise" in str(found.card.facts)
     assert found.shape_set == shapes and [line.share for line in found.trace] == pytest.approx([1.0] * 5)
     assert found.tuning["trials"] == run.trials and found.library["kernels"] == len(op.micro_kernels)
     assert found.library["bytes"] == op.manifest["code_bytes"]
     assert IN_FLOAT32 in found.notes and IN_FLOAT32 in render_text(found)
     found.save(tmp_path / "report.json")
     assert Report.load(tmp_path / "report.json").summary == found.summary
+
+
+@given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=60))
+def test_of_what_was_timed_twice_95_percent_differ_by_no_more_than_is_said(ratios: list[float]) -> None:
+    told = Trust.of(row("dietlab", 1 + n, 1.0, again=ratio) for n, ratio in enumerate(ratios))
+    assert told and told.low == min(ratios) and told.high == max(ratios) and told.pairs == len(ratios)
+    inside = [max(ratio, 1 / ratio) <= (1 + told.noise) * (1 + 1e-12) for ratio in ratios]
+    assert np.mean(inside) >= 0.95
+    turned = Trust.of(row("dietlab", 1 + n, 1.0, again=1 / ratio) for n, ratio in enumerate(ratios))
+    assert turned and turned.noise == pytest.approx(told.noise), "it does not matter which was the first"
+
+
+def test_what_is_told_of_noise_holds_for_the_next_evaluation() -> None:
+    draw = np.random.default_rng(0)
+    inside = []
+    for _ in range(100):
+        first, second = np.exp(0.05 * draw.standard_normal((2, 30)))
+        told = Trust.of(row("dietlab", 1 + n, 1.0, again=ratio) for n, ratio in enumerate(first))
+        assert told
+        inside.append(np.mean(np.abs(np.log(second)) <= np.log1p(told.noise)))
+    assert 0.95 <= np.mean(inside) < 0.98
+
+
+def test_without_anything_timed_twice_nothing_is_told() -> None:
+    wrong = row("dietlab", 1, 1.0, again=1.5, correct=False)
+    assert Trust.of([wrong, row("a", 1, 1.0)]) is None and HAND_MADE.trust is None
+    assert "to trust this" not in render_text(HAND_MADE) + render_html(HAND_MADE)
+    one = report(row("dietlab", 1, 1.0, again=1.25), row("a", 1, 2.0, speedup=2.0))
+    assert "timed twice on one shape, took 1.25x the second time." in render_text(one)
+
+
+@pytest.mark.parametrize(
+    ("ours", "again", "correct", "told"),
+    [
+        (SessionTurn(True, "", (1.0, 2.0)), SessionTurn(True, "", (1.1, 2.2)), True, 1.1),
+        (SessionTurn(True, "", (1.0,)), SessionTurn(False, "1 is above 0", ()), False, None),
+        (SessionTurn(True, "", (1.0,)), SessionTurn(None, "crashed", ()), True, None),
+        (SessionTurn(False, "1 is above 0", ()), SessionTurn(True, "", (1.0,)), False, None),
+    ],
+)
+def test_a_second_process_with_another_result_speaks_for_both(
+    ours: SessionTurn, again: SessionTurn, correct: bool, told: float | None
+) -> None:
+    others, found = _told_again({"dietlab": ours, "a": ours, "dietlab again": again})
+    assert [*others] == ["dietlab", "a"] and others["dietlab"].correct == correct
+    assert found == (told and pytest.approx(told))
 
 
 def test_contender_that_computes_something_else_is_incorrect_and_out_of_the_summary(

@@ -19,9 +19,9 @@ SECONDS_BETWEEN = 5.0
 """The archive is at most this much older than the records of a search, in seconds, as long as records come.
 Writing it takes some 50 ms, 1 % of this."""
 
-LEFT_OUT = (".so", ".html", UNFINISHED)
-"""Endings of files that no archive holds: compiled libraries and pages, which are large and made again, and
-files that are being written."""
+LEFT_OUT = (".so", ".html", ".lock", UNFINISHED)
+"""Endings of files that no archive holds: compiled libraries and pages, which are large and made again, locks
+of this machine's processes, and files that are being written."""
 
 
 TURNS = ("bench", "measure")

@@ -24,11 +24,11 @@ from dietlab.events import Audience, Observer, audience
 from dietlab.hardware.target import hardware_target
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, Row, over_best
+from dietlab.results.row import AGAIN, OURS, ContenderInfo, Row, over_best
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
-from dietlab.statistics import regret
+from dietlab.statistics import paired_ratio, regret
 from dietlab.timing.rotation import roofline_of
 from dietlab.timing.target import timing_target
 from dietlab.workloads import extents, workload_to_json
@@ -137,7 +137,7 @@ class Contest:
     @property
     def contenders(self) -> tuple[ContenderInfo, ...]:
         """All contenders; the absent ones with their reason."""
-        return (*self.match.contenders, *self.lineup.absent)
+        return (*(c for c in self.match.contenders if c.name != AGAIN), *self.lineup.absent)
 
     @property
     def tuning(self) -> dict[str, Any]:
@@ -145,18 +145,23 @@ class Contest:
         return _tuning(self.lineup.tuned, self.lineup.ansor)
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
-        """Returns one shape: every contender's row, ours with its regret."""
+        """Returns one shape: every contender's row, ours with its regret and with what it took again."""
         plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
         turns = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )
         lost = _regret(turns, self.lineup.chosen_plan(shape)) if plans else None
-        turns = _with_oracle(turns, self.lineup.candidates)
+        turns, again = _told_again(_with_oracle(turns, self.lineup.candidates))
         ours = turns[OURS].samples
         rows = []
         for name, turn in turns.items():
             row = _row(self.lineup, shape, held_out, name, cache, turn)
-            row = replace(row, regret=lost) if name == OURS else with_speedup(row, turn, ours)
+            row = with_speedup(row, turn, ours)
+            if name == OURS:
+                row = replace(row, regret=lost, again=again)
+            elif name == "oracle" and lost is not None and row.speedup is not None:
+                # Of plans in one library: ours would stand in another process than the oracle.
+                row = replace(row, speedup=1 / (1 + lost))
             rows.append(row)
         return rows
 
@@ -217,6 +222,17 @@ def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) ->
         return others
     best = min(finalists, key=lambda number: median(finalists[number].samples))
     return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
+
+
+def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], float | None]:
+    """Returns the turns but those of our library's second process, and what it took over the first. One whose
+    results are wrong speaks for both."""
+    ours, again = turns[OURS], turns.get(AGAIN)
+    others = {name: turn for name, turn in turns.items() if name != AGAIN}
+    if again is None or not (ours.samples and again.samples):
+        told = again is not None and again.correct is False and ours.correct
+        return ({**others, OURS: again} if told and again else others), None
+    return others, paired_ratio(again.samples, ours.samples)
 
 
 def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: SessionTurn) -> Row:

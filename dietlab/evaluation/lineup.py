@@ -18,7 +18,7 @@ from dietlab.events import Audience
 from dietlab.measure import CacheState
 from dietlab.plans import Leaf
 from dietlab.registry import Registry
-from dietlab.results.row import OURS, ContenderInfo
+from dietlab.results.row import AGAIN, OURS, ContenderInfo
 from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
@@ -85,7 +85,8 @@ def assemble(
 ) -> Lineup:
     """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
     dispatcher = Dispatcher.from_json(op.manifest)
-    entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
+    library = {"library": str(op.path.parent)}
+    entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))

@@ -21,6 +21,7 @@ from dietlab.results.report_card import report_card
 from dietlab.results.row import OURS, ContenderInfo, Row, fastest, with_reasons
 from dietlab.results.speedups import Summary, quality, summarise
 from dietlab.results.trace import TraceTime, trace_time
+from dietlab.results.trust import Trust
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.workloads import Workload, length_dim, workload_from_json
 
@@ -115,6 +116,11 @@ class Report(Carded):
         """The notes, and one on our shares of the roofline above 1 if there are any."""
         shares = [row.roofline for row in self.rows if row.contender == self.maker and row.correct]
         return (*self.notes, *above_roofline(shares))
+
+    @property
+    def trust(self) -> Trust | None:
+        """The trust that its figures deserve; None if nothing tells."""
+        return Trust.of(row for row in self.rows if row.contender == self.maker)
 
     @property
     def caches(self) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ def report_card(report: Report) -> Card:
         over = f"over {line.contender} ({line.cache} cache)"
         facts.append(Quantity(f"{line.geomean_speedup:.2f}x", over))
         facts.append(Quantity(f"{line.worst_speedup:.2f}x", "at worst"))
+    if report.trust and report.trust.pairs > 1:
+        facts.append(Quantity(f"{100 * report.trust.noise:.0f} %", "on one shape is noise"))
     sections = (
         Fold(f"Speedup of {report.maker}", partial(_speedups, report), unfolded=True),
         *([Fold("Speedup by layer", partial(_layers, report))] if len(report.dims) > 1 else []),

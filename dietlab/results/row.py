@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 OURS = "dietlab"
 """The contender that is ours."""
 
+AGAIN = "dietlab again"
+"""Ours in a second process, which tells what measuring one thing twice does; it has no rows."""
+
 ANSOR = "ansor"
 """The contender of programs that were tuned for each shape alone."""
 
@@ -39,11 +42,12 @@ class Row:
 
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    what our choice of a plan loses (:func:`~dietlab.statistics.regret`) and stands in our rows
-    only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
-    says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
-    blocks that were timed again because the processor was slow; ``shares`` are those of a model's time, where
-    they were asked for.
+    what our choice of a plan loses (:func:`~dietlab.statistics.regret`) and stands in our rows only; so does
+    ``again``, what the same library in a second process took over ours in the same blocks. The oracle's
+    ``speedup`` is that of the same choice, 1 / (1 + regret). ``correct`` is None if there was no result, as
+    the contender crashed, hung or refused (``plan`` says why); ``roofline`` is the least time that flops and
+    traffic allow over the median; ``retaken`` counts blocks that were timed again because the processor was
+    slow; ``shares`` are those of a model's time, where they were asked for.
 
     Args:
         shape: the extents of the calls.
@@ -73,6 +77,7 @@ class Row:
     plan: str | None = None
     retaken: int = 0
     shares: TimeShares | None = None
+    again: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the row as a JSON value."""

@@ -99,6 +99,7 @@ def render_text(report: Report) -> str:
     lines = [
         report.title,
         f"on {report.processor_name}, {report.used}",
+        *([f"How far to trust this: {report.trust}."] if report.trust else []),
         "",
         SUMMARY_CAPTION.format(report.maker),
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
