@@ -449,7 +449,8 @@ def test_two_visits_need_no_compiler(tmp_path: Path) -> None:
     def here(begin: str, *more: str) -> str:
         """Runs a printed command on this machine, whose compiler is the emulator's."""
         (line,) = (line.strip() for line in done.stdout.splitlines() if line.strip().startswith(begin))
-        command = [sys.executable, "-m", *line.split(), *more]
+        program, *words = line.split()
+        command = [sys.executable, *(["-m", program] if program == "dietlab" else []), *words, *more]
         path = os.pathsep.join((str(image.folder / "bin"), os.environ["PATH"]))
         env = {**os.environ, "PYTHONPATH": str(clone.folder), "PATH": path}
         said = subprocess.run(command, cwd=clone.folder, env=env, capture_output=True, text=True, timeout=600)
@@ -463,12 +464,17 @@ def test_two_visits_need_no_compiler(tmp_path: Path) -> None:
 
     packed = here("dietlab kit pack", "--candidates", "5", "--effort", "smoke")
     assert "dense-tiny: " in packed and "for NVIDIA H200 SXM" in packed
+    assert "tma float16 splits: " in here("python3 scripts/gpu_first_light.py")
     killed = run(first, first_call, until=lambda out: len(lines_in(out / "kit.tar.gz", "records.jsonl")) > 1)
     known = lines_in(state / "kit.tar.gz", "records.jsonl")
     assert killed == -9 and len(known) > 1
     assert run(second, first_call) == 0
     records = lines_in(state / "kit.tar.gz", "records.jsonl")
     assert records[: len(known)] == known and len(records) > len(known)
+    rows = json.loads((state / "first_light.json").read_text())
+    assert [row["status"] for row in rows if row["what"] == "compile"] == ["ok"] * 16
+    judged = [row["status"] for row in rows if row["what"] in ("correct", "time")]
+    assert "ok" in judged and "wrong" not in judged
 
     assert f"{STUDY}: Operator(dense T=1..16 N=64 K=32" in here("dietlab kit build")
     assert run(second, second_call) == 0
