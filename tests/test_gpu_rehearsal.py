@@ -296,17 +296,17 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
             file.write(done.stdout)
         return calls_of(done.stdout)
 
-    long_slices, short_slices = calls(), calls("--no-download", "--seconds", "15")
-    assert len(long_slices) == 2 and clone.parts()
+    (*parts, long_slice), (*_, short_slice) = calls(), calls("--no-download", "--seconds", "15")
+    assert parts and len(clone.parts()) == len(parts) + 1
     assert all(size + part.stat().st_size < LIMIT_MIB * MIB for part in clone.parts())
     first, second = (Machine(image, tmp_path / name, log) for name in ("first", "second"))
 
     def run(machine: Machine, call: Call, **more: Any) -> int:
         return machine.call(clone.folder, tree, call.brought, call.command, state, **more)
 
-    assert run(first, long_slices[0]) == 0
+    assert [run(first, part) for part in parts] == [0] * len(parts)
     killed = run(
-        first, long_slices[1], until=lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5
+        first, long_slice, until=lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5
     )
     assert killed == -9
     rows = json.loads((state / "first_light.json").read_text())
@@ -318,13 +318,13 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
     known = lines_in(state / "state.tar.gz", "records.jsonl")
     assert len(known) > 5 and not lines_in(state / "state.tar.gz", "rows.jsonl")[1:]
 
-    assert run(second, short_slices[1]) == 2, "another machine needs all parts"
-    assert run(second, short_slices[0]) == 0
-    statuses, seconds = [run(second, short_slices[1])], 15
+    assert run(second, short_slice) == 2, "another machine needs all parts"
+    assert [run(second, part) for part in parts] == [0] * len(parts)
+    statuses, seconds = [run(second, short_slice)], 15
     while statuses[-1] == 75 and len(statuses) < 12:
         seconds *= 2  # a busy machine finishes no round of a search in few seconds
-        longer = short_slices[1].command.replace("--seconds 15 ", f"--seconds {seconds} ")
-        statuses.append(run(second, Call(short_slices[1].brought, longer)))
+        longer = short_slice.command.replace("--seconds 15 ", f"--seconds {seconds} ")
+        statuses.append(run(second, Call(short_slice.brought, longer)))
     assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
     assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
     measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
