@@ -73,12 +73,14 @@ done
 cd "$(dirname "$0")/.."
 if [ "$ready" = yes ]; then
     wheels=.gpu-wheels-ready
-    carried=".gpukit .gpulight .gpulib"
+    carried=".gpukit .gpulight"
+    returned=.gpulib
     fewest=1
     seconds=${seconds:-480}
 else
     wheels=.gpu-wheels
     carried=
+    returned=
     fewest=2
     seconds=${seconds:-330}
 fi
@@ -113,15 +115,18 @@ if [ "$download" = yes ]; then
 fi
 [ -d "$wheels" ] || fail "no wheels in $wheels; leave --no-download out"
 
-# What travels anyway: tracked files, untracked ones that git does not ignore, and the folders of libraries.
+# What travels anyway: tracked files, untracked ones that git does not ignore, and the larger part of the
+# libraries: those that one visit measures, or those that the next one does.
 tree=$(git ls-files -z --cached --others --exclude-standard | xargs -0 cat 2>/dev/null | wc -c)
 mib=1048576
-libraries=0
-for folder in $carried; do
-    [ -d "$folder" ] || continue
-    bytes=$(find "$folder" -type f -exec cat {} + | wc -c)
-    libraries=$((libraries + bytes))
-done
+bytes_in() {
+    for folder in "$@"; do
+        [ ! -d "$folder" ] || find "$folder" -type f -exec cat {} +
+    done | wc -c
+}
+# shellcheck disable=SC2086
+libraries=$(bytes_in $carried) others=$(bytes_in $returned)
+[ "$libraries" -ge "$others" ] || libraries=$others
 tree=$((tree + libraries))
 room=$((limit * mib - spare * mib - tree))
 [ "$room" -ge $((least * mib)) ] ||

@@ -229,9 +229,12 @@ def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], 
     results are wrong speaks for both."""
     ours, again = turns[OURS], turns.get(AGAIN)
     others = {name: turn for name, turn in turns.items() if name != AGAIN}
-    if again is None or not (ours.samples and again.samples):
-        told = again is not None and again.correct is False and ours.correct
-        return ({**others, OURS: again} if told and again else others), None
+    if again is None:
+        return others, None
+    if ours.correct and again.correct is False:
+        return {**others, OURS: again}, None
+    if not (ours.samples and again.samples):
+        return others, None
     return others, paired_ratio(again.samples, ours.samples)
 
 

@@ -1,4 +1,4 @@
-"""Trust in the figures of a report, by what measuring one thing twice told."""
+"""Noise of a report's figures, told by the same library timed in two processes."""
 
 from __future__ import annotations
 
