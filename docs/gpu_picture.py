@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gpu_text import layer_of
 from results_index import Machine
 from speedup_picture import DARK, DIGITS, INCHES, LIGHT, Theme, fingerprint_of, save, set_axes
 
@@ -15,8 +16,8 @@ CACHE, RIVALS = "rotating", ("cublas", "cublaslt")
 """Operands from memory; the faster of these at each length: they take weights as they are, as dietlab
 does."""
 THEMES = (replace(LIGHT, file="gpu-speedup.png"), replace(DARK, file="gpu-speedup-dark.png"))
-SECOND = {LIGHT.paper: "#d55e00", DARK.paper: "#e69f00"}
-"""The colour of the second line, by that of the paper; of the palette for the colour-blind, as the first."""
+OTHERS = ("#d55e00", "#e69f00", "#009e73", "#cc79a7", "#999999")
+"""The colours of the lines behind the first, in the palette for the colour-blind that the first is of."""
 
 Lines = dict[str, dict[int, float]]
 """Ratios by layer and length."""
@@ -29,7 +30,7 @@ def lines_of(machine: Machine) -> Lines:
         if block.cache != CACHE:
             continue
         work = block.report.operator
-        line = found.setdefault(f"{work.dtype}, N = {work.N}, K = {work.K}", {})
+        line = found.setdefault(layer_of(work), {})
         for shape, rows in sorted(block.rows.items()):
             line[shape[LENGTH]] = min(rows[name].speedup for name in RIVALS if name in rows)
     return found
@@ -47,11 +48,11 @@ def draw(machine: Machine, theme: Theme, path: Path) -> None:
     lines = lines_of(machine)
     figure = Figure(figsize=INCHES, facecolor=theme.paper)
     axes = figure.add_axes((0.085, 0.15, 0.89, 0.66), facecolor=theme.paper)
-    for (name, line), colour in zip(lines.items(), (theme.line, SECOND[theme.paper]), strict=True):
-        axes.plot([*line], [*line.values()], color=colour, linewidth=3, marker="o", markersize=5, label=name)
+    for (name, line), colour in zip(lines.items(), (theme.line, *OTHERS), strict=False):
+        axes.plot([*line], [*line.values()], color=colour, linewidth=2, marker="o", markersize=4, label=name)
     every = [(t, x) for line in lines.values() for t, x in line.items()]
     set_axes(axes, theme, [t for t, _ in every], [x for _, x in every])
-    legend = axes.legend(loc="upper left", fontsize=13, frameon=False)
+    legend = axes.legend(loc="upper right", fontsize=10, frameon=False)
     for text in legend.get_texts():
         text.set_color(theme.ink)
     title = "Time of cuBLAS or cuBLASLt, the faster, over dietlab's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from readme_table import MISS
@@ -11,11 +12,13 @@ from results_index import Machine
 from results_page import on_gpu
 from results_text import number, target_of, value_of
 
-from dietlab.results import Line, summarise
+from dietlab.results import Line, by_workload
+from dietlab.results.criteria import GPU_CRITERIA
 from dietlab.results.samples import Block, blocks
 from dietlab.results.summary import STATISTICS
 from dietlab.results.table import LENGTH
 from dietlab.view.pages.bench_text import markdown
+from dietlab.workloads import BatchMatmul
 
 START, END = "<!-- gpu:start -->", "<!-- gpu:end -->"
 WIDTH = 120
@@ -28,29 +31,48 @@ RIVALS = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt", "cublaslt-tuned": "its fas
 """The contenders of the page's table, and their words."""
 
 HEADLINES = {
-    "cublas": "the paper's dense layer in float32 runs at {} cuBLAS's speed{}",
-    "cublaslt": "a layer in bfloat16 at {} cuBLASLt's{}",
+    "the paper's dense layer": ("float32 over cuBLAS", "dense"),
+    "its batched products": ("float32 over cuBLAS", "batch"),
+    "layers in bfloat16": ("halves over cuBLASLt's heuristic", "dense"),
 }
-"""The lines of the summary that the README's sentence tells, by their measure: geometric means."""
+"""What the README's sentence tells: the line of the criteria, and how the operators' names begin; geometric
+means of each by itself."""
 
 
 def gpu_sentence(machines: Sequence[Machine]) -> str:
-    """Returns where dietlab was measured; of each GPU its two speedups, with the goals that they miss."""
+    """Returns where dietlab was measured; of each GPU its speedups, with the goals that they miss."""
     found = [machine for machine in machines if on_gpu(machine.bench)]
-    said = "; ".join(f"GPU [{machine.name}](docs/gpu.md), where {_headlines(machine)}" for machine in found)
+    said = "; ".join(f"GPU [{machine.name}](docs/gpu.md): {_headlines(machine)}" for machine in found)
     return fill(f"It is measured on x86-64 CPUs{f' and on the {said}' if found else ''}.", WIDTH)
 
 
 def _headlines(machine: Machine) -> str:
-    lines = [line for line in summarise(machine.bench) if line.criterion.statistic == "geomean"]
-    told = {line.criterion.measure: line for line in lines if line.cache == CACHE}
-    known = {words: told[name] for name, words in HEADLINES.items() if name in told}
-    return " and ".join(words.format(value_of(line), missed_goal(line)) for words, line in known.items())
+    lines = [line for line in by_workload(machine.bench, GPU_CRITERIA) if line.cache == CACHE]
+    told = []
+    for words, (what, beginning) in HEADLINES.items():
+        chosen = [x for x in lines if x.criterion.what == what and x.workloads[0].startswith(beginning)]
+        if chosen:
+            told.append(f"{words} at {_values(chosen)} {RIVALS[chosen[0].criterion.measure]}'s")
+    return f"{', '.join(told)} speed"
+
+
+def _values(lines: Sequence[Line]) -> str:
+    """Returns the least and the greatest value, with the goal if one misses it."""
+    ordered = sorted(lines, key=lambda line: line.value)
+    ends = dict.fromkeys(value_of(line) for line in (ordered[0], ordered[-1]))
+    return " to ".join(ends) + missed_goal(ordered[0])
 
 
 def missed_goal(line: Line) -> str:
     """Returns ``" (goal >= 1.15x ✗)"``; nothing for a goal that is reached, or none."""
     return f" (goal {target_of(line.criterion)}{MISS})" if line.met is False else ""
+
+
+def layer_of(operator: Any) -> str:
+    """Returns how the page and its picture call an operator."""
+    if isinstance(operator, BatchMatmul):
+        return f"{operator.dtype}, batched {operator.form.upper()}, B = {operator.B}, D = {operator.D}"
+    return f"{operator.dtype}, N = {operator.N}, K = {operator.K}"
 
 
 def gpu_table(machine: Machine) -> str:
@@ -63,7 +85,8 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
     if block.cache != CACHE:
         return
     work, lengths = block.report.operator, sorted(shape[LENGTH] for shape in block.rows)
-    for first, most in ((True, SHORT), (False, lengths[-1])):
+    ends = dict.fromkeys((min(SHORT, lengths[-1]), lengths[-1]))
+    for first, most in zip((True, False), ends, strict=False):
         shown = [length for length in lengths if length <= most]
         ratios = {
             name: {
@@ -75,7 +98,7 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
         }
         least = min((x, length) for found in ratios.values() for length, x in found.items())
         yield (
-            f"{work.dtype}, N = {work.N}, K = {work.K}" if first else "",
+            layer_of(work) if first else "",
             f"{shown[0]} to {shown[-1]}, {len(shown)} lengths",
             *(number(_mean([*found.values()]), "x", 3) for found in ratios.values()),
             f"{number(least[0], 'x', 3)} at T = {least[1]}",

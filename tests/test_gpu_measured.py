@@ -86,7 +86,10 @@ def said_of(task: str, model: str) -> str:
     return " | ".join(["", *cells, f"{100 * found['off']:.0f} %", ""]).strip()
 
 
-@pytest.mark.parametrize("task", ["bf16-again", "fp32-again", "batch-nt", "batch-nn"])
+LATER = ("bf16-again", "fp32-again", "batch-nt", "batch-nn", "bf16-one-box", "n14336", "k14336")
+
+
+@pytest.mark.parametrize("task", LATER)
 @pytest.mark.parametrize("model", ["waves", "bound"])
 def test_the_page_has_what_a_later_visit_tells(task: str, model: str) -> None:
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
@@ -95,14 +98,43 @@ def test_the_page_has_what_a_later_visit_tells(task: str, model: str) -> None:
 
 def test_the_page_has_the_times_of_lengths_that_no_tile_divides() -> None:
     page = " ".join((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split())
-    least: dict[tuple[str, int], float] = {}
-    for record in read_records(records("bf16-again")).records:
-        at = record.scheme.key, record.shape["T"]
-        least[at] = min(least.get(at, math.inf), 1e6 * (record.seconds or math.inf))
+    least, in_one = (least_microseconds(name) for name in ("bf16-again", "bf16-one-box"))
     split, whole = "128x64x64.p1x1.s8.k2.even", "64x64x64.p1x1.s12.even"
     times = [f"{least[split, t]:.1f}" for t in (16, 32, 64, 96, 128)]
     assert f"{', '.join(times[:-1])} and {times[-1]} us" in page
     assert f"64 and 96 rows {least[whole, 64]:.1f} and {least[whole, 96]:.1f} us" in page
+    assert f"it took {in_one[split, 96]:.1f} us, and the other program {in_one[whole, 96]:.1f} us" in page
+    assert f"96 rows took {least[split, 96]:.1f} us; in one box {in_one[split, 96]:.1f} us" in page
+
+
+def test_the_page_has_how_the_bench_differs_from_the_records() -> None:
+    page = " ".join((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split())
+    ours = pd.read_csv(data_path("results/h200-first.csv.gz")).query(
+        "contender == 'dietlab' & cache == 'rotating'"
+    )
+    ratios: dict[int, list[float]] = {}
+    for workload, name in {
+        "dense-k4096-n4096-bfloat16": "bf16-one-box",
+        "dense-k4096-n14336-bfloat16": "n14336",
+        "dense-k14336-n4096-bfloat16": "k14336",
+    }.items():
+        least = least_microseconds(name)
+        rows = ours[ours["workload"] == workload]
+        for length, plan, seconds in zip(rows["T"], rows["plan"], rows["seconds_median"], strict=True):
+            if (plan, length) in least:
+                ratios.setdefault(length, []).append(1e6 * seconds / least[plan, length])
+    long = [x for length, found in ratios.items() if length >= 256 for x in found]
+    assert f"by {100 * (min(long) - 1):.0f} to {100 * (max(long) - 1):.0f} %" in page
+    assert all(abs(x - 1) < 0.04 for length, found in ratios.items() if length <= 64 for x in found)
+
+
+def least_microseconds(name: str) -> dict[tuple[str, int], float]:
+    """Returns the least time in us of each program and T."""
+    least: dict[tuple[str, int], float] = {}
+    for record in read_records(records(name)).records:
+        at = record.scheme.key, record.shape["T"]
+        least[at] = min(least.get(at, math.inf), 1e6 * (record.seconds or math.inf))
+    return least
 
 
 def test_no_checker_found_anything_in_kernels_of_all_units() -> None:

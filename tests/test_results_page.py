@@ -27,7 +27,8 @@ from dietlab.bench.ablation import SYMBOLIC
 from dietlab.errors import RecordError
 from dietlab.reproduce.claims import claims_table
 from dietlab.reproduce.paper import DENSE, read_claims
-from dietlab.results import summarise
+from dietlab.results import by_workload, summarise
+from dietlab.results.criteria import GPU_CRITERIA
 from dietlab.results.row import OURS
 from dietlab.results.table import COLUMNS, ResultTable
 from dietlab.search.paper import PaperStrategy
@@ -101,13 +102,14 @@ def test_what_the_pages_say_of_gpus_is_what_the_data_say(machines: tuple[Machine
     assert with_block(README, said, gpu_text.START, gpu_text.END) == README, REMEDY
     assert with_block(page, table, gpu_text.START, gpu_text.END) == page, REMEDY
     # A value never looks like a goal that it misses, and the miss is marked.
-    for what in ("float32 over cuBLAS", "halves over cuBLASLt's heuristic"):
-        lines = [line for line in summarise(machine.bench) if line.criterion.what == what]
-        (line,) = (line for line in lines if line.cache == "rotating")
-        pattern = rf"{value_of(line)} cuBLAS(Lt)?'s( speed)?( \(goal .*?\))?"
-        told = re.search(pattern, said.replace("\n", " "))
-        missed = f" (goal {target_of(line.criterion)} ✗)" if line.met is False else ""
-        assert told and (told[3] or "") == missed
+    lines = [x for x in by_workload(machine.bench, GPU_CRITERIA) if x.cache == "rotating"]
+    for what, beginning in gpu_text.HEADLINES.values():
+        found = [x for x in lines if x.criterion.what == what and x.workloads[0].startswith(beginning)]
+        least = min(found, key=lambda line: line.value)
+        missed = f" (goal {target_of(least.criterion)} ✗)" if least.met is False else ""
+        greatest = value_of(max(found, key=lambda line: line.value))
+        told = " to ".join(dict.fromkeys([value_of(least), greatest]))
+        assert f" at {told}{missed} cuBLAS" in said.replace("\n", " ")
     on_cpus = [machine for machine in machines if not on_gpu(machine.bench)]
     assert gpu_text.gpu_sentence(on_cpus) == "It is measured on x86-64 CPUs."
 
@@ -173,7 +175,7 @@ def test_picture_is_of_the_same_data(theme: Theme, curve: Curve) -> None:
 def test_picture_of_a_gpu_is_of_the_same_data(theme: Theme, machines: tuple[Machine, ...]) -> None:
     (machine,) = (machine for machine in machines if on_gpu(machine.bench))
     lines = gpu_picture.lines_of(machine)
-    assert {*lines} == {"float32, N = 2304, K = 768", "bfloat16, N = 4096, K = 4096"}
+    assert {*lines} >= {"float32, N = 2304, K = 768", "bfloat16, N = 4096, K = 4096"}
     path = ROOT / "docs" / theme.file
     assert is_drawn(gpu_picture.fingerprint(lines), path), REMEDY
     assert path.stat().st_size < LARGEST
