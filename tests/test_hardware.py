@@ -9,9 +9,12 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dietlab.errors import HardwareError
 from dietlab.hardware import UNITS, CpuLimits, GpuLimits, Hardware, detect, detect_gpu, system
@@ -114,6 +117,34 @@ def test_quota_of_a_container_is_that_of_its_groups(
     assert system.usable_cores(mounted, said) == (here if cores is None else max(1, min(here, int(cores))))
 
 
+MEMORY_V1 = {
+    "memory.limit_in_bytes": "900",
+    "memory.usage_in_bytes": "8",
+    "memory.stat": "total_active_file 7\ntotal_inactive_file 1\n",
+}
+STAT = "active_file 100\ninactive_file 20\nanon 5\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "free"),
+    [
+        ("0::/\n", {"memory.max": "5000", "memory.current": "3000", "memory.stat": STAT}, 2120),
+        ("0::/\n", {"memory.max": "max", "memory.current": "3000", "memory.stat": STAT}, 1 << 50),
+        ("0::/a\n", {"a/memory.max": "50", "a/memory.current": "300", "a/memory.stat": ""}, 0),
+        ("4:memory:/docker/7\n", {f"memory/{name}": text for name, text in MEMORY_V1.items()}, 900),
+        ("4:cpu:/\n", {"cpu/memory.limit_in_bytes": "900", "cpu/memory.usage_in_bytes": "8"}, 1 << 50),
+        ("0::/\n", {"memory.max": "5000", "memory.current": "rubbish"}, 1 << 50),
+    ],
+)
+def test_free_memory_is_what_the_groups_of_a_container_leave(
+    own: str, files: dict[str, str], free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 50))
+    mounted, said = groups(tmp_path, files), tmp_path / "own"
+    said.write_text(own)
+    assert system.free_bytes(mounted, said) == free
+
+
 def test_detection_counts_the_cores_of_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     for limit, cores in ((None, 16), (3.5, 3), (0.25, 1), (64.0, 16)):
@@ -144,7 +175,37 @@ def test_measuring_finds_peak_and_bandwidths() -> None:
     assert found.peak_gflops is not None and found.peak_gflops > 1
     assert found.dram_gbps is not None and found.dram_gbps > 0
     assert found.l3_gbps is not None and found.l3_gbps > 0
+    assert found.l3_mib is None or found.last_level_bytes == round(found.l3_mib * MIB)
     assert Hardware.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@given(
+    st.integers(2, 12),
+    st.integers(2, 12),
+    st.floats(1.5, 10),
+    st.lists(st.floats(0.9, 1), min_size=24, max_size=24),
+    st.integers(0, 23),
+)
+def test_the_last_level_ends_where_the_bandwidth_falls(
+    cached: int, beyond: int, ratio: float, noise: list[float], disturbed: int
+) -> None:
+    """Nearly, where one size between others was twice as slow."""
+    sizes = [1 << (16 + i) for i in range(cached + beyond)]
+    speeds = [(ratio if i < cached else 1.0) * noise[i] for i in range(len(sizes))]
+    if 0 < disturbed < len(sizes) - 1 and min(cached, beyond) > 2:
+        speeds[disturbed] /= 2
+    cached_bytes = pytest.importorskip("dietlab.lower.probe").cached_bytes
+    found = cached_bytes(dict(zip(sizes, speeds, strict=True)))
+    assert found in (sizes[cached - 1], sizes[cached - 2])
+    assert found == sizes[cached - 1] or disturbed == cached - 1
+
+
+def test_a_curve_without_an_edge_tells_of_no_last_level() -> None:
+    cached_bytes = pytest.importorskip("dietlab.lower.probe").cached_bytes
+    assert cached_bytes({1 << i: 20.0 - 0.1 * i for i in range(20)}) is None
+    told = replace(Hardware.preset("haswell-1core"), l3_mib=2.5)
+    assert told.last_level_bytes == 5 * MIB // 2 and told.is_same_as(Hardware.preset("haswell-1core"))
+    assert ("l3", "2.5 MiB") in told.table().items
 
 
 @pytest.mark.parametrize("name", Hardware.presets())
@@ -251,7 +312,8 @@ def test_contradicting_limits_are_refused(changed: dict[str, Any], complaint: st
 
 
 @pytest.mark.parametrize(
-    "changed", [{"cores": 0}, {"peak_gflops": 0.0}, {"dram_gbps": -1.0}, {"l3_gbps": float("nan")}]
+    "changed",
+    [{"cores": 0}, {"peak_gflops": 0.0}, {"dram_gbps": -1.0}, {"l3_gbps": float("nan")}, {"l3_mib": 0.0}],
 )
 def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None:
     fields: dict[str, Any] = {

@@ -25,10 +25,11 @@ from dietlab.hardware import Hardware
 from dietlab.lower import compiler
 from dietlab.shapes import Dim, Shape
 from dietlab.targets.cpu import evaluation
+from dietlab.timing import rotation
 from dietlab.timing.arena import Arena
 from dietlab.timing.bench import Bench
 from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
-from dietlab.timing.host import Host
+from dietlab.timing.host import Host, host_options
 from dietlab.timing.private_caches import PrivateCaches
 from dietlab.timing.problem import Problem
 from dietlab.timing.rotation import (
@@ -166,6 +167,19 @@ def test_an_arena_gives_ordinary_numbers_of_any_type_elsewhere_each_time(dtype: 
     assert not any(np.shares_memory(x, y) for x, y in combinations(apart, 2))
 
 
+@pytest.mark.parametrize(("free_gib", "told"), [(24, ""), (2, "128 MiB in place of 600 MiB"), (0, "64 MiB")])
+def test_operands_rotate_through_less_where_memory_is_short(
+    free_gib: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotation, "free_bytes", lambda: free_gib << 30)
+    machine = replace(Hardware.preset("haswell-1core"), l3_mib=300.0)
+    size, note = rotation.exceeded_bytes(machine)
+    assert told in note and bool(note) == bool(told)
+    assert size == (300 << 20 if not told else max(64 << 20, free_gib << 26) / ROTATED_CACHES)
+    assert host_options(machine)["last_level_bytes"] == size
+    assert rotation.exceeded_bytes(Hardware.preset("a100"))[1] == ""
+
+
 def test_a_header_stays_until_another_part_lies_there() -> None:
     """What is left of it would be denormal numbers among others, whose products take long."""
     arena, tagged = Arena(1 << 16), np.zeros(1000, np.float32)
@@ -176,7 +190,7 @@ def test_a_header_stays_until_another_part_lies_there() -> None:
         assert (np.abs(array[16:]) >= 1).all()
 
     def take(size: int) -> FloatArray:
-        found = arena.take({"w": tagged[:size]}, packed=True, header_bytes=64)["w"]
+        found = arena.take({"w": tagged[:size]}, packed=True, header=tagged[:16].tobytes())["w"]
         require_right(found)
         return found
 

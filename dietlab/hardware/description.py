@@ -38,6 +38,9 @@ class Hardware(Carded):
             it was never measured.
         dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).
         l3_gbps: what one core streams from the last-level cache, in GB/s.
+        l3_mib: how much of the last-level cache one core finds its data in, in MiB, by the bandwidth of
+            larger and larger arrays; in a virtual machine often a part of what the system says. None if it
+            was never measured, or no size shows an edge.
 
     Raises:
         HardwareError: if a figure contradicts itself.
@@ -50,10 +53,11 @@ class Hardware(Carded):
     peak_gflops: float | None = None
     dram_gbps: float | None = None
     l3_gbps: float | None = None
+    l3_mib: float | None = None
 
     def __post_init__(self) -> None:
         require_positive(self, "cores")
-        for name in ("peak_gflops", "dram_gbps", "l3_gbps"):
+        for name in ("peak_gflops", "dram_gbps", "l3_gbps", "l3_mib"):
             if getattr(self, name) is not None:
                 require_positive(self, name)
 
@@ -93,8 +97,9 @@ class Hardware(Carded):
 
     @property
     def last_level_bytes(self) -> int:
-        """The last cache before memory: of a CPU's cores together, or of a GPU's multiprocessors."""
-        return self.limits.last_level_bytes
+        """The last cache before memory: of a CPU's cores together, as measured or else as the system says, or
+        of a GPU's multiprocessors."""
+        return self.limits.last_level_bytes if self.l3_mib is None else round(self.l3_mib * (1 << 20))
 
     @property
     def total_gflops(self) -> float | None:
@@ -139,8 +144,8 @@ class Hardware(Carded):
         Args:
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.hardware.target.TARGETS` has all).
-            measure: whether the FMA peak and the bandwidths of a CPU are measured (some 3 s). Those of a
-                GPU always follow from its clocks.
+            measure: whether the FMA peak, the bandwidths and the last-level cache of a CPU are measured (some
+                5 s). Those of a GPU always follow from its clocks.
             device: which GPU, counted by the driver.
 
         Raises:
@@ -235,7 +240,7 @@ class Hardware(Carded):
 def _figure(name: str, value: Cell) -> tuple[str, str]:
     """Returns a field in words: ``("l2", "1 MiB")``."""
     stem, _, unit = name.rpartition("_")
-    words = {"gflops": "GFLOP/s", "gbps": "GB/s"}
+    words = {"gflops": "GFLOP/s", "gbps": "GB/s", "mib": "MiB"}
     if unit == "bytes" and isinstance(value, int):
         return stem.replace("_", " "), bytes_text(value)
     if unit in words:

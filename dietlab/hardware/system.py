@@ -6,7 +6,11 @@ import ctypes
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from pathlib import Path, PurePosixPath
+
+import psutil
 
 from dietlab.errors import HardwareError
 
@@ -19,6 +23,10 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 """The files of a group of version 1; their names begin with that of their controller."""
+
+MEMORY = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
+"""The files of a group that say how many bytes it may use and uses, and how the lines of its ``memory.stat``
+begin that count a whole hierarchy, of version 2 and 1."""
 
 OWN_CGROUPS = Path("/proc/self/cgroup")
 """The control groups of this process, a line ``number:controllers:path`` for each hierarchy."""
@@ -86,17 +94,34 @@ def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
         mounted: the folder where control groups are mounted.
         own: the file that says which are of this process.
     """
+    folders = _groups(mounted, own, QUOTA.partition(".")[0])
+    return min((limit for folder in folders if (limit := _limit(folder)) is not None), default=None)
+
+
+def free_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Returns how much memory this process may still take: what the system has available, and no more than
+    its control groups allow. Files that are kept in memory count as free.
+
+    Args:
+        mounted, own: as of :func:`quota`.
+    """
+    found = [int(psutil.virtual_memory().available)]
+    for folder, (limit, used, whole) in product(_groups(mounted, own, "memory"), MEMORY):
+        with suppress(OSError, ValueError):  # no such group, or no limit: "max"
+            most, taken = (int((folder / name).read_text(encoding="utf-8")) for name in (limit, used))
+            lines = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
+            stat = {name: int(value) for name, value in map(str.split, lines)}
+            files = sum(stat.get(f"{whole}{part}_file", 0) for part in ("active", "inactive"))
+            found.append(most - taken + files)
+    return max(0, min(found))
+
+
+def _groups(mounted: Path, own: Path, controller: str) -> Iterator[Path]:
+    """Yields the folders of the groups whose controller limits this process, and of those above them."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return None
-    found = [limit for folder in _groups(mounted, lines) if (limit := _limit(folder)) is not None]
-    return min(found, default=None)
-
-
-def _groups(mounted: Path, lines: list[str]) -> Iterator[Path]:
-    """Yields the folders of the groups that limit a process's time, and of those above them."""
-    controller, _, _ = QUOTA.partition(".")
+        return
     for line in lines:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and controller not in controllers.split(","):

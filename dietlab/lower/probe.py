@@ -1,6 +1,7 @@
 """Measures a CPU's roofline: ``python -m dietlab.lower.probe`` reads a hardware description.
 
-Two loops: multiply-adds in registers only, and a sum over an array of a given size. The figures are
+Two loops: multiply-adds in registers only, and a sum over an array of a given size; where the bandwidth of
+larger arrays falls, the last-level cache ends. The figures are
 the best of many short samples, because a roofline is what the machine can do and not what it does
 while others use it.
 """
@@ -8,9 +9,10 @@ while others use it.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +28,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu.tir import stack_buffer, vector
 from dietlab.lower.runtime import load_library
+from dietlab.workloads import FloatArray
 
 CHAINS = 12
 """Independent accumulators; more than latency x units of any processor that the space knows."""
@@ -38,6 +41,17 @@ SAMPLES = 60
 
 ONE_CORE_BYTES = 4 << 20
 """Bytes that one core reads for its bandwidth: beyond every private cache, within a last-level cache."""
+
+MEMORY_BYTES = 64 << 20, 1 << 29
+"""The fewest and the most bytes that are read for the bandwidth of memory: four times the last-level cache
+that the system names, within these."""
+
+SIZES_A_DOUBLING, EDGE_BYTES = 2, 1 << 28
+"""Sizes of the curve of bandwidth for each doubling, and bytes that are read at each of them, at least: some
+10 ms, of which the fastest call counts."""
+
+EDGE = 0.8
+"""Memory that is faster than this share of the last-level cache's bandwidth shows no edge."""
 
 
 def main() -> None:
@@ -52,14 +66,49 @@ def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:
     seed, sums = np.full(2 * lanes, 0.5, np.float32), np.zeros(CHAINS * lanes, np.float32)
     flops = 2 * CHAINS * lanes * STEPS
     cached = np.ones(ONE_CORE_BYTES // 4, np.float32)
-    memory = np.ones(max(4 * hardware.cpu.l3_bytes, 64 << 20) // 4, np.float32)
+    fewest, most = MEMORY_BYTES
+    memory = np.ones(min(max(4 * hardware.cpu.l3_bytes, fewest), most) // 4, np.float32)
     totals = np.zeros((hardware.cores, CHAINS * lanes), np.float32)
     one = np.zeros((1, CHAINS * lanes), np.float32)
-    return {
-        "peak_gflops": round(flops / _best(lambda: library.multiply_add(seed, sums), SAMPLES) / 1e9, 1),
-        "l3_gbps": round(cached.nbytes / _best(lambda: library.stream_one(cached, one), SAMPLES) / 1e9, 1),
-        "dram_gbps": round(memory.nbytes / _best(lambda: library.stream_all(memory, totals), 12) / 1e9, 1),
+
+    def from_one(array: FloatArray, samples: int) -> float:
+        return array.nbytes / _best(lambda: library.stream_one(array, one), samples) / 1e9
+
+    found = {
+        "peak_gflops": flops / _best(lambda: library.multiply_add(seed, sums), SAMPLES) / 1e9,
+        "l3_gbps": from_one(cached, SAMPLES),
+        "dram_gbps": memory.nbytes / _best(lambda: library.stream_all(memory, totals), 12) / 1e9,
     }
+    sizes = [int(ONE_CORE_BYTES * 2 ** (i / SIZES_A_DOUBLING)) for i in range(64)]
+    fits = [size for size in sizes if size <= memory.nbytes]
+    curve = {size: from_one(memory[: size // 4], max(2, EDGE_BYTES // size)) for size in fits}
+    edge = cached_bytes({**curve, ONE_CORE_BYTES: found["l3_gbps"]})
+    return {
+        **{name: round(value, 1) for name, value in found.items()},
+        **({} if edge is None else {"l3_mib": round(edge / (1 << 20), 1)}),
+    }
+
+
+def cached_bytes(curve: Mapping[int, float]) -> int | None:
+    """Returns where the last-level cache ends: the largest array that is read faster than memory by a quarter
+    of what the cache is faster, in ratios. Both speeds are medians of the sizes on their side of the step
+    that fits best, since others on the machine make single sizes slower.
+
+    Args:
+        curve: GB/s by the bytes of an array, from one that is cached to one that is not.
+
+    Returns:
+        bytes; None if no two sides differ enough (:data:`EDGE`).
+    """
+    sizes = sorted(curve)
+    logs = np.log([curve[size] for size in sizes])
+    steps = [(logs[:i], logs[i:]) for i in range(1, len(logs))]
+    sides = min(steps, key=lambda step: sum(np.abs(side - np.median(side)).sum() for side in step))
+    cached, memory = map(float, map(np.median, sides))
+    if memory > cached + math.log(EDGE):
+        return None
+    least = memory + (cached - memory) / 4
+    return max(size for size, speed in zip(sizes, logs, strict=True) if speed > least)
 
 
 def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:

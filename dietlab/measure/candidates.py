@@ -22,8 +22,9 @@ from dietlab.timing.contender import Array, Call, Operands, Plan
 from dietlab.timing.lru_by_bytes import LruByBytes
 from dietlab.workloads import FloatArray, Workload
 
-KEPT_BYTES = 1 << 28
-"""The most bytes of packed weights that stay in memory: 16 layers of 16 MB, say, or one in 16 layouts."""
+KEPT_BYTES = 1 << 26
+"""The most bytes of packed weights that stay in memory: four layers of 16 MB, say, or one in four layouts.
+They serve calls that are checked, or timed with weights in a cache."""
 
 KEPT_LIBRARIES = 256
 """The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
@@ -60,27 +61,46 @@ class Candidates:
         time is the same. Weights are kept by what is in them, which is the same for most libraries of a
         workload."""
         layer = constants["w"].shape
-        if layer in library.contents:
-            first = self._packed.get(library.contents[layer], lambda: library.pack(constants))
-        else:
-            first = library.pack(constants)
-            library.contents[layer] = sha256(first.data).digest()
-            first = self._packed.get(library.contents[layer], lambda: first)
+        if layer not in library.weights:
+            packed = library.pack(constants)
+            header = packed[: ALIGNMENT_BYTES // packed.itemsize].tobytes()
+            library.weights[layer] = Weights(sha256(packed.data).digest(), header, packed.shape)
+            self._packed.get(library.weights[layer].digest, lambda: packed)
+        known = library.weights[layer]
         if not copied:
-            return first
+            return self._packed.get(known.digest, lambda: library.pack(constants))
         assert self._arena is not None
-        # They begin with the tag by which a library knows its weights.
-        return self._arena.take({"w": first}, packed=True, header_bytes=ALIGNMENT_BYTES)["w"]
+        return self._arena.take({"w": known.like}, packed=True, header=known.header)["w"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is known of packed weights that need not be in memory.
+
+    Args:
+        digest: tells them from others.
+        header: their first line, with the tag by which a library knows its weights.
+        shape: of the array.
+    """
+
+    digest: bytes
+    header: bytes
+    shape: tuple[int, ...]
+
+    @property
+    def like(self) -> FloatArray:
+        """An array of this shape, which takes no memory."""
+        return np.broadcast_to(np.empty(1, np.float32), self.shape)
 
 
 class Library:
-    """A candidate's library; ``contents`` is the digest of its packed weights, by their shape."""
+    """A candidate's library; ``weights`` tells of its packed weights, by the shape of a layer's."""
 
     def __init__(self, path: str, kind: str, cores: int) -> None:
         self._module = load_library(Path(path), kind, cores=cores)
         self.run: Callable[..., object] = self._module.run
         self.packs = bool(self._module.implements_function("pack"))
-        self.contents: dict[tuple[int, ...], bytes] = {}
+        self.weights: dict[tuple[int, ...], Weights] = {}
 
     def pack(self, constants: Operands) -> FloatArray:
         packed = aligned_empty((int(self._module.packed_floats(*constants["w"].shape)),))

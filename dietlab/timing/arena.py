@@ -33,7 +33,7 @@ class Arena:
         self._headers: dict[int, npt.NDArray[np.uint8]] = {}
 
     def take(
-        self, like: Mapping[str, npt.NDArray[Any]], *, packed: bool, header_bytes: int = 0
+        self, like: Mapping[str, npt.NDArray[Any]], *, packed: bool, header: bytes = b""
     ) -> dict[str, npt.NDArray[Any]]:
         """Returns the next part: arrays of valid values that begin on cache lines. It is taken again once a
         rotation's other copies were.
@@ -41,8 +41,8 @@ class Arena:
         Args:
             like: arrays of the same shapes and types.
             packed: whether they stand for packed weights, of which a rotation has fewer copies.
-            header_bytes: of the arrays' beginnings, which are copied, as long as no other part lies there: as
-                values of another part these bytes may be numbers that take long.
+            header: with which the arrays begin, as long as no other part lies there: as values of another
+                part these bytes may be numbers that take long.
         """
         lines = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in like.values()]
         size = max(ALIGNMENT_BYTES, sum(lines))
@@ -61,9 +61,9 @@ class Arena:
         found = {}
         for (name, array), line in zip(like.items(), lines, strict=True):
             part = self._memory[start : start + array.nbytes]
-            if header_bytes:
-                self._headers[start] = part[:header_bytes].copy()
-                part[:header_bytes] = array.reshape(-1).view(np.uint8)[:header_bytes]
+            if header:
+                self._headers[start] = part[: len(header)].copy()
+                part[: len(header)] = np.frombuffer(header, np.uint8)
             found[name] = part.view(array.dtype).reshape(array.shape)
             start += line
         return found

@@ -22,7 +22,7 @@ from dietlab.timing.disturbance import Probe, Taken, fma_probe, take, taken_core
 from dietlab.timing.private_caches import PrivateCaches
 from dietlab.timing.problem import Problem
 from dietlab.timing.protocol import CACHE_STATES, clock_for
-from dietlab.timing.rotation import copies_beyond
+from dietlab.timing.rotation import copies_beyond, exceeded_bytes
 from dietlab.timing.threads import keep_apart
 from dietlab.workloads import FloatArray
 
@@ -245,6 +245,6 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
     """Returns what :meth:`Host.opened` reads."""
     return {
         "l2_bytes": hardware.cpu.l2_bytes,
-        "last_level_bytes": hardware.last_level_bytes,
+        "last_level_bytes": exceeded_bytes(hardware)[0],
         "probe": probe,
     }

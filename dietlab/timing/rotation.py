@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from dietlab.cards import bytes_text
 from dietlab.hardware import Hardware, Roofline
+from dietlab.hardware.system import free_bytes
 from dietlab.shapes import Shape
 from dietlab.timing.target import timing_target
 from dietlab.workloads import Workload, bound
@@ -17,6 +19,13 @@ turn comes."""
 MOST_BYTES = 1 << 30
 """The most bytes of a shape's copies, whatever the size of the last-level cache."""
 
+LEAST_BYTES = 64 << 20
+"""Bytes that rotations may always take."""
+
+FREE_SHARE = 1 / 16
+"""The share of the free memory that the operands of a rotation may take: each contender's process has its
+own, a dozen of them in an evaluation."""
+
 MOST_PACKED, MOST_PLAIN = 64, 1024
 """The most copies of packed weights, which are expensive to make, and of arrays."""
 
@@ -26,6 +35,19 @@ def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> in
     most = MOST_PACKED if packed else MOST_PLAIN
     needed = math.ceil(ROTATED_CACHES * last_level_bytes / copy_bytes) + 1
     return max(2, min(most, MOST_BYTES // copy_bytes, needed))
+
+
+def exceeded_bytes(hardware: Hardware) -> tuple[int, str]:
+    """Returns which size of a last-level cache rotations on this machine exceed, and what a reader must know
+    of it: it is less than the processor's where there is too little memory."""
+    level, most = hardware.last_level_bytes, max(LEAST_BYTES, int(FREE_SHARE * free_bytes()))
+    wanted = int(ROTATED_CACHES * level)
+    if not hardware.limits.on_host or wanted <= most:
+        return level, ""
+    return int(most / ROTATED_CACHES), (
+        f"Little memory is free: operands rotate through {bytes_text(most)} in place of "
+        f"{bytes_text(wanted)}, so that a cache of {bytes_text(level)} may hold some of them."
+    )
 
 
 def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
