@@ -35,6 +35,7 @@ from dietlab.dispatch import (
 from dietlab.dispatch.build import entries
 from dietlab.dispatch.dispatcher import best_cuts
 from dietlab.dispatch.measured import beyond_measured
+from dietlab.dispatch.ways import UNCOVERED, lost
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
@@ -132,6 +133,20 @@ def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, 
         assert choice.loss(longer) == pytest.approx(min(choice.loss((*chosen, *pair)) for pair in pairs))
     filled = choice.filled_in_pairs(len(codes))
     assert sorted(filled) == [*codes]
+
+
+@settings(max_examples=60)
+@given(st.composite(choices)(), st.data())
+def test_the_loss_is_that_of_the_schemes_that_the_chosen_cover(choice: Choice, data: st.DataObject) -> None:
+    """Also at other times, whose ways are not sought anew."""
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(choice.kernels))))))
+    choice.loss(chosen)
+    times = np.random.default_rng(len(chosen)).permutation(choice.table.ravel()).reshape(choice.table.shape)
+    for known in (choice, choice.with_table(times)):
+        slowdowns = known.table / known.table.min(axis=0)
+        least = np.where(known.covered(chosen), lost(slowdowns), UNCOVERED).min(axis=0)
+        beyond = 0.0 if known.settled(chosen) else UNCOVERED
+        assert known.loss(chosen) == pytest.approx(least @ np.array(known.shapes.weights) + beyond)
 
 
 @settings(max_examples=60)

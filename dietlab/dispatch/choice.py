@@ -10,7 +10,7 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.ways import UNCOVERED, Ways
+from dietlab.dispatch.ways import UNCOVERED, Ways, lost
 from dietlab.plans import heights, needed, spans
 from dietlab.shapes import ShapeSet
 from dietlab.space import Edge, MicroKernel, Scheme, with_rows
@@ -99,7 +99,7 @@ class Choice:
     def with_table(self, table: Values) -> Choice:
         """Returns the choice among the same schemes at other times; what does not depend on them is known."""
         found = replace(self, table=table)
-        same = ("kernels", "_numbers", "_needed", "_both", "_needed_beyond", "_distinct_beyond")
+        same = ("kernels", "_numbers", "_needed", "_both", "_needed_beyond", "_distinct_beyond", "_ways")
         found.__dict__.update({name: getattr(self, name) for name in same})
         return found
 
@@ -141,8 +141,16 @@ class Choice:
 
     @cached_property
     def _ways(self) -> Ways:
-        slowdowns = self.table / self.table.min(axis=0)
-        return Ways.of(*self._both, slowdowns, np.array(self.shapes.weights), len(self.kernels))
+        return Ways.of(*self._both, np.array(self.shapes.weights), len(self.kernels))
+
+    @cached_property
+    def _slowdowns(self) -> Values:
+        """The slowdown of each way over the fastest scheme of the shape, 1 or more, ``[ways]``."""
+        return self._ways.lowest(self.table / self.table.min(axis=0))
+
+    @cached_property
+    def _losses(self) -> Values:
+        return lost(self._slowdowns)
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Returns whether the chosen micro-kernels cover each scheme's tiles, ``[scheme, shape]``."""
@@ -166,17 +174,13 @@ class Choice:
 
     def loss(self, chosen: Sequence[int]) -> float:
         """Returns the weighted mean loss when each shape takes its best scheme."""
-        return self._loss(chosen, self._ways)
-
-    def _loss(self, chosen: Sequence[int], ways: Ways) -> float:
-        losses = ways.least(ways.losses, ways.had(chosen), UNCOVERED)
+        losses = self._ways.least(self._losses, chosen, UNCOVERED)
         # A portfolio without a scheme for shapes beyond the range would need further micro-kernels there.
         return float(losses @ np.array(self.shapes.weights)) + (0.0 if self._settles(chosen) else UNCOVERED)
 
     def slowdown(self, chosen: Sequence[int]) -> float | None:
         """Returns the weighted geometric mean of the slowdown; None until every shape is covered."""
-        ways = self._ways
-        least = ways.least(ways.slowdowns, ways.had(chosen), inf)
+        least = self._ways.least(self._slowdowns, chosen, inf)
         if not (np.isfinite(least).all() and self._settles(chosen)):
             return None
         return exp(float(np.log(least) @ np.array(self.shapes.weights)))
@@ -186,33 +190,36 @@ class Choice:
 
         A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
-        return self._with_best_addition(chosen, self._ways)
-
-    def _with_best_addition(self, chosen: tuple[int, ...], ways: Ways) -> tuple[int, ...]:
-        losses = self._beyond_losses(chosen) - ways.gains_after(chosen).alone.sum(axis=1)
+        _, alone = self._ways.gains_after(self._losses, chosen)
+        losses = self._beyond_losses(chosen) - alone.sum(axis=1)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
     def with_best_pair(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Adds the two micro-kernels that lower the loss most together, out of those that some scheme needs
         both on a shape: a tall tile alone is worth little where the last rows want one of another height."""
-        count, gains = len(self.kernels), self._ways.gains_after(chosen)
-        distinct, places = np.unique(gains.pairs, return_inverse=True)
-        if not len(distinct):
+        ways = self._ways
+        ends, pairs = ways.pairs, slice(ways.alone, None)
+        low, high = ways.kernels[:, ends[:-1]]
+        free = ~np.isin(low, chosen) & ~np.isin(high, chosen)
+        if not free.any():
             return self.with_best_addition(self.with_best_addition(chosen))
-        low, high = distinct // count, distinct % count
-        beyond, alone = self._beyond_losses(chosen), gains.alone.sum(axis=1)
-        loses = np.where(self._settled_by(chosen, distinct), 0.0, np.minimum(beyond[low], beyond[high]))
+        base, alone = ways.gains_after(self._losses, chosen)
+        gains = ways.gains(self._losses, base, pairs)
+        beyond, every = self._beyond_losses(chosen), alone.sum(axis=1)
+        settled = self._settled_by(chosen, low * len(self.kernels) + high)
+        loses = np.where(settled, 0.0, np.minimum(beyond[low], beyond[high]))
         # No pair gains more than its members and both together do, one added to the other.
-        most = np.bincount(places, gains.gains, len(distinct)) + alone[low] + alone[high] - loses
+        places = np.repeat(np.arange(len(low)), np.diff(ends))
+        most = np.bincount(places, gains, len(low)) + every[low] + every[high] - loses
         best, found = -inf, 0
-        order = places.argsort(kind="stable")
-        ends = np.searchsorted(places[order], np.arange(len(distinct) + 1))
-        for number in (-most).argsort(kind="stable"):
-            if most[number] <= best:
+        for number in np.where(free, -most, inf).argsort(kind="stable"):
+            if most[number] <= best or not free[number]:
                 break
-            together = order[ends[number] : ends[number + 1]]
-            gained = gains.together(int(low[number]), int(high[number]), together) - loses[number]
+            together = np.maximum(alone[low[number]], alone[high[number]])
+            own = slice(ends[number], ends[number + 1])
+            np.maximum.at(together, ways.shapes[own], gains[own.start - ways.alone : own.stop - ways.alone])
+            gained = float(together.sum()) - loses[number]
             if gained > best:
                 best, found = gained, int(number)
         return (*chosen, int(low[found]), int(high[found]))
@@ -271,10 +278,10 @@ class Choice:
         least = self.loss(chosen)
         improved = True
         while improved:
-            improved, near = False, self._ways.lacking_one(chosen)
+            improved = False
             for member in chosen:
-                candidate = self._with_best_addition(tuple(code for code in chosen if code != member), near)
-                found = self._loss(candidate, near)
+                candidate = self.with_best_addition(tuple(code for code in chosen if code != member))
+                found = self.loss(candidate)
                 if found < least - 1e-9:
                     chosen, least, improved = candidate, found, True
                     break

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -31,119 +32,103 @@ def lost(slowdowns: Values) -> Values:
 
 @dataclass(frozen=True)
 class Ways:
-    """The ways to serve each shape: with two micro-kernels, or one twice, as fast as the fastest scheme that
-    needs these.
+    """The ways to serve each shape, whatever the times are: with two micro-kernels, or one twice, as fast as
+    the fastest scheme that needs these. Those with one come first. All ways of the same micro-kernels lie
+    together, in the order of the shapes.
 
     Args:
         kernels: the numbers of both, in order, ``[2, ways]``.
-        shapes: the number of the shape, ascending, ``[ways]``.
-        slowdowns: over the fastest scheme of the shape, 1 or more, ``[ways]``.
-        losses: as :func:`lost` counts them, ``[ways]``.
+        shapes: the number of the shape, ``[ways]``.
         weights: of the shapes, ``[ways]``.
+        places: of schemes in a flat table ``[schemes, shapes]``: those of the first way, then of the second.
+        starts: where the places of each way begin.
         shape_count, kernel_count: how many shapes and micro-kernels there are.
     """
 
     kernels: npt.NDArray[np.intp]
     shapes: npt.NDArray[np.intp]
-    slowdowns: Values
-    losses: Values
     weights: Values
+    places: npt.NDArray[np.intp]
+    starts: npt.NDArray[np.intp]
     shape_count: int
     kernel_count: int
 
     @classmethod
     def of(
-        cls,
-        one: npt.NDArray[np.intp],
-        other: npt.NDArray[np.intp],
-        slowdowns: Values,
-        weights: Values,
-        kernel_count: int,
+        cls, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp], weights: Values, kernel_count: int
     ) -> Ways:
         """Returns the ways of schemes.
 
         Args:
             one, other: the micro-kernels that a scheme needs on a shape, ``[schemes, shapes]``.
-            slowdowns: of schemes, ``[schemes, shapes]``.
             weights: of shapes.
             kernel_count: how many micro-kernels there are; that number stands for one that cannot be had.
         """
         size = one.shape[1]
         low, high = np.minimum(one, other).ravel(), np.maximum(one, other).ravel()
-        shapes, ratios = np.tile(np.arange(size), len(one)), slowdowns.ravel()
-        codes = (shapes * kernel_count + low) * kernel_count + high
-        order = np.lexsort((ratios, codes))
-        order = order[high[order] < kernel_count]
-        order = order[np.diff(codes[order], prepend=-1) != 0]
-        shapes, ratios = shapes[order], ratios[order]
-        kernels = np.stack([low[order], high[order]])
-        return cls(kernels, shapes, ratios, lost(ratios), weights[shapes], size, kernel_count)
+        numbers = np.where(low == high, low, kernel_count * (1 + low) + high)
+        codes = numbers * size + np.tile(np.arange(size), len(one))
+        places = codes.argsort(kind="stable")
+        places = places[high[places] < kernel_count]
+        starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
+        firsts = places[starts]
+        shapes, kernels = firsts % size, np.stack([low[firsts], high[firsts]])
+        return cls(kernels, shapes, weights[shapes], places, starts, size, kernel_count)
 
-    def lacking_one(self, chosen: Sequence[int]) -> Ways:
-        """Returns the ways that need at most one micro-kernel beside the chosen ones."""
-        lacks_one, lacks_other = self.lacked(chosen)
-        one, other = self.kernels
-        near = np.flatnonzero(~(lacks_one & lacks_other) | (one == other))
-        return replace(
-            self,
-            kernels=self.kernels[:, near],
-            shapes=self.shapes[near],
-            slowdowns=self.slowdowns[near],
-            losses=self.losses[near],
-            weights=self.weights[near],
-        )
+    def lowest(self, table: Values) -> Values:
+        """Returns the least value of each way's schemes, ``[ways]``, of a table ``[schemes, shapes]``."""
+        found = table.ravel()[self.places]
+        return np.asarray(np.minimum.reduceat(found, self.starts) if len(found) else found)
 
-    def lacked(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels lack each of a way's two, ``[2, ways]``."""
-        absent = np.ones(self.kernel_count, bool)
-        absent[list(chosen)] = False
-        return np.asarray(absent[self.kernels])
+    @cached_property
+    def alone(self) -> int:
+        """How many ways need one micro-kernel."""
+        return int(np.count_nonzero(self.kernels[0] == self.kernels[1]))
 
-    def gains_after(self, chosen: tuple[int, ...]) -> Gains:
-        """Returns what each further micro-kernel, and each pair, gains beside the chosen ones."""
-        lacks_one, lacks_other = self.lacked(chosen)
-        base = self.least(self.losses, ~(lacks_one | lacks_other), UNCOVERED)
-        gains = (base[self.shapes] - self.losses) * self.weights
-        one, other = self.kernels
-        single = np.flatnonzero(((lacks_one != lacks_other) | (lacks_one & (one == other))) & (gains > 0))
-        alone = np.zeros(self.kernel_count * self.shape_count)
-        lacked = np.where(lacks_one[single], one[single], other[single])
-        np.maximum.at(alone, lacked * self.shape_count + self.shapes[single], gains[single])
-        pairs = np.flatnonzero(lacks_one & lacks_other & (one != other))
-        numbers = one[pairs] * self.kernel_count + other[pairs]
-        by_shape = alone.reshape(self.kernel_count, self.shape_count)
-        return Gains(by_shape, numbers, self.shapes[pairs], np.maximum(gains[pairs], 0.0))
+    @cached_property
+    def pairs(self) -> npt.NDArray[np.intp]:
+        """Where the ways of each pair of micro-kernels begin, and where the last one's end."""
+        changes = np.diff(self.kernels[:, self.alone :], axis=1, prepend=-1).any(axis=0)
+        return np.append(np.flatnonzero(changes), changes.size) + self.alone
 
-    def had(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels are all that a way needs, ``[ways]``."""
-        one, other = self.lacked(chosen)
-        return np.asarray(~(one | other))
+    @cached_property
+    def _by_kernel(self) -> tuple[list[int], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Where the ways begin that need each micro-kernel, these ways, and what they need beside it."""
+        having = np.append(self.kernels[0], self.kernels[1, self.alone :])
+        beside = np.append(self.kernels[1], self.kernels[0, self.alone :])
+        order = having.argsort(kind="stable")
+        ends = np.searchsorted(having[order], np.arange(self.kernel_count + 1)).tolist()
+        later = np.append(np.arange(self.shapes.size), np.arange(self.alone, self.shapes.size))
+        return ends, later[order], beside[order]
 
-    def least(self, values: Values, at: npt.NDArray[np.bool_], without: float) -> Values:
-        """Returns the least value of each shape out of the ways where ``at`` is true, ``[shapes]``; where
-        none is, ``without``."""
+    def _needing(self, chosen: Sequence[int]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Returns the ways that need any of the chosen micro-kernels, and what they need beside it; those
+        that need two of these twice."""
+        ends, ways, beside = self._by_kernel
+        runs = [slice(ends[number], ends[number + 1]) for number in chosen] or [slice(0)]
+        return np.concatenate([ways[run] for run in runs]), np.concatenate([beside[run] for run in runs])
+
+    def least(self, values: Values, chosen: Sequence[int], without: float) -> Values:
+        """Returns the least value of each shape out of the ways that need chosen micro-kernels only,
+        ``[shapes]``; where there are none, ``without``."""
+        ways, beside = self._needing(chosen)
+        present = np.zeros(self.kernel_count, bool)
+        present[list(chosen)] = True
+        had = ways[present[beside]]
         found = np.full(self.shape_count, without)
-        np.minimum.at(found, self.shapes[at], values[at])
+        np.minimum.at(found, self.shapes[had], values[had])
         return found
 
+    def gains(self, losses: Values, base: Values, at: npt.NDArray[np.intp] | slice) -> Values:
+        """Returns the weighted losses that ways save where each shape would lose ``base [shapes]``."""
+        return np.asarray(np.maximum((base[self.shapes[at]] - losses[at]) * self.weights[at], 0.0))
 
-@dataclass(frozen=True)
-class Gains:
-    """The weighted losses that further micro-kernels save.
-
-    Args:
-        alone: by each micro-kernel on each shape, ``[micro-kernels, shapes]``.
-        pairs, shapes, gains: of each pair that a scheme lacks on a shape, by its number, ``[pairs]``; some
-            gain nothing.
-    """
-
-    alone: Values
-    pairs: npt.NDArray[np.intp]
-    shapes: npt.NDArray[np.intp]
-    gains: Values
-
-    def together(self, low: int, high: int, ways: npt.NDArray[np.intp]) -> float:
-        """Returns the gain of a pair, whose own ``ways`` are those of ``pairs``."""
-        found = np.maximum(self.alone[low], self.alone[high])
-        np.maximum.at(found, self.shapes[ways], self.gains[ways])
-        return float(found.sum())
+    def gains_after(self, losses: Values, chosen: Sequence[int]) -> tuple[Values, Values]:
+        """Returns what each shape loses with the chosen micro-kernels, ``[shapes]``, and what each further
+        one alone gains there, ``[micro-kernels, shapes]``."""
+        base = self.least(losses, chosen, UNCOVERED)
+        own, (ways, beside) = slice(self.alone), self._needing(chosen)
+        found = np.zeros(self.kernel_count * self.shape_count)
+        found[self.kernels[0, own] * self.shape_count + self.shapes[own]] = self.gains(losses, base, own)
+        np.maximum.at(found, beside * self.shape_count + self.shapes[ways], self.gains(losses, base, ways))
+        return base, found.reshape(self.kernel_count, self.shape_count)
