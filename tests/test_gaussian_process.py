@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemes import cpu_scheme, cuda_scheme
 from scipy.stats import multivariate_normal
@@ -212,14 +212,25 @@ def test_fewer_pivots_only_make_it_less_sure(case: Case, monkeypatch: pytest.Mon
 
 
 @cases
-def test_a_table_is_what_its_pairs_are_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where its pairs are computed a few at once."""
+def test_a_table_is_what_its_pairs_are_one_by_one(case: Case) -> None:
     process = case.process
     for ask in (process.mean, process.deviation):
-        monkeypatch.undo()
         single = [[ask([k], [s])[0, 0] for s in case.shapes] for k in case.schemes]
-        monkeypatch.setattr(module, "CHUNK", 5)
         np.testing.assert_allclose(ask(case.schemes, case.shapes), single, rtol=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), work=st.sampled_from((EVERY, SCORES, HALVES)))
+@settings(max_examples=20)
+def test_many_shapes_are_each_as_uncertain_as_alone(seed: int, work: Workload) -> None:
+    """What many have in common is computed once, of few columns."""
+    case = drawn(work, seed)
+    shapes = drawn_shapes(work, Random(seed), 80)
+    found = case.process.deviation(case.schemes, shapes)
+    alone = [case.process.deviation(case.schemes, [shape])[:, 0] for shape in shapes]
+    np.testing.assert_allclose(found.T, alone, rtol=1e-5)
+    at = np.random.default_rng(seed).random(found.shape) < 0.3
+    some = case.process.deviation(case.schemes, shapes, at)
+    np.testing.assert_allclose(some, np.where(at, found, 0.0), rtol=1e-9)
 
 
 @cases

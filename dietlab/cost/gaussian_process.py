@@ -59,8 +59,8 @@ little, and its cost grows with the square of their number."""
 SAMPLE = 400
 """The most pairs that the likelihood is computed from: it chooses among a few values only."""
 
-CHUNK = 1 << 11
-"""Pairs whose uncertainty is computed at once: their covariances, some 4 MB, stay in the caches."""
+SMALLEST = 1e-8
+"""The least singular value, as a share of the largest, that counts of what shapes have in common."""
 
 
 class GaussianProcess:
@@ -133,33 +133,31 @@ class GaussianProcess:
             at: the pairs that are asked for (None: all); the others are 0.
         """
         distinct = self._distinct(schemes, shapes)
-        tall, places = distinct.heights, distinct.places
         pivots, inverse = self._pivots
         wide, own = (part[:, pivots] for part in self._likeness(distinct.families))
         near, nearer = (part[:, pivots] for part in self._nearness(shapes))
-        sizes, heights = np.unique(tall, return_inverse=True)
-        heights = heights.reshape(tall.shape)
+        places, basis = _factors(near)
+        sizes, sized = np.unique(distinct.heights, return_inverse=True)
         apart = np.log(sizes)[:, None] - self._heights[pivots]
-        wide, own = self._wide**2 * wide, self._own**2 * own
-        tallness, closeness = _near(apart, HEIGHT), _near(apart, NEAR_HEIGHT)
+        tallness, closeness = self._wide**2 * _near(apart, HEIGHT), self._own**2 * _near(apart, NEAR_HEIGHT)
+        level = LEVEL**2 * inverse.sum(axis=1, keepdims=True)
+        at = np.ones((len(schemes), len(shapes)), bool) if at is None else at
+        rows, columns = np.nonzero(at)
+        plans, sized = distinct.places[rows], sized.reshape(distinct.heights.shape)
         # Pairs of one family, height and shape are as uncertain.
-        codes = (distinct.numbers[:, None] * len(sizes) + heights) * len(shapes) + np.arange(len(shapes))
-        codes = codes[places] if at is None else codes[places][at]
-        asked, numbers = np.unique(codes, return_inverse=True)
-        found = np.empty(len(asked))
-        for start in range(0, len(found), CHUNK):
-            rest, shape = np.divmod(asked[start : start + CHUNK], len(shapes))
-            family, tallest = np.divmod(rest, len(sizes))
-            covariance = wide[family] * near[shape] * tallness[tallest]
-            covariance += own[family] * nearer[shape] * closeness[tallest]
-            covariance += LEVEL**2
-            known = inverse @ covariance.T
-            found[start : start + CHUNK] = self._wide**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
-        deviations = np.sqrt(np.maximum(found, 0.0))[numbers.reshape(codes.shape)]
-        if at is None:
-            return np.asarray(deviations)
+        cells = distinct.numbers[plans], sized[plans, columns], columns
+        known = np.zeros((len(wide), len(sizes), len(shapes)))
+        known[cells] = 1.0
+        for family, tall in zip(*np.nonzero(known.any(axis=2)), strict=True):
+            same, asked = np.flatnonzero(own[family]), np.flatnonzero(known[family, tall])
+            # All shapes' covariances are sums of a few columns, so that not each one meets every pivot.
+            shared = inverse @ ((wide[family] * tallness[tall])[:, None] * basis)
+            told = np.hstack([shared, inverse[:, same] * closeness[tall, same], level])
+            parts = np.hstack([places[asked], nearer[np.ix_(asked, same)], np.ones((len(asked), 1))])
+            known[family, tall, asked] = np.einsum("ij,ij->i", parts @ (told.T @ told), parts)
         table = np.zeros(at.shape)
-        table[at] = deviations
+        before = self._wide**2 + self._own**2 + LEVEL**2
+        table[at] = np.sqrt(np.maximum(before - known[cells], 0.0))
         return table
 
     @property
@@ -359,6 +357,13 @@ def _nearness(apart: Values) -> tuple[Values, Values]:
     """Returns the factors of extents that are ``apart``, of logarithms, ``[., ., axes]``."""
     scales = np.array([ROWS, *[OTHERS] * (apart.shape[2] - 1)])
     return _near(apart / scales, 1.0, axis=2), _near(apart, NEAR_EXTENT, axis=2)
+
+
+def _factors(table: Values) -> tuple[Values, Values]:
+    """Returns two matrices of few columns whose product, the second one transposed, is the table."""
+    left, sizes, right = np.linalg.svd(table, full_matrices=False)
+    kept = sizes > SMALLEST * sizes.max(initial=0.0)
+    return left[:, kept] * sizes[kept], right[kept].T
 
 
 def _near(apart: Values, scale: float, axis: int | None = None) -> Values:
