@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, log, prod
 from statistics import median, median_low
 from typing import TYPE_CHECKING
@@ -124,22 +125,23 @@ Times = Mapping[Hashable, Mapping[Hashable, float]]
 
 def _settled(times: Times) -> dict[Hashable, float]:
     """Returns the time of each program in a round of mean slowness."""
-    slowness = _slowness(times)
+    slowness = _slowness(tuple(tuple(rounds.items()) for rounds in times.values()))
     return {
         program: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
         for program, rounds in times.items()
     }
 
 
-def _slowness(times: Times) -> dict[Hashable, float]:
+@lru_cache(maxsize=1 << 10)  # a round of a tuning measures on a few of all shapes
+def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Hashable, float]:
     """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
     reweighted least squares. The programs' times drop out of the normal equations, of which there is one
     for each round."""
-    found = dict.fromkeys(name for rounds in times.values() for name in rounds)
+    found = dict.fromkeys(name for rounds in times for name, _ in rounds)
     names = {name: number for number, name in enumerate(found)}
     groups: list[Values] = [
-        np.array([(names[name], log(seconds)) for name, seconds in rounds.items()]).T
-        for rounds in times.values()
+        np.array([(names[name], log(seconds)) for name, seconds in rounds]).T
+        for rounds in times
         if len(rounds) > 1
     ]
     added: Values = np.zeros(len(names))

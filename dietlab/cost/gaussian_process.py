@@ -108,6 +108,7 @@ class GaussianProcess:
         found = self._distinct(schemes, shapes)
         wide, own = self._likeness(found.families)
         near, nearer = (part.T for part in self._nearness(shapes))
+        kin = [np.flatnonzero(row) for row in own]
         values = np.empty(found.heights.shape)
         for rows in _alike(found.heights):
             # Plans of the same heights everywhere: a product for each height, over the shapes that have it.
@@ -119,7 +120,7 @@ class GaussianProcess:
                 table = (wide[members] * weights) @ near[:, columns]
                 weights = self._own**2 * self._weights * _near(apart, NEAR_HEIGHT)
                 for number, row in zip(members, table, strict=True):
-                    if len(same := np.flatnonzero(own[number])):
+                    if len(same := kin[number]):
                         row += weights[same] @ nearer[np.ix_(same, columns)]
                 values[np.ix_(rows, columns)] = table
         return np.asarray((values + self.level + LEVEL**2 * self._weights.sum())[found.places])
