@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from time import process_time, thread_time
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ EPILOGUES = tuple(
     )
 )
 WITHOUT_GELU = ("openblas", "mkl", "mkl-packed")
-PACKING = {"mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime"}
+PACKING = {"mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime", "openvino"}
 
 
 def opening(contender: str, workload: Workload = DENSE[0], threads: int = 1) -> dict[str, object]:
@@ -115,7 +116,7 @@ def test_vendor_is_timed_in_every_cache_state(vendor: tuple[str, WorkerProcess])
         assert worker.ask({"op": "check", "shape": {"T": 5}}, 60)["correct"]
 
 
-@pytest.mark.parametrize("name", ["openblas", "onnxruntime", "zendnn", "zendnn-packed"])
+@pytest.mark.parametrize("name", ["openblas", "onnxruntime", "openvino", "zendnn", "zendnn-packed"])
 def test_two_threads_compute_the_same(name: str) -> None:
     with WorkerProcess(WORKER, contender_env(2)) as worker:
         for workload in (w for w in (DENSE[0], VARIABLE[2]) if kind_of(name, w)):
@@ -185,7 +186,8 @@ def test_absent_mkl_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("torch", "torch"), ("onednn-packed", "torch"), ("onnxruntime", "onnxruntime")]
+    ("name", "package"),
+    [("torch", "torch"), ("onednn-packed", "torch"), *((name, name) for name in ("onnxruntime", "openvino"))],
 )
 def test_absent_package_has_a_reason_and_a_remedy(
     name: str, package: str, monkeypatch: pytest.MonkeyPatch
@@ -263,10 +265,13 @@ def test_unknown_contender_names_the_known_ones() -> None:
         worker.ask(opening("eigen"), 60)
 
 
-def test_vendor_of_float32_has_no_form_of_other_types() -> None:
+@pytest.mark.parametrize("name", ["openblas", "openvino"])
+def test_vendor_of_float32_has_no_form_of_other_types(name: str) -> None:
+    if name == "openvino":
+        pytest.importorskip(name)
     work = Dense(T=Dim(1, 8), N=8, K=8, dtype="int8")
-    answer = Service(opened)(opening("openblas", work))
-    assert "openblas computes float32; got int8" in answer["absent"]
+    answer = Service(opened)(opening(name, work))
+    assert f"{name} computes float32; got int8" in answer["absent"]
 
 
 LOW = (
@@ -299,15 +304,16 @@ def test_low_precision_of_vendors_is_right_or_has_a_reason(name: str) -> None:
 # Float32 stays float32, and packed weights serve what they were packed for
 
 
-@pytest.mark.parametrize("name", ["torch", "onednn-packed"])
+@pytest.mark.parametrize("name", ["torch", "onednn-packed", "openvino"])
 def test_a_setting_of_the_environment_makes_no_contender_compute_in_bfloat16(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it does on a processor with instructions for it."""
     for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
         monkeypatch.setenv(variable, "BF16")
-    if find_spec("torch") is None:  # an import would read the variables here
-        pytest.skip("PyTorch is not installed")
+    package = "openvino" if name == "openvino" else "torch"
+    if find_spec(package) is None:  # an import would read the variables here
+        pytest.skip(f"{package} is not installed")
     with WorkerProcess(WORKER, contender_env(1)) as worker:
         worker.ask(opening(name), 120)
         verdict = worker.ask({"op": "check", "shape": {"T": 16}}, 120)
@@ -328,6 +334,32 @@ def test_a_precision_that_pytorch_was_told_is_set_back(how: str) -> None:
     right = x.double() @ w.double().T
     for found in (x @ w.T, torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")):
         assert (found.double() - right).abs().max() < 1e-5 * right.abs().max(), "bfloat16 is off by 1e-3"
+
+
+def test_openvino_computes_any_length_in_float32_by_the_thread_that_calls() -> None:
+    pytest.importorskip("openvino")
+    work = Dense(Dim(1, 256), 512, 512, bias=True)
+    given = [Problem.make(work, Shape.of(T=rows)) for rows in (1, 256, 17)]
+    layer = VENDORS["openvino"](1).prepare(work, given[0].constants, Shape.of(T=1))
+    told = layer.compiled.get_property  # type: ignore[attr-defined]
+    names = ("INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING")
+    assert [told(name) for name in names[1:]] == [1, 1, False] and "float32" in str(told(names[0]))
+    nodes = layer.compiled.get_runtime_model().get_ops()  # type: ignore[attr-defined]
+    assert not any("bf16" in node.get_rt_info()["primitiveType"].astype(str) for node in nodes)
+    for problem in given:
+        out = np.full(problem.out_shape, np.nan, np.float32)
+        call = layer.bind(problem.variables, out)
+        for again in range(2):
+            assert problem.verdict(out).correct, (problem.shape, again)
+            out.fill(np.nan)
+            call()
+    ratios = []
+    for _ in range(5):  # threads of NumPy may still spin at first
+        every, mine = process_time(), thread_time()
+        while thread_time() - mine < 0.03:
+            call()
+        ratios.append((process_time() - every) / (thread_time() - mine))
+    assert min(ratios) < 1.2, "another thread works, which the clock of one core does not see"
 
 
 def test_weights_packed_for_one_row_serve_no_other_number() -> None:

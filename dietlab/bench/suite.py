@@ -40,9 +40,10 @@ DENSE_AGAINST = (
     "zendnn",
     "zendnn-packed",
     "onnxruntime",
+    "openvino",
     "oracle",
 )
-BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "oracle")
+BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "openvino", "oracle")
 """Nobody prepacks activations: batched products meet plain vendors only."""
 
 LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
@@ -61,7 +62,7 @@ GPU_KERNELS = 16
 are few, many heights are: with 8 the records of an H200 (``data/h200``) let expect a loss of 4.5 % in
 float32, with 16 of 1.1 %, with 32 of 0.3 %."""
 
-LAYERS_AGAINST = (OWN, "mkl", "mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime", "oracle")
+LAYERS_AGAINST = (OWN, *(name for name in DENSE_AGAINST if name not in ("openblas", "torch", "zendnn")))
 
 TINY_LAYERS = EveryLayer(
     ((64, 32), (96, 64)),

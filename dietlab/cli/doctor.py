@@ -26,6 +26,7 @@ OPTIONAL = {
     "torch": "contenders torch, onednn-packed",
     "zentorch": "contenders zendnn, zendnn-packed, on AMD's processors",
     "onnxruntime": "contender onnxruntime",
+    "openvino": "contender openvino",
     "nvidia-matmul-heuristics": "`dietlab heuristics`",
     "plotly": "figures and HTML reports",
     "matplotlib": "pictures of figures",

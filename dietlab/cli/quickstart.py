@@ -23,6 +23,7 @@ QUICKSTART_AGAINST = (
     "onednn-packed",
     "zendnn-packed",
     "onnxruntime",
+    "openvino",
     "ansor",
     "largest-shape",
     "oracle",

@@ -35,6 +35,7 @@ DEFAULT_CONTENDERS = (
     "zendnn",
     "zendnn-packed",
     "onnxruntime",
+    "openvino",
 )
 """The contenders of an evaluation that names none: all vendors but ``torch``, which multiplies with MKL."""
 ORACLE_FINALISTS = 4

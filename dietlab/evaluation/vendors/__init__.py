@@ -29,6 +29,7 @@ from dietlab.evaluation.vendors.interface import (
 )
 from dietlab.evaluation.vendors.mkl import Mkl, MklPacked
 from dietlab.evaluation.vendors.onnx_runtime import OnnxRuntime
+from dietlab.evaluation.vendors.open_vino import OpenVino
 from dietlab.evaluation.vendors.openblas import OpenBlas
 from dietlab.evaluation.vendors.pytorch import OneDnnPacked, Torch
 from dietlab.evaluation.vendors.zendnn import ZenDnn, ZenDnnPacked
@@ -54,7 +55,10 @@ VENDORS: Registry[Callable[[int], Vendor]] = Registry(
     "dietlab.vendors",
     {
         vendor.name: vendor
-        for vendor in (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime)
+        for vendor in (
+            *(OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked),
+            *(OnnxRuntime, OpenVino),
+        )
     },
     _vendor,
     MeasureError,

@@ -110,7 +110,7 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
         nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
         nodes.append(OnnxNode("Add", ("", "residual"), ""))
-    inputs = {name: dims for name, dims in _shapes(workload, shape).items() if name not in constants}
+    inputs = {name: dims for name, dims in operand_shapes(workload, shape).items() if name not in constants}
     unsigned = []
     if workload.dtype == "int8":
         unsigned, constants = ["x"], _int8_constants(constants)
@@ -124,8 +124,8 @@ def _int8_constants(constants: Operands) -> dict[str, FloatArray]:
     return {**constants, "w": constants["w"].T, "x_scale": np.array(1.0, np.float32), **zeros}
 
 
-def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Dimensions of every operand."""
+def operand_shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Returns the dimensions of every operand."""
     size, out = extents(workload, shape), workload.output_shape(shape)
     w = (size["depth"], size["cols"]) if workload.weights == "direct" else (size["cols"], size["depth"])
     found = {"x": (*out[:-1], size["depth"]), "w": (*out[:-2], *w)}
