@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from dietlab.models import (
     time_shares,
 )
 from dietlab.models.export import compile_ahead, write_onnx
-from dietlab.models.runtimes import ALSO_OURS, called, replaced
+from dietlab.models.runtimes import ALSO_OURS, called, replaced, runtime
 from dietlab.models.shares import onnx_shares, shares_of_trace
 from dietlab.models.summary import BEST
 from dietlab.results import Report, Row
@@ -49,6 +50,9 @@ from transformers import AutoModel  # noqa: E402
 from dietlab.models import worker  # noqa: E402
 
 TINY = Model("bert-tiny", 2, Dim(1, 32))
+
+OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
+"""Not by an import, which would find what reports conversions to its makers."""
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +209,27 @@ def test_what_onnx_has_no_form_of_leaves_onnx_runtime_out(tmp_path: Path) -> Non
     with pytest.raises(MissingDependencyError, match=r"ONNX has a form.*experts-tiny; got .*grouped_mm"):
         write_onnx(Model("experts-tiny", 1), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@OPENVINO
+@pytest.mark.parametrize("name", ["bert-tiny", "decoder-tiny"])
+def test_openvino_computes_the_same_after_a_sentence_of_one_word(name: str) -> None:
+    """As it would not without a mask."""
+    model = Model(name, 2, Dim(1, 64))
+    opened = {"op": "open", "contender": "openvino", "workload": model.to_json(), "threads": 1, "options": {}}
+    service = worker.Service()
+    assert service(opened)["kind"] == "prepacked"
+    for length in (1, 9, 16, 64):
+        answer = service({"op": "check", "shape": {"T": length}})
+        assert answer["correct"], (length, answer)
+    assert service({"op": "shares", "shape": {"T": 9}}) == {}
+
+
+@OPENVINO
+def test_what_openvino_has_no_form_of_is_named() -> None:
+    model = Model("experts-tiny", 1)
+    with pytest.raises(MissingDependencyError, match=r"OpenVINO has a form.*experts-tiny; got .*histc"):
+        runtime("openvino", model, model.build(), {"threads": 1})
 
 
 # --- what reports say together ---------------------------------------------------------------------
