@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +221,19 @@ def test_who_can_copy_packed_weights_packs_once(workload: Workload, prepared: in
     timed = bench(contender, workload).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
     assert contender.prepared == prepared
     assert len({id(bound["w"]) for bound in contender.bound}) == timed["copies"]
+
+
+@pytest.mark.parametrize("any_shape", [True, False])
+def test_who_serves_any_shape_prepares_the_copies_of_a_rotation_once(any_shape: bool) -> None:
+    contender = Packing()
+    contender.any_shape, contender.copied = any_shape, None  # type: ignore[attr-defined, method-assign, assignment]
+    opened = bench(contender, DENSE)
+    for cache, length in product(("hot", "rotating"), (5, 7, 5)):
+        timed = opened.time({"shape": {"T": length}, "cache": cache, "min_seconds": 1e-4})
+    assert contender.prepared == timed["copies"] * (1 if any_shape else 2)
+    assert opened.check({"shape": {"T": 9}})["correct"]
+    wrong = opened.check({"shape": {"T": 5}, "seed": 1})
+    assert wrong["correct"], "other weights are other copies"
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -25,6 +25,10 @@ from dietlab.workloads import FloatArray, Workload
 class VendorContender:
     vendor: Vendor
 
+    @property
+    def any_shape(self) -> bool:
+        return bool(getattr(self.vendor, "any_shape", False))
+
     def kind(self, workload: Workload) -> str:
         known = getattr(self.vendor, "dtypes", ("float32",))
         if workload.dtype not in known:
@@ -66,6 +70,8 @@ class WithoutPlans:
 
 class LibraryContender:
     """A library of ours, as built: micro-kernels and dispatcher."""
+
+    any_shape = True
 
     def __init__(self, folder: str, cores: int = 1) -> None:
         self._operator = load(folder)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any, Protocol
@@ -14,6 +16,7 @@ from dietlab.errors import MeasureError
 from dietlab.evaluation.target import WorkerModule, evaluation_target
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
+from dietlab.hardware.system import usable_cores
 from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.shapes import Shape
 from dietlab.statistics import median_interval, paired_ratio
@@ -106,8 +109,12 @@ class TimingSession:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
             options, self.unprobed = timing_target(self._hardware.kind).options(self._hardware, folder)
             options["problems"] = str(folder)
-            for entry in self._entries:
-                self.contenders.append(self._admit(entry, options))
+            with ThreadPoolExecutor(usable_cores()) as pool:  # they import libraries; nothing is timed yet
+                admitted = [*pool.map(partial(self._admit, options=options), self._entries)]
+            for info, seat in admitted:
+                self.contenders.append(info)
+                if seat:
+                    self._seats[info.name] = seat
         except BaseException:
             self._open.close()
             raise
@@ -138,7 +145,7 @@ class TimingSession:
             f"{sum(p.kept for p in paces)} count although it stayed slow."
         )
 
-    def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> ContenderInfo:
+    def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> tuple[ContenderInfo, Seat | None]:
         cores = host_threads(self._hardware)
         workload = entry.workload or self._workload
         request = {
@@ -162,10 +169,10 @@ class TimingSession:
             answer = {"absent": str(error)}
         if "absent" in answer:
             seat.close()
-            return ContenderInfo(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
-        self._seats[entry.name] = seat
+            return ContenderInfo(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail), None
         self.unprobed = answer.get("unprobed") or self.unprobed
-        return ContenderInfo(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
+        kind, version = entry.kind or answer["kind"], answer["version"]
+        return ContenderInfo(entry.name, kind, version, detail=entry.detail), seat
 
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]

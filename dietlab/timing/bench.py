@@ -40,12 +40,14 @@ class Case:
     """A shape of a contender: copies of what rotates, each with the contender prepared for it.
 
     Args:
+        seed: of the problem's operands.
         calls: bound ones, by the number of copies and the plan, where they are kept.
         blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
         about: seconds of a call, by cache state and plan, once they are known.
     """
 
     problem: Problem
+    seed: int
     copies: list[tuple[Copy, Prepared]] = field(default_factory=list)
     calls: dict[tuple[int, Plan], Sequence[Call]] = field(default_factory=dict)
     blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Bench:
             device.kept_bytes, lambda problem: problem.bytes - problem.constant_bytes
         )
         self._cases: LruByBytes[Case] = LruByBytes(device.kept_bytes, lambda case: case.bytes)
+        self._layers: LruByBytes[Layers] = LruByBytes(device.kept_bytes, lambda layers: layers.bytes)
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compares one call's results with those in float64; see :func:`~dietlab.workloads.tolerance`."""
@@ -131,8 +134,8 @@ class Bench:
 
     def forget(self) -> None:
         """Lets go of all operands."""
-        self._problems.clear()
-        self._cases.clear()
+        for kept in (self._problems, self._cases, self._layers):
+            kept.clear()
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
@@ -141,7 +144,7 @@ class Bench:
             return shared_problem(self._folder, self._workload, shape, seed)
 
         found = self._problems.get((shape, seed), problem)
-        return self._cases.get((shape, seed), lambda: Case(found))
+        return self._cases.get((shape, seed), lambda: Case(found, seed))
 
     def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
         """Returns the call, once for each copy."""
@@ -158,13 +161,38 @@ class Bench:
         problem = case.problem
         first = case.copies[0][0] if case.copies else None
         prepared = case.copies[-1][1] if case.copies else None
+        keeps_variables = self.device.keeps_variables(problem)
         copied = getattr(self.contender, "copied", None)
-        if first and prepared and copied and self.device.keeps_variables(problem):
+        if first and prepared and copied and keeps_variables:
             return first, copied(prepared)
+        layers = Layers(problem.constant_bytes)
+        if keeps_variables and getattr(self.contender, "any_shape", False):
+            sizes = tuple((name, array.shape) for name, array in problem.constants.items())
+            layers = self._layers.get((sizes, case.seed), lambda: layers)
+        known = layers.prepared[len(case.copies) :]
+        if known:
+            return first or self.device.copy(problem, None), known[0]
         copy = self.device.copy(problem, first)
         if prepared is None or copy.constants:
             prepared = self.contender.prepare(self._workload, copy.constants, problem.shape)
+        layers.prepared.append(prepared)
         return copy, prepared
+
+
+@dataclass
+class Layers:
+    """Copies of a layer that serve every shape.
+
+    Args:
+        each: bytes of the constant operands of one.
+    """
+
+    each: int
+    prepared: list[Prepared] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return self.each * len(self.prepared)
 
 
 class Calls(Sequence[Call]):

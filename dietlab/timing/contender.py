@@ -43,6 +43,8 @@ class Contender(Protocol):
 
     Besides these methods it may have
 
+    - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
+      rotation are then made once;
     - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
       prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
     - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;

@@ -20,6 +20,8 @@ GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 """ONNX's names of the approximations."""
 ERRORS_ONLY = 3
 
+Dims = tuple[int | str, ...]
+
 
 @dataclass(frozen=True)
 class OnnxLayer:
@@ -53,6 +55,7 @@ class OnnxRuntime:
 
     name = "onnxruntime"
     dtypes = ("float32", "int8")
+    any_shape = True
     _pool_threads: ClassVar[int | None] = None
 
     def __init__(self, threads: int = 1) -> None:
@@ -102,7 +105,8 @@ class OnnxRuntime:
 
 
 def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
-    """Returns the workload at one shape as an ONNX model: inputs ``x``, ... and output ``y``."""
+    """Returns the workload as an ONNX model: inputs ``x``, ... and output ``y``; at one shape, but with any
+    number of rows where weights are constant."""
     nodes, epilogue = [_product(workload)], workload.epilogue
     if epilogue.activation == "relu":
         nodes.append(OnnxNode("Relu", ("",), ""))
@@ -110,11 +114,15 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
         nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
         nodes.append(OnnxNode("Add", ("", "residual"), ""))
-    inputs = {name: dims for name, dims in operand_shapes(workload, shape).items() if name not in constants}
+    sizes = operand_shapes(workload, shape)
+    inputs: dict[str, Dims] = {name: dims for name, dims in sizes.items() if name not in constants}
+    output: Dims = workload.output_shape(shape)
+    if "w" in constants:
+        inputs, output = {name: ("rows", *dims[1:]) for name, dims in inputs.items()}, ("rows", *output[1:])
     unsigned = []
     if workload.dtype == "int8":
         unsigned, constants = ["x"], _int8_constants(constants)
-    return model(_chained(nodes), constants, inputs, {"y": workload.output_shape(shape)}, unsigned)
+    return model(_chained(nodes), constants, inputs, {"y": output}, unsigned)
 
 
 def _int8_constants(constants: Operands) -> dict[str, FloatArray]:

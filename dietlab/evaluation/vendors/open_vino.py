@@ -1,4 +1,4 @@
-"""OpenVINO on the model of one operator that ONNX Runtime reads, for any number of rows."""
+"""OpenVINO on the model of one operator that ONNX Runtime reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import Any
 
 from dietlab.evaluation.vendors.interface import Call, Kind, Operands, PreparedLayer, absent
-from dietlab.evaluation.vendors.onnx_runtime import operand_shapes, operator_model
+from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, largest_shape, smallest_shape
+from dietlab.workloads import FloatArray, Workload
 
 SETTINGS = {
     "INFERENCE_PRECISION_HINT": "f32",
@@ -50,6 +50,7 @@ class OpenVino:
     """
 
     name = "openvino"
+    any_shape = True
 
     def __init__(self, threads: int = 1) -> None:
         # It would tell its makers of each conversion.
@@ -68,14 +69,6 @@ class OpenVino:
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         model = self._core.read_model(operator_model(workload, constants, shape))
-        low, high = (operand_shapes(workload, end(workload)) for end in (smallest_shape, largest_shape))
-        model.reshape(
-            {
-                name: [a if a == b else -1 for a, b in zip(dims, high[name], strict=True)]
-                for name, dims in low.items()
-                if name not in constants
-            }
-        )
         return OpenVinoLayer(self.library, self.compiled(model))
 
     def compiled(self, model: Any) -> Any:
