@@ -267,8 +267,8 @@ def test_unknown_contender_names_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", ["openblas", "openvino"])
 def test_vendor_of_float32_has_no_form_of_other_types(name: str) -> None:
-    if name == "openvino":
-        pytest.importorskip(name)
+    if name == "openvino" and find_spec(name) is None:
+        pytest.skip("openvino is not installed")
     work = Dense(T=Dim(1, 8), N=8, K=8, dtype="int8")
     answer = Service(opened)(opening(name, work))
     assert f"{name} computes float32; got int8" in answer["absent"]
@@ -337,7 +337,8 @@ def test_a_precision_that_pytorch_was_told_is_set_back(how: str) -> None:
 
 
 def test_openvino_computes_any_length_in_float32_by_the_thread_that_calls() -> None:
-    pytest.importorskip("openvino")
+    if find_spec("openvino") is None:  # an import would find what reports conversions to its makers
+        pytest.skip("openvino is not installed")
     work = Dense(Dim(1, 256), 512, 512, bias=True)
     given = [Problem.make(work, Shape.of(T=rows)) for rows in (1, 256, 17)]
     layer = VENDORS["openvino"](1).prepare(work, given[0].constants, Shape.of(T=1))
