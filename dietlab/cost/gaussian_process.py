@@ -62,6 +62,10 @@ SAMPLE = 400
 SMALLEST = 1e-8
 """The least singular value, as a share of the largest, that counts of what shapes have in common."""
 
+CHUNK = 32
+"""Families and heights whose uncertainty is computed at once: what is between, some 4 MB, stays in the
+caches."""
+
 
 class GaussianProcess:
     """The process after ``values`` were measured at pairs of ``schemes`` and ``shapes``, all ``[n]``.
@@ -137,28 +141,31 @@ class GaussianProcess:
         pivots, inverse = self._pivots
         wide, own = (part[:, pivots] for part in self._likeness(distinct.families))
         near, nearer = (part[:, pivots] for part in self._nearness(shapes))
-        places, basis = _factors(near)
         sizes, sized = np.unique(distinct.heights, return_inverse=True)
         apart = np.log(sizes)[:, None] - self._heights[pivots]
         tallness, closeness = self._wide**2 * _near(apart, HEIGHT), self._own**2 * _near(apart, NEAR_HEIGHT)
-        level = LEVEL**2 * inverse.sum(axis=1, keepdims=True)
         at = np.ones((len(schemes), len(shapes)), bool) if at is None else at
         rows, columns = np.nonzero(at)
         plans, sized = distinct.places[rows], sized.reshape(distinct.heights.shape)
         # Pairs of one family, height and shape are as uncertain.
-        cells = distinct.numbers[plans], sized[plans, columns], columns
-        known = np.zeros((len(wide), len(sizes), len(shapes)))
-        known[cells] = 1.0
-        for family, tall in zip(*np.nonzero(known.any(axis=2)), strict=True):
-            same, asked = np.flatnonzero(own[family]), np.flatnonzero(known[family, tall])
-            # All shapes' covariances are sums of a few columns, so that not each one meets every pivot.
-            shared = inverse @ ((wide[family] * tallness[tall])[:, None] * basis)
-            told = np.hstack([shared, inverse[:, same] * closeness[tall, same], level])
-            parts = np.hstack([places[asked], nearer[np.ix_(asked, same)], np.ones((len(asked), 1))])
-            known[family, tall, asked] = np.einsum("ij,ij->i", parts @ (told.T @ told), parts)
+        codes = distinct.numbers[plans] * len(sizes) + sized[plans, columns]
+        asked, cells = np.unique(codes, return_inverse=True)
+        families, tall = np.divmod(asked, len(sizes))
+        shared, told = wide[families] * tallness[tall], inverse.T @ inverse
+        known = _squares(shared, near, told)
+        level = LEVEL**2 * told.sum(axis=1)
+        known += 2 * (shared * level) @ near.T + LEVEL**2 * level.sum()
+        # Few pivots are of the same family as a pair.
+        numbers, kin = np.nonzero(own[families])
+        alone = nearer[:, kin].T * closeness[tall[numbers], kin][:, None]
+        beside = 2 * ((told[kin] * shared[numbers]) @ near.T + level[kin][:, None])
+        ends = np.searchsorted(numbers, np.arange(len(asked) + 1))
+        for number, run in enumerate(map(slice, ends[:-1], ends[1:])):
+            among = told[np.ix_(kin[run], kin[run])] @ alone[run]
+            known[number] += (alone[run] * (beside[run] + among)).sum(axis=0)
         table = np.zeros(at.shape)
         before = self._wide**2 + self._own**2 + LEVEL**2
-        table[at] = np.sqrt(np.maximum(before - known[cells], 0.0))
+        table[at] = np.sqrt(np.maximum(before - known[cells, columns], 0.0))
         return table
 
     @property
@@ -360,11 +367,23 @@ def _nearness(apart: Values) -> tuple[Values, Values]:
     return _near(apart / scales, 1.0, axis=2), _near(apart, NEAR_EXTENT, axis=2)
 
 
-def _factors(table: Values) -> tuple[Values, Values]:
-    """Returns two matrices of few columns whose product, the second one transposed, is the table."""
-    left, sizes, right = np.linalg.svd(table, full_matrices=False)
+def _squares(some: Values, others: Values, told: Values) -> Values:
+    """Returns ``x @ told @ x`` for the product ``x`` of each row of some and of others, ``[some, others]``.
+
+    All others are sums of a few rows. So each of some needs their products alone, and these are of all at
+    once, so that threads, where there are any, seldom wait for each other."""
+    left, sizes, right = np.linalg.svd(others, full_matrices=False)
     kept = sizes > SMALLEST * sizes.max(initial=0.0)
-    return left[:, kept] * sizes[kept], right[kept].T
+    places, basis = left[:, kept] * sizes[kept], right[kept].T
+    pivots, width = basis.shape
+    products = (places[:, :, None] * places[:, None]).reshape(len(places), -1).T
+    found = []
+    for start in range(0, len(some), CHUNK):
+        part = some[start : start + CHUNK].T[:, :, None]
+        columns = (told @ (part * basis[:, None]).reshape(pivots, -1)).reshape(pivots, -1, width) * part
+        squares = (basis.T @ columns.reshape(pivots, -1)).reshape(width, -1, width)
+        found.append(squares.swapaxes(0, 1).reshape(-1, width * width) @ products)
+    return np.concatenate(found) if found else np.zeros((0, len(others)))
 
 
 def _near(apart: Values, scale: float, axis: int | None = None) -> Values:
