@@ -82,18 +82,18 @@ class Ways:
 
     @cached_property
     def alone(self) -> int:
-        """How many ways need one micro-kernel."""
+        """The number of ways that need one micro-kernel."""
         return int(np.count_nonzero(self.kernels[0] == self.kernels[1]))
 
     @cached_property
     def pairs(self) -> npt.NDArray[np.intp]:
-        """Where the ways of each pair of micro-kernels begin, and where the last one's end."""
+        """The places where the ways of each pair of micro-kernels begin, and where the last one's end."""
         changes = np.diff(self.kernels[:, self.alone :], axis=1, prepend=-1).any(axis=0)
         return np.append(np.flatnonzero(changes), changes.size) + self.alone
 
     @cached_property
     def _by_kernel(self) -> tuple[list[int], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Where the ways begin that need each micro-kernel, these ways, and what they need beside it."""
+        """The ways that need each micro-kernel: where each one's begin, they, and what they need beside it."""
         having = np.append(self.kernels[0], self.kernels[1, self.alone :])
         beside = np.append(self.kernels[1], self.kernels[0, self.alone :])
         order = having.argsort(kind="stable")
