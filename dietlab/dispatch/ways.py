@@ -93,7 +93,7 @@ class Ways:
 
     @cached_property
     def _by_kernel(self) -> tuple[list[int], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The ways that need each micro-kernel: where each one's begin, they, and what they need beside it."""
+        """The ways that need each micro-kernel: where they begin, the ways, and what they need beside it."""
         having = np.append(self.kernels[0], self.kernels[1, self.alone :])
         beside = np.append(self.kernels[1], self.kernels[0, self.alone :])
         order = having.argsort(kind="stable")
