@@ -75,7 +75,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Weights:
-    """What is known of packed weights that need not be in memory.
+    """Packed weights that need not be in memory.
 
     Args:
         digest: tells them from others.

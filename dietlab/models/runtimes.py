@@ -193,8 +193,8 @@ def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
 def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Run, str]:
     """Returns OpenVINO with a model that it converts, which gets a mask of ones beside the words.
 
-    Without one its attention is wrong for as many words as a vector has float32 values, and more, if the first
-    call had one word (2026.4.1; ``findings/openvino_first_length.sh``)."""
+    Without one its attention is wrong for as many words as a vector has float32 values, and more, if the
+    first call had one word (2026.4.1; ``findings/openvino_first_length.sh``)."""
     import torch
 
     vendor, words = OpenVino(threads), model.words(Shape.of(T=EXAMPLE))

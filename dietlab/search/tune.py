@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from threadpoolctl import threadpool_limits
+
 from dietlab.contracts import require_methods
 from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
 from dietlab.errors import MeasureError, SpaceError, require_type
@@ -98,7 +100,11 @@ def tune(
     if hasattr(runner, "budget"):
         runner.budget = budget
     sitting = Sitting(space, runner, store, audience(observers), clock, budget)
-    with Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals:
+    # What is decided are many small products: threads of a BLAS mostly wait in them, and take a core for it.
+    with (
+        threadpool_limits(1, "blas"),
+        Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals,
+    ):
         try:
             tuner = _searched(tuner, sitting, proposals)
             tuner = _decided(tuner, sitting, proposals)
