@@ -141,6 +141,13 @@ def test_rotation_copies_everything_if_nothing_is_constant() -> None:
     assert 2 * LAST_LEVEL_BYTES <= covered <= 3 * LAST_LEVEL_BYTES
 
 
+def test_lengths_of_a_layer_share_its_weights_though_another_layer_comes_between() -> None:
+    work = Dense(T=Dim(1, 8), N=Dim(8, 64), K=32)
+    layers = [Problem.make(work, Shape.of(T=t, N=n)) for t, n in ((1, 8), (1, 64), (8, 8))]
+    assert layers[0].operands["w"] is layers[2].operands["w"] is not layers[1].operands["w"]
+    assert all(np.isfinite(layer.reference).all() for layer in layers)
+
+
 def test_copies_cover_the_cache_within_reason() -> None:
     problem = Problem.make(BATCH, Shape.of(T=1))
     assert Host(1, 0, 0).copies(problem) == 2

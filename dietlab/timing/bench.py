@@ -83,7 +83,8 @@ class Bench:
         self._workload, self._keeps = workload, keeps
         self._folder = Path(problems) if problems else None
         self._problems: LruByBytes[Problem] = LruByBytes(
-            device.kept_bytes, lambda problem: problem.bytes - problem.constant_bytes
+            device.kept_bytes,
+            lambda problem: problem.bytes - problem.constant_bytes + problem.reference.nbytes,
         )
         self._cases: LruByBytes[Case] = LruByBytes(device.kept_bytes, lambda case: case.bytes)
         self._layers: LruByBytes[Layers] = LruByBytes(device.kept_bytes, lambda layers: layers.bytes)

@@ -123,7 +123,7 @@ class Host:
     """
 
     states: Sequence[str] = CACHE_STATES
-    kept_bytes = 1 << 28
+    kept_bytes = 1 << 27
     slow_first_call = False
 
     def __init__(

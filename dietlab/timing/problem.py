@@ -11,6 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,9 @@ KEPT = 2
 """The most problems at a time in a folder that contenders share: they run one shape after the other."""
 
 OPERAND = "operand-"
+
+_KEPT_ELSEWHERE: WeakValueDictionary[tuple[Workload, Shape, int, str], FloatArray] = WeakValueDictionary()
+"""Constant operands that a problem holds, by workload, shape, seed and name."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,13 @@ def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[F
     """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
     of which each shape would make its own."""
     inputs = _drawn(workload, shape, seed)
-    return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
+    found = {}
+    for name in workload.constants:
+        # Those of a layer that other lengths of it still have, though another layer's came between.
+        key = workload, shape, seed, name
+        array = _KEPT_ELSEWHERE.setdefault(key, aligned(inputs[name]))
+        found[name] = array, inputs[name].astype(np.float64)
+    return found
 
 
 def _drawn(workload: Workload, shape: Shape, seed: int) -> Mapping[str, FloatArray]:
