@@ -40,7 +40,7 @@ HELD_OUT = 8
 @shape_set_option()
 @quiet_option
 def quickstart(out: str, threads: int | None, effort: str, shapes: str | None, quiet: bool) -> None:
-    """Tune, build and evaluate one layer of BERT, in about four minutes.
+    """Tune, build and evaluate one layer of BERT, in two or three minutes.
 
     The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the
     study; an interrupted command goes on in it.

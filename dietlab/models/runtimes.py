@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -199,6 +200,8 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
 
     vendor, words = OpenVino(threads), model.words(Shape.of(T=EXAMPLE))
     example = {"input_ids": words, "attention_mask": torch.ones_like(words)}
+    logger = logging.getLogger()
+    level = logger.level
     try:
         converted = vendor.library.convert_model(original, example_input=example)
     except Exception as error:  # OpenVINO's and PyTorch's have no class in common
@@ -206,6 +209,8 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
         raise MissingDependencyError(
             f"OpenVINO has a form for each operator of {model.name}", found, "Leave openvino out."
         ) from error
+    finally:
+        logger.setLevel(level)  # converting makes it that of errors (2026.4.1), for every library
     request = vendor.compiled(converted).create_infer_request()
 
     def run(words: Words) -> Any:
