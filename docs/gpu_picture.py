@@ -48,7 +48,8 @@ def draw(machine: Machine, theme: Theme, path: Path) -> None:
     lines = lines_of(machine)
     figure = Figure(figsize=INCHES, facecolor=theme.paper)
     axes = figure.add_axes((0.085, 0.15, 0.89, 0.66), facecolor=theme.paper)
-    for (name, line), colour in zip(lines.items(), (theme.line, *OTHERS), strict=False):
+    colours = (theme.line, *OTHERS)[: len(lines)]
+    for (name, line), colour in zip(lines.items(), colours, strict=True):
         axes.plot([*line], [*line.values()], color=colour, linewidth=2, marker="o", markersize=4, label=name)
     every = [(t, x) for line in lines.values() for t, x in line.items()]
     set_axes(axes, theme, [t for t, _ in every], [x for _, x in every])

@@ -33,7 +33,7 @@ RIVALS = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt", "cublaslt-tuned": "its fas
 HEADLINES = {
     "the paper's dense layer": ("float32 over cuBLAS", "dense"),
     "its batched products": ("float32 over cuBLAS", "batch"),
-    "layers in bfloat16": ("halves over cuBLASLt's heuristic", "dense"),
+    "bfloat16 layers": ("halves over cuBLASLt's heuristic", "dense"),
 }
 """What the README's sentence tells: the line of the criteria, and how the operators' names begin; geometric
 means of each by itself."""
@@ -52,8 +52,8 @@ def _headlines(machine: Machine) -> str:
     for words, (what, beginning) in HEADLINES.items():
         chosen = [x for x in lines if x.criterion.what == what and x.workloads[0].startswith(beginning)]
         if chosen:
-            told.append(f"{words} at {_values(chosen)} {RIVALS[chosen[0].criterion.measure]}'s")
-    return f"{', '.join(told)} speed"
+            told.append(f"{words} at {_values(chosen)} {RIVALS[chosen[0].criterion.measure]}'s speed")
+    return ", ".join(told)
 
 
 def _values(lines: Sequence[Line]) -> str:
@@ -85,8 +85,7 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
     if block.cache != CACHE:
         return
     work, lengths = block.report.operator, sorted(shape[LENGTH] for shape in block.rows)
-    ends = dict.fromkeys((min(SHORT, lengths[-1]), lengths[-1]))
-    for first, most in zip((True, False), ends, strict=False):
+    for part, most in enumerate(dict.fromkeys((min(SHORT, lengths[-1]), lengths[-1]))):
         shown = [length for length in lengths if length <= most]
         ratios = {
             name: {
@@ -98,7 +97,7 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
         }
         least = min((x, length) for found in ratios.values() for length, x in found.items())
         yield (
-            layer_of(work) if first else "",
+            layer_of(work) if part == 0 else "",
             f"{shown[0]} to {shown[-1]}, {len(shown)} lengths",
             *(number(_mean([*found.values()]), "x", 3) for found in ratios.values()),
             f"{number(least[0], 'x', 3)} at T = {least[1]}",

@@ -128,6 +128,31 @@ def test_the_page_has_how_the_bench_differs_from_the_records() -> None:
     assert all(abs(x - 1) < 0.04 for length, found in ratios.items() if length <= 64 for x in found)
 
 
+def test_the_page_has_where_the_bench_loses() -> None:
+    page = " ".join((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split())
+    rows = pd.read_csv(data_path("results/h200-first.csv.gz")).query("cache == 'rotating'")
+    rows = rows.set_index(["workload", "T", "contender"])
+
+    def took(workload: str, length: int, contender: str = "dietlab") -> float:
+        return float(1e6 * rows.loc[(workload, length, contender), "seconds_median"])
+
+    dense, product, wide = "dense-k768-n2304", "batch-matmul-nn", "dense-k4096-n14336-bfloat16"
+    ours, theirs = took(dense, 128), took(dense, 128, "cublas")
+    assert f"the float32 library takes {ours:.1f} us and cuBLAS {theirs:.1f} us" in page
+    chosen = rows.loc[(product, 119, "dietlab"), "plan"]
+    assert chosen == rows.loc[(product, 128, "dietlab"), "plan"]
+    times = {key: x for (key, length), x in least_microseconds("batch-nn").items() if length == 119}
+    best = min(times, key=lambda key: times[key])
+    assert f"{took(product, 119):.1f} us by `{chosen.removesuffix('.even')}`" in page
+    assert f"`{best.removesuffix('.even')}` took {times[best]:.1f} us" in page
+    times = {key: x for (key, length), x in least_microseconds("n14336").items() if length == 1024}
+    assert rows.loc[(wide, 1024, "dietlab"), "plan"] == min(times, key=lambda key: times[key])
+    ratio = took(wide, 1024) / took(wide, 1024, "cublas")
+    assert (
+        f"its {len(times)} recorded programs at T = 1024, and still {ratio:.1f} times cuBLAS's time" in page
+    )
+
+
 def least_microseconds(name: str) -> dict[tuple[str, int], float]:
     """Returns the least time in us of each program and T."""
     least: dict[tuple[str, int], float] = {}

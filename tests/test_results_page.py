@@ -175,7 +175,9 @@ def test_picture_is_of_the_same_data(theme: Theme, curve: Curve) -> None:
 def test_picture_of_a_gpu_is_of_the_same_data(theme: Theme, machines: tuple[Machine, ...]) -> None:
     (machine,) = (machine for machine in machines if on_gpu(machine.bench))
     lines = gpu_picture.lines_of(machine)
-    assert {*lines} >= {"float32, N = 2304, K = 768", "bfloat16, N = 4096, K = 4096"}
+    layers = [f"bfloat16, N = {n}, K = {k}" for n, k in ((4096, 4096), (4096, 14336), (14336, 4096))]
+    products = [f"float32, batched {form}, B = 192, D = 64" for form in ("NN", "NT")]
+    assert {*lines} == {"float32, N = 2304, K = 768", *layers, *products}
     path = ROOT / "docs" / theme.file
     assert is_drawn(gpu_picture.fingerprint(lines), path), REMEDY
     assert path.stat().st_size < LARGEST

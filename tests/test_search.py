@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dietlab.cli.recorded import tuning_facts
 from dietlab.cost import (
@@ -256,6 +257,21 @@ def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -
     assert found["draft"][-1] < 1.03 and found["marginal"][-1] < 1.03, found
     assert found["paper"][0] < 1.03, found
     assert sum(found["marginal"]) < sum(found["random"]), found
+
+
+def test_small_products_of_the_tuner_use_one_thread(short: Space) -> None:
+    class Watched:
+        def measure(self, workload: Any, trials: Any) -> Iterator[Record]:
+            seen.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+            yield from RUNNER.measure(workload, trials)
+
+    seen: set[int] = set()
+    tuned(short)  # loads each library that has a BLAS
+    with threadpool_limits(2, "blas"):
+        tuned(short, Watched())
+        assert seen == {1}
+        after = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+        assert after == {2}, "what others compute goes on as before"
 
 
 def test_each_scheme_is_measured_once_in_the_search(short: Space) -> None:

@@ -37,7 +37,7 @@ from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.study import DISPATCHER, MANIFEST, Study
-from dietlab.timing.rotation import exceeded_bytes
+from dietlab.timing.rotation import exceeded_bytes, shortage
 from dietlab.workloads import Workload
 
 
@@ -131,13 +131,15 @@ def tune_command(
         prior,
         measure=hardware is None and rpc is None and chosen.limits.on_host,
     )
+    measures_here = rpc is None and study.hardware.limits.on_host
+    short = shortage(study.hardware, exceeded_bytes(study.hardware)) if measures_here else ""
     with Telling("tune", TUNING, quiet) as telling:
         if prior:
             telling.say(prior.told(study.hardware))
         run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead, budget)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
-        warn(exceeded_bytes(study.hardware)[1] if rpc is None else "")
+        warn(short)
         if budget.stopped:
             warn(f"{budget.spent:.0f} s are spent before the effort is; the same command goes on")
         warn(beyond_measured(run.space.workload.dims, reach_of(run)))

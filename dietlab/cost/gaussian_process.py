@@ -112,7 +112,7 @@ class GaussianProcess:
         found = self._distinct(schemes, shapes)
         wide, own = self._likeness(found.families)
         near, nearer = (part.T for part in self._nearness(shapes))
-        kin = [np.flatnonzero(row) for row in own]
+        relatives = [np.flatnonzero(row) for row in own]
         values = np.empty(found.heights.shape)
         for rows in _alike(found.heights):
             # Plans of the same heights everywhere: a product for each height, over the shapes that have it.
@@ -124,7 +124,7 @@ class GaussianProcess:
                 table = (wide[members] * weights) @ near[:, columns]
                 weights = self._own**2 * self._weights * _near(apart, NEAR_HEIGHT)
                 for number, row in zip(members, table, strict=True):
-                    if len(same := kin[number]):
+                    if len(same := relatives[number]):
                         row += weights[same] @ nearer[np.ix_(same, columns)]
                 values[np.ix_(rows, columns)] = table
         return np.asarray((values + self.level + LEVEL**2 * self._weights.sum())[found.places])
@@ -151,21 +151,23 @@ class GaussianProcess:
         codes = distinct.numbers[plans] * len(sizes) + sized[plans, columns]
         asked, cells = np.unique(codes, return_inverse=True)
         families, tall = np.divmod(asked, len(sizes))
-        shared, told = wide[families] * tallness[tall], inverse.T @ inverse
-        known = _squares(shared, near, told)
-        level = LEVEL**2 * told.sum(axis=1)
-        known += 2 * (shared * level) @ near.T + LEVEL**2 * level.sum()
-        # Few pivots are of the same family as a pair.
-        numbers, kin = np.nonzero(own[families])
-        alone = nearer[:, kin].T * closeness[tall[numbers], kin][:, None]
-        beside = 2 * ((told[kin] * shared[numbers]) @ near.T + level[kin][:, None])
+        # The pivots explain the variance c @ precision @ c, where c are a pair's covariances with them. These
+        # have three parts: a factor of family and height times one of the shape, a constant, and, with pivots
+        # of the pair's own family, another product.
+        precision, factors = inverse.T @ inverse, wide[families] * tallness[tall]
+        explained = _quadratic_forms(factors, near, precision)
+        constant = LEVEL**2 * precision.sum(axis=1)
+        explained += 2 * (factors * constant) @ near.T + LEVEL**2 * constant.sum()
+        numbers, relatives = np.nonzero(own[families])  # few of the pivots
+        parts = nearer[:, relatives].T * closeness[tall[numbers], relatives][:, None]
+        crossed = 2 * ((precision[relatives] * factors[numbers]) @ near.T + constant[relatives][:, None])
         ends = np.searchsorted(numbers, np.arange(len(asked) + 1))
         for number, run in enumerate(map(slice, ends[:-1], ends[1:])):
-            among = told[np.ix_(kin[run], kin[run])] @ alone[run]
-            known[number] += (alone[run] * (beside[run] + among)).sum(axis=0)
+            squared = precision[np.ix_(relatives[run], relatives[run])] @ parts[run]
+            explained[number] += (parts[run] * (crossed[run] + squared)).sum(axis=0)
         table = np.zeros(at.shape)
-        before = self._wide**2 + self._own**2 + LEVEL**2
-        table[at] = np.sqrt(np.maximum(before - known[cells, columns], 0.0))
+        variance = self._wide**2 + self._own**2 + LEVEL**2
+        table[at] = np.sqrt(np.maximum(variance - explained[cells, columns], 0.0))
         return table
 
     @property
@@ -367,23 +369,22 @@ def _nearness(apart: Values) -> tuple[Values, Values]:
     return _near(apart / scales, 1.0, axis=2), _near(apart, NEAR_EXTENT, axis=2)
 
 
-def _squares(some: Values, others: Values, told: Values) -> Values:
-    """Returns ``x @ told @ x`` for the product ``x`` of each row of some and of others, ``[some, others]``.
-
-    All others are sums of a few rows. So each of some needs their products alone, and these are of all at
-    once, so that threads, where there are any, seldom wait for each other."""
-    left, sizes, right = np.linalg.svd(others, full_matrices=False)
+def _quadratic_forms(factors: Values, shapes: Values, precision: Values) -> Values:
+    """Returns ``x @ precision @ x`` for the elementwise product ``x`` of each row of ``factors`` with each
+    row of ``shapes``, ``[factors, shapes]``; rows are ``[pivots]``, and ``precision`` is symmetric. The rows
+    of shapes are combinations of few (singular value decomposition), so that the forms of these suffice."""
+    left, sizes, right = np.linalg.svd(shapes, full_matrices=False)
     kept = sizes > SMALLEST * sizes.max(initial=0.0)
     places, basis = left[:, kept] * sizes[kept], right[kept].T
     pivots, width = basis.shape
     products = (places[:, :, None] * places[:, None]).reshape(len(places), -1).T
     found = []
-    for start in range(0, len(some), CHUNK):
-        part = some[start : start + CHUNK].T[:, :, None]
-        columns = (told @ (part * basis[:, None]).reshape(pivots, -1)).reshape(pivots, -1, width) * part
+    for start in range(0, len(factors), CHUNK):
+        part = factors[start : start + CHUNK].T[:, :, None]
+        columns = (precision @ (part * basis[:, None]).reshape(pivots, -1)).reshape(pivots, -1, width) * part
         squares = (basis.T @ columns.reshape(pivots, -1)).reshape(width, -1, width)
         found.append(squares.swapaxes(0, 1).reshape(-1, width * width) @ products)
-    return np.concatenate(found) if found else np.zeros((0, len(others)))
+    return np.concatenate(found) if found else np.zeros((0, len(shapes)))
 
 
 def _near(apart: Values, scale: float, axis: int | None = None) -> Values:

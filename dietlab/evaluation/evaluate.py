@@ -29,7 +29,7 @@ from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
 from dietlab.statistics import paired_ratio, regret
-from dietlab.timing.rotation import exceeded_bytes, roofline_of
+from dietlab.timing.rotation import roofline_of
 from dietlab.timing.target import timing_target
 from dietlab.workloads import extents, workload_to_json
 
@@ -113,7 +113,7 @@ def evaluate(
                         lineup.dispatcher.caution,
                         *lineup.notes,
                         opened.match.note,
-                        exceeded_bytes(lineup.dispatcher.hardware)[1],
+                        opened.match.short,
                         *precision_notes(op.workload.dtype, target),
                     ),
                 )

@@ -21,6 +21,7 @@ from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.shapes import Shape
 from dietlab.statistics import median_interval, paired_ratio
 from dietlab.timing.disturbance import Pace
+from dietlab.timing.rotation import shortage
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
 from dietlab.timing.threads import host_threads
@@ -82,7 +83,8 @@ class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``unprobed`` says why the processor was not probed for slow moments, if so.
+    ``unprobed`` says why the processor was not probed for slow moments, if so, and ``short`` what follows
+    from too little memory.
 
     Args:
         workload: what all compute, but for entries that have their own.
@@ -102,12 +104,14 @@ class TimingSession:
         self._open = ExitStack()
         self._seats: dict[str, Seat] = {}
         self.contenders: list[ContenderInfo] = []
-        self.unprobed = ""
+        self.unprobed = self.short = ""
 
     def __enter__(self) -> TimingSession:
         try:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
             options, self.unprobed = timing_target(self._hardware.kind).options(self._hardware, folder)
+            level = options.get("last_level_bytes", self._hardware.last_level_bytes)
+            self.short = shortage(self._hardware, level)
             options["problems"] = str(folder)
             with ThreadPoolExecutor(usable_cores()) as pool:  # they import libraries; nothing is timed yet
                 admitted = [*pool.map(partial(self._admit, options=options), self._entries)]

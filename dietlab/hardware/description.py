@@ -145,7 +145,7 @@ class Hardware(Carded):
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.hardware.target.TARGETS` has all).
             measure: whether the FMA peak, the bandwidths and the last-level cache of a CPU are measured (some
-                5 s). Those of a GPU always follow from its clocks.
+                7 s). Those of a GPU always follow from its clocks.
             device: which GPU, counted by the driver.
 
         Raises:

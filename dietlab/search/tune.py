@@ -100,7 +100,7 @@ def tune(
     if hasattr(runner, "budget"):
         runner.budget = budget
     sitting = Sitting(space, runner, store, audience(observers), clock, budget)
-    # What is decided are many small products: threads of a BLAS mostly wait in them, and take a core for it.
+    # Deciding multiplies many small matrices: threads of a BLAS mostly wait for each other in them, spinning.
     with (
         threadpool_limits(1, "blas"),
         Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals,

@@ -36,18 +36,34 @@ BLOCK_SECONDS = 0.004
 
 
 @dataclass
+class Layers:
+    """A layer as it was prepared for the copies of a rotation; the first holds the problem's own weights.
+
+    Args:
+        each: bytes of the constant operands of one.
+    """
+
+    each: int
+    prepared: list[Prepared] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return self.each * len(self.prepared)
+
+
+@dataclass
 class Case:
     """A shape of a contender: copies of what rotates, each with the contender prepared for it.
 
     Args:
-        seed: of the problem's operands.
+        layers: copies that shapes share, or this one's own, in the order of its copies.
         calls: bound ones, by the number of copies and the plan, where they are kept.
         blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
         about: seconds of a call, by cache state and plan, once they are known.
     """
 
     problem: Problem
-    seed: int
+    layers: Layers
     copies: list[tuple[Copy, Prepared]] = field(default_factory=list)
     calls: dict[tuple[int, Plan], Sequence[Call]] = field(default_factory=dict)
     blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
@@ -145,7 +161,15 @@ class Bench:
             return shared_problem(self._folder, self._workload, shape, seed)
 
         found = self._problems.get((shape, seed), problem)
-        return self._cases.get((shape, seed), lambda: Case(found, seed))
+        return self._cases.get((shape, seed), lambda: Case(found, self._layers_of(found, seed)))
+
+    def _layers_of(self, problem: Problem, seed: int) -> Layers:
+        """Returns the layers that all shapes with the same constant operands share; new ones for a contender
+        that prepares each shape."""
+        if not (self.device.keeps_variables(problem) and getattr(self.contender, "any_shape", False)):
+            return Layers(problem.constant_bytes)
+        sizes = tuple((name, array.shape) for name, array in problem.constants.items())
+        return self._layers.get((sizes, seed), lambda: Layers(problem.constant_bytes))
 
     def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
         """Returns the call, once for each copy."""
@@ -162,38 +186,16 @@ class Bench:
         problem = case.problem
         first = case.copies[0][0] if case.copies else None
         prepared = case.copies[-1][1] if case.copies else None
-        keeps_variables = self.device.keeps_variables(problem)
         copied = getattr(self.contender, "copied", None)
-        if first and prepared and copied and keeps_variables:
+        if first and prepared and copied and self.device.keeps_variables(problem):
             return first, copied(prepared)
-        layers = Layers(problem.constant_bytes)
-        if keeps_variables and getattr(self.contender, "any_shape", False):
-            sizes = tuple((name, array.shape) for name, array in problem.constants.items())
-            layers = self._layers.get((sizes, case.seed), lambda: layers)
-        known = layers.prepared[len(case.copies) :]
-        if known:
+        if known := case.layers.prepared[len(case.copies) :]:
             return first or self.device.copy(problem, None), known[0]
         copy = self.device.copy(problem, first)
         if prepared is None or copy.constants:
             prepared = self.contender.prepare(self._workload, copy.constants, problem.shape)
-        layers.prepared.append(prepared)
+        case.layers.prepared.append(prepared)
         return copy, prepared
-
-
-@dataclass
-class Layers:
-    """Copies of a layer that serve every shape.
-
-    Args:
-        each: bytes of the constant operands of one.
-    """
-
-    each: int
-    prepared: list[Prepared] = field(default_factory=list)
-
-    @property
-    def bytes(self) -> int:
-        return self.each * len(self.prepared)
 
 
 class Calls(Sequence[Call]):

@@ -245,6 +245,6 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
     """Returns what :meth:`Host.opened` reads."""
     return {
         "l2_bytes": hardware.cpu.l2_bytes,
-        "last_level_bytes": exceeded_bytes(hardware)[0],
+        "last_level_bytes": exceeded_bytes(hardware),
         "probe": probe,
     }

@@ -37,16 +37,22 @@ def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> in
     return max(2, min(most, MOST_BYTES // copy_bytes, needed))
 
 
-def exceeded_bytes(hardware: Hardware) -> tuple[int, str]:
-    """Returns which size of a last-level cache rotations on this machine exceed, and what a reader must know
-    of it: it is less than the processor's where there is too little memory."""
-    level, most = hardware.last_level_bytes, max(LEAST_BYTES, int(FREE_SHARE * free_bytes()))
-    wanted = int(ROTATED_CACHES * level)
-    if not hardware.limits.on_host or wanted <= most:
-        return level, ""
-    return int(most / ROTATED_CACHES), (
-        f"Little memory is free: operands rotate through {bytes_text(most)} in place of "
-        f"{bytes_text(wanted)}, so that a cache of {bytes_text(level)} may hold some of them."
+def exceeded_bytes(hardware: Hardware) -> int:
+    """Returns which size of a last-level cache rotations on this machine exceed: the processor's, or less
+    where little memory is free."""
+    most = max(LEAST_BYTES, int(FREE_SHARE * free_bytes()))
+    return min(hardware.last_level_bytes, int(most / ROTATED_CACHES))
+
+
+def shortage(hardware: Hardware, exceeded: int) -> str:
+    """Returns what a reader must know if rotations exceeded less than a processor's last-level cache."""
+    level = hardware.last_level_bytes
+    if exceeded >= level:
+        return ""
+    rotated, wanted = (bytes_text(ROTATED_CACHES * size) for size in (exceeded, level))
+    return (
+        f"Little memory was free: operands rotated through {rotated} in place of {wanted}, so that a "
+        f"cache of {bytes_text(level)} may hold some of them."
     )
 
 

@@ -114,7 +114,7 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
         nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
         nodes.append(OnnxNode("Add", ("", "residual"), ""))
-    sizes = operand_shapes(workload, shape)
+    sizes = _shapes(workload, shape)
     inputs: dict[str, Dims] = {name: dims for name, dims in sizes.items() if name not in constants}
     output: Dims = workload.output_shape(shape)
     if "w" in constants:
@@ -132,7 +132,7 @@ def _int8_constants(constants: Operands) -> dict[str, FloatArray]:
     return {**constants, "w": constants["w"].T, "x_scale": np.array(1.0, np.float32), **zeros}
 
 
-def operand_shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
+def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
     """Returns the dimensions of every operand."""
     size, out = extents(workload, shape), workload.output_shape(shape)
     w = (size["depth"], size["cols"]) if workload.weights == "direct" else (size["cols"], size["depth"])
