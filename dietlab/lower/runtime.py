@@ -181,11 +181,12 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> 
 def huge_pages(size: int) -> npt.NDArray[np.uint8]:
     """Returns ``size`` bytes that begin on a huge page. The memory is the system's again when no array of it
     is left."""
-    memory = mmap.mmap(-1, size + 2 * HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError, AttributeError):  # a system without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     raw = np.frombuffer(memory, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE_BYTES
+    # Whole pages only: what is behind them would take another one.
+    with suppress(OSError, AttributeError):  # a system without them
+        memory.madvise(mmap.MADV_HUGEPAGE, start, size // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES)
     return raw[start : start + size]
 
 

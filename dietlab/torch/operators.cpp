@@ -157,7 +157,7 @@ Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTen
     const int64_t n = weight.size(0), k = weight.size(1);
     const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
     // Zeros where a library leaves gaps: what is saved and compared has no chance numbers.
-    const Tensor panels = at::zeros({call(library.packed_floats, n, k)}, weight.options());
+    const Tensor panels = zero_panels(call(library.packed_floats, n, k), weight.options());
     Array<2> w_array(w, {n, k});
     Array<1> panels_array(panels, {panels.size(0)});
     if (bias) {
