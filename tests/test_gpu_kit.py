@@ -154,7 +154,7 @@ def test_the_first_answer_of_a_timing_process_may_take_longer(
 
     monkeypatch.setattr(WorkerProcess, "ask", ask)
     hardware = Hardware.preset(preset)
-    with candidates_seat(DENSE.to_json(), hardware, {"kind": hardware.kind}, seconds=60.0) as seat:
+    with candidates_seat(DENSE.to_json(), hardware, seconds=60.0) as seat:
         for _ in range(2):
             seat.ask({"op": "check"})
     assert waited == [first, 60.0, 60.0] and first == 60.0 + timing_target(hardware.kind).START_SECONDS

@@ -39,7 +39,6 @@ from dietlab.measure.local import TIMER, candidates_seat
 from dietlab.search import EFFORTS
 from dietlab.shapes import Shape
 from dietlab.timing.seat import Seat
-from dietlab.timing.target import timing_target
 from dietlab.timing.turns import Player
 from dietlab.workloads import Workload
 
@@ -161,8 +160,7 @@ class GpuPlatform:
 
 def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
     """Returns the process that checks and times a GPU's candidates."""
-    options, _ = timing_target(hardware.kind).options(hardware, Path())
-    return candidates_seat(workload.to_json(), hardware, options, RUN_SECONDS, module)
+    return candidates_seat(workload.to_json(), hardware, RUN_SECONDS, module)
 
 
 def schedule_target(hardware: Hardware) -> Any:

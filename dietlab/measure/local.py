@@ -68,7 +68,6 @@ class LocalRunner:
         self._open = ExitStack()
         self._libraries: Libraries
         self._folder: Path | None = None
-        self._options: dict[str, Any] = {}
         self._seat: tuple[Workload, Seat] | None = None
 
     def __enter__(self) -> LocalRunner:
@@ -115,12 +114,7 @@ class LocalRunner:
             return self._seat[1]
         if self._seat is not None:
             self._seat[1].close()
-        if not self._options:  # after a build, which tells of a full disk in plain words
-            assert self._folder is not None
-            self._options, _ = timing_target(self.hardware.kind).options(self.hardware, self._folder)
-        seat = candidates_seat(
-            workload.to_json(), self.hardware, self._options, self.time_timeout, self.timer_module
-        )
+        seat = candidates_seat(workload.to_json(), self.hardware, self.time_timeout, self.timer_module)
         self._seat = workload, seat
         try:
             missing = seat.open().get("absent")
@@ -147,7 +141,7 @@ class LocalRunner:
                     lambda: self.budget.require(),
                 )
             )
-            self._folder, self._options = folder, {}
+            self._folder = folder
         return self._libraries
 
     def _require_tools(self) -> None:
@@ -161,7 +155,6 @@ class LocalRunner:
 def candidates_seat(
     workload: Mapping[str, Any],
     hardware: Hardware,
-    options: Mapping[str, Any],
     seconds: float,
     module: str = TIMER,
     entered: Mapping[str, Any] | None = None,
@@ -170,17 +163,17 @@ def candidates_seat(
 
     Args:
         workload: the operator as JSON: this process need not know it.
-        options: of its device (:class:`~dietlab.timing.target.TimingTarget`).
         seconds: for one answer.
         entered: what another process entered, for which this one asks (None: what this one did).
     """
     cores = hardware.threads
+    options, _ = timing_target(hardware.kind).options(hardware, None)
     request = {
         "op": "open",
         "contender": "candidates",
         "workload": dict(workload),
         "threads": cores,
-        "options": dict(options),
+        "options": options,
         **({} if entered is None else {ENTERED: entered}),
     }
     return Seat(

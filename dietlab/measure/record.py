@@ -80,9 +80,10 @@ class Record:
         scheme: what was measured.
         shape: the extents of its calls.
         status: ``ok``, or what went wrong; ``reason`` says it in words.
-        seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
-            core, wall-clock time on several. None unless ``ok``.
-        spread: (median of the blocks / least - 1): how noisy the machine was.
+        seconds: of one call, over the two quickest of several blocks of calls (in records before
+            2026-11-28 over the quickest); thread CPU time on one core, wall-clock time on several. None
+            unless ``ok``.
+        spread: (median of the blocks / ``seconds`` - 1): how noisy the machine was.
         phases: wall-clock seconds that this record cost, by phase.
         code_bytes: machine code of the scheme's own library.
         code_hash: equal for equal machine code.

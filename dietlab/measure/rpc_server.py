@@ -27,7 +27,6 @@ from dietlab.measure.local import candidates_seat
 from dietlab.measure.rpc_tracker import Address, address_text, listed, told_address
 from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.seat import Seat
-from dietlab.timing.target import timing_target
 
 LOOPBACK = "127.0.0.1"
 TRACKER_PORT, SERVER_PORT = 9190, 9090
@@ -84,10 +83,9 @@ class Session:
         if self._seat is not None:
             self._seat.close()
         hardware = Hardware.from_json(question["hardware"])
-        options, _ = timing_target(hardware.kind).options(hardware, Path.cwd())
         # Only the seat's process makes what the client entered, as it runs the client's libraries.
         self._seat = candidates_seat(
-            question["workload"], hardware, options, question["seconds"], entered=question.get(ENTERED)
+            question["workload"], hardware, question["seconds"], entered=question.get(ENTERED)
         )
         return {}
 

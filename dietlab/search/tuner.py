@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
@@ -28,7 +29,10 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
 REFERENCES = 2
-"""Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
+"""Schemes of earlier rounds that each round of the search measures again on a shape, to compare rounds."""
+
+COMPARED = 4
+"""The fewest new schemes on a shape for which others are measured again: they would cost as much."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ class Tuner:
         if not schemes:
             return None
         trials = [Trial(scheme, self._shapes_of(scheme)) for scheme in schemes]
-        return Proposal(Round(SEARCH, tried), (*trials, *self._references()), schemes)
+        return Proposal(Round(SEARCH, tried), (*trials, *self._references(trials)), schemes)
 
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
         """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost
@@ -236,15 +240,19 @@ class Tuner:
             grid = [shape for shape in grid if shape in told]
         return max(grid, key=lambda shape: workload.bytes(shape) ** 2 / max(1, workload.flops(shape)))
 
-    def _references(self) -> tuple[Trial, ...]:
-        """Returns trials of the best earlier schemes on the shape that memory bounds, to be measured again.
+    def _references(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """Returns trials of the best earlier schemes on the shapes of many new ones, to be measured again.
 
-        The memory of a shared machine can be twice as fast a minute later, so rounds are compared by the
-        schemes that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
+        A shared machine can be half as fast a minute later, for good: its memory, or while a neighbour uses
+        the other half of the core all that computes. So rounds are compared by the schemes that they have in
+        common (:func:`dietlab.cost.calibration.settled_seconds`).
         """
         if self.effort.timing.cache != "rotating":
             return ()
-        shape = self._most_bound_by_memory
-        seconds = {r.scheme: r.seconds for r in self.records if r.shape == shape and r.seconds}
-        best = sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]
-        return tuple(Trial(scheme, (shape,)) for scheme in sorted(best))
+        asked = Counter(shape for trial in trials for shape in trial.shapes)
+        wanted: dict[Scheme, list[Shape]] = {}
+        for shape in sorted(shape for shape, count in asked.items() if count >= COMPARED):
+            seconds = {r.scheme: r.seconds for r in self.records if r.shape == shape and r.seconds}
+            for scheme in sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]:
+                wanted.setdefault(scheme, []).append(shape)
+        return tuple(Trial(scheme, tuple(wanted[scheme])) for scheme in sorted(wanted))

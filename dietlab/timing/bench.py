@@ -60,6 +60,7 @@ class Case:
         calls: bound ones, by the number of copies and the plan, where they are kept.
         blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
         about: seconds of a call, by cache state and plan, once they are known.
+        held: copies in other memory than the first, and that one.
     """
 
     problem: Problem
@@ -68,12 +69,17 @@ class Case:
     calls: dict[tuple[int, Plan], Sequence[Call]] = field(default_factory=dict)
     blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
     about: dict[tuple[str, Plan], float] = field(default_factory=dict)
+    held: int = 0
 
     @property
     def bytes(self) -> int:
         """Of the copies; constant operands, which shapes share, count from the second copy on."""
-        distinct = {id(copy): copy for copy, _ in self.copies}
-        return max(0, self.problem.bytes * len(distinct) - self.problem.constant_bytes)
+        return max(0, self.problem.bytes * self.held - self.problem.constant_bytes)
+
+    def add(self, copy: Copy, prepared: Prepared) -> None:
+        """Adds a copy with its contender."""
+        self.held += not self.copies or copy is not self.copies[0][0]
+        self.copies.append((copy, prepared))
 
 
 class Bench:
@@ -174,7 +180,7 @@ class Bench:
     def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
         """Returns the call, once for each copy."""
         while len(case.copies) < copies:
-            case.copies.append(self._another(case))
+            case.add(*self._another(case))
         if (copies, plan) in case.calls:
             return case.calls[copies, plan]
         calls = Calls(case.copies[:copies], plan)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -110,13 +110,13 @@ class Problem:
     def variables(self) -> dict[str, FloatArray]:
         return {name: v for name, v in self.operands.items() if name not in self.workload.constants}
 
-    @property
+    @cached_property  # the caches of a bench ask for it again and again
     def bytes(self) -> int:
         """Of all operands and the output."""
         out = math.prod(self.out_shape) * self.dtype.itemsize
         return sum(array.nbytes for array in self.operands.values()) + out
 
-    @property
+    @cached_property
     def constant_bytes(self) -> int:
         return sum(array.nbytes for array in self.constants.values())
 

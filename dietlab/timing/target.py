@@ -29,12 +29,12 @@ class TimingTarget(Protocol):
     def rotated(self, workload: Workload) -> tuple[str, ...]:
         """Returns the operands that alone rotate; none if all do, and the output."""
 
-    def options(self, hardware: Hardware, folder: Path) -> tuple[dict[str, Any], str]:
+    def options(self, hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
         """Returns what every contender on a processor is opened with, and why slow moments will not be told
-        (empty: a probe tells them).
+        (empty: a probe tells them, or none was asked for).
 
         Args:
-            folder: keeps a probe's library as long as contenders are open.
+            folder: keeps a probe's library as long as contenders are open (None: no probe).
         """
 
     def device(self, cores: int, options: Mapping[str, Any]) -> Device:

@@ -25,9 +25,11 @@ def rotated(workload: Workload) -> tuple[str, ...]:
     return workload.constants
 
 
-def options(hardware: Hardware, folder: Path) -> tuple[dict[str, Any], str]:
+def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
     """Returns the sizes of the caches, and the probe of slow moments where it can be compiled."""
     kind = {"kind": hardware.kind}
+    if folder is None:
+        return {**kind, **host_options(hardware)}, ""
     try:
         from dietlab.lower.probe import compile_fma_probe  # imports TVM, as no other line here
 

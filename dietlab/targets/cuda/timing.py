@@ -28,7 +28,7 @@ def rotated(workload: Workload) -> tuple[str, ...]:
     return ()
 
 
-def options(hardware: Hardware, folder: Path) -> tuple[dict[str, Any], str]:
+def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
     """Returns the size of L2."""
     return {"kind": hardware.kind, "l2_bytes": hardware.gpu.l2_bytes}, ""
 
