@@ -53,6 +53,7 @@ MEANINGS = {
     "padding_waste": "of our rows: the share of the executed multiply-adds that no output needs",
     "retaken": "blocks that were timed again since the processor was disturbed",
     "again": "of our rows: the same library's time in a second process over ours; older files lack it",
+    "first_seconds": "seconds of the first call at this shape, with what was prepared for it alone",
     "plan": "the key of the scheme; of a wrong result, the reason",
 }
 """What each column of a table's CSV holds, with its unit."""

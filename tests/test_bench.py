@@ -265,6 +265,21 @@ def test_table_survives_its_files(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
 
 
+@pytest.mark.parametrize("lacking", [["again"], ["first_seconds"], ["again", "first_seconds"]])
+def test_tables_from_before_a_column_was_measured_are_read(lacking: list[str], tmp_path: Path) -> None:
+    (report,) = HAND_MADE.reports
+    rows = tuple(replace(row, again=1.1, first_seconds=0.5) for row in report.rows)
+    table = replace(HAND_MADE, reports=(replace(report, rows=rows),))
+    table.save(tmp_path / "bench.csv")
+    assert ResultTable.load(tmp_path / "bench.csv").to_csv() == table.to_csv()
+    older = pd.read_csv(io.StringIO(table.to_csv()), dtype=str).drop(columns=lacking)
+    older.to_csv(tmp_path / "bench.csv", index=False)
+    loaded = ResultTable.load(tmp_path / "bench.csv")
+    expected = tuple(replace(row, **dict.fromkeys(lacking)) for row in rows)
+    table = replace(table, reports=(replace(report, rows=expected),))
+    assert loaded.to_csv() == table.to_csv()
+
+
 def test_frame_is_the_csv_with_the_micro_kernel_of_each_plan() -> None:
     frame, kernel = HAND_MADE.to_frame(), cpu_scheme(8, 32, 4, edge="padded")
     assert (*frame.columns,) == (*COLUMNS[:-1], *kernel.columns, "reason")

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
@@ -124,6 +125,39 @@ def test_a_model_that_differs_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     answer = service({"op": "check", "shape": {"T": 5}})
     assert answer["correct"] is False
     assert answer["reason"].startswith("differs by 2.0e-04 from PyTorch")
+
+
+def test_the_first_call_at_a_length_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before PyTorch's own, which may leave something for it, and after one at another length."""
+    calls: list[str] = []
+
+    def slow(name: str, model: Model, original: torch.nn.Module, options: object) -> object:
+        def run(words: torch.Tensor) -> torch.Tensor:
+            call = f"run {words.shape[1]}"
+            if call not in calls:
+                time.sleep(0.02)
+            calls.append(call)
+            hidden: torch.Tensor = forward(input_ids=words)[0]
+            return hidden
+
+        forward = original.forward
+        original.register_forward_hook(lambda *given: calls.append("PyTorch"))
+        return run, "1.0"
+
+    monkeypatch.setattr(worker, "runtime", slow)
+    service = worker.Service()
+    service({"op": "open", "contender": "torch", "workload": TINY.to_json(), "threads": 1, "options": {}})
+    answers = [service({"op": "check", "shape": {"T": length}}) for length in (5, 7, 7, 9)]
+    assert all(answer["correct"] for answer in answers)
+    assert calls == [
+        *("run 5", "PyTorch"),
+        *("run 5", "run 7", "PyTorch"),
+        *("run 7", "PyTorch"),
+        *("run 7", "run 9", "PyTorch"),
+    ]
+    first = [answer["first_seconds"] for answer in answers]
+    assert [seconds is None for seconds in first] == [True, False, True, False]
+    assert min(filter(None, first)) >= 0.02
 
 
 def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -25,13 +26,15 @@ from dietlab.hardware import Hardware
 from dietlab.lower import compiler
 from dietlab.shapes import Dim, Shape
 from dietlab.targets.cpu import evaluation
-from dietlab.timing import rotation
+from dietlab.timing import bench as timing_bench
+from dietlab.timing import disturbance, rotation
 from dietlab.timing.arena import Arena
 from dietlab.timing.bench import Bench
-from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.timing.device import TimedBlock
+from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take, timed_once
 from dietlab.timing.host import Host, host_options
 from dietlab.timing.private_caches import PrivateCaches
-from dietlab.timing.problem import Problem
+from dietlab.timing.problem import Problem, shared_problem
 from dietlab.timing.rotation import (
     MOST_PACKED,
     MOST_PLAIN,
@@ -243,6 +246,101 @@ def test_who_serves_any_shape_prepares_the_copies_of_a_rotation_once(any_shape: 
     assert wrong["correct"], "other weights are other copies"
 
 
+class Slow(Packing):
+    """A contender that waits somewhere, of calls at the first one for each shape only."""
+
+    def __init__(self, where: str, kind: str = "prepacked", any_shape: bool = False) -> None:
+        super().__init__()
+        self._where, self._kind, self.any_shape = where, kind, any_shape
+        self._met: set[tuple[int, ...]] = set()
+
+    def kind(self, workload: Workload) -> str:
+        return self._kind
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> LyingLayer:
+        self.wait("prepare")
+        return super().prepare(workload, constants, shape)
+
+    def corrupt(self, out: FloatArray) -> None:
+        if out.shape not in self._met:
+            self.wait("call")
+        self._met.add(out.shape)
+
+    def wait(self, where: str) -> None:
+        if where == self._where:
+            time.sleep(FIRST_SECONDS)
+
+
+FIRST_SECONDS = 0.02
+
+
+@pytest.mark.parametrize(
+    ("contender", "counts"),
+    [
+        (Slow("call"), True),
+        (Slow("call", any_shape=True), True),
+        (Slow("prepare"), True),
+        (Slow("prepare", "plain"), False),  # a form of ours: nothing is packed
+        (Slow("prepare", any_shape=True), False),
+        (Slow("problem"), False),
+        (Slow(""), False),
+    ],
+)
+def test_what_a_shape_costs_at_its_first_call_is_told_from_the_rest(
+    contender: Slow, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*given: Any) -> Problem:
+        contender.wait("problem")
+        return shared_problem(*given)
+
+    monkeypatch.setattr(timing_bench, "shared_problem", made)
+    opened = bench(contender)
+
+    def first(**request: Any) -> float | None:
+        answer = opened.check(request)
+        assert answer["correct"]
+        found: float | None = answer["first_seconds"]
+        return found
+
+    assert first(shape={"T": 5}) is None, "the process starts with it"
+    opened.time({"shape": {"T": 5}, "min_seconds": 1e-5})
+    for length in (7, 6):
+        seconds = first(shape={"T": length})
+        assert seconds is not None and seconds > 0
+        assert (seconds >= FIRST_SECONDS) is counts
+        assert first(shape={"T": length}) is None
+    opened.time({"shape": {"T": 8}, "min_seconds": 1e-5})
+    assert first(shape={"T": 8}) is None and first(shape={"T": 9}, plan=0) is None
+    assert (first(shape={"T": 10}, seed=1) is None) is contender.any_shape, "other weights are packed"
+
+
+def test_what_a_device_loads_at_a_first_call_is_not_the_shape_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Host, "slow_first_call", True)
+    opened = bench(Lying())
+    for length in (5, 7):
+        assert opened.check({"shape": {"T": length}})["first_seconds"] is None
+        opened.time({"shape": {"T": length}, "min_seconds": 1e-5})
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_what_the_first_call_packs_is_packed_before_a_rotation_is_timed(
+    packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contender, calls = Packing(), list[int]()
+    contender.packs_in_call = packs  # type: ignore[attr-defined]
+    opened = bench(contender)
+    block = opened.device.block
+
+    def counted(*given: Any) -> TimedBlock:
+        calls.append(len(contender.log))
+        return block(*given)
+
+    monkeypatch.setattr(opened.device, "block", counted)
+    opened.check({"shape": {"T": 5}})
+    copies = opened.time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})["copies"]
+    assert copies > 1 and calls == [1 + copies * packs]
+
+
 def test_copies_that_others_displaced_are_not_taken_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first copy of a rotation has the weights that results are compared with."""
     monkeypatch.setattr(Host, "kept_bytes", 2100)  # weights of 64 columns, and no others
@@ -429,6 +527,16 @@ def test_probe_is_a_compiled_loop_of_multiply_adds(here: Hardware, tmp_path: Pat
     assert probe() == 1.0
 
 
+@pytest.mark.parametrize(("told", "waited"), [(["1 0 9", "2 15000000 10"], 0.015), (["", ""], 0.0)])
+def test_waiting_for_a_core_is_not_in_what_is_timed_once(
+    told: list[str], waited: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, answers = iter((1.0, 1.02)), iter(told)
+    monkeypatch.setattr(disturbance, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: next(answers))
+    assert timed_once(lambda: "done") == ("done", pytest.approx(0.02 - waited))
+
+
 # Contenders that fall
 
 FALLING_MATMUL = """
@@ -456,6 +564,7 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
         (pace,), note = played.paces.values(), played.note
     assert [turn.correct for turn in turns] == [True, None, True]
     assert [len(turn.samples) for turn in turns] == [2, 0, 2]
+    assert {turn.first_seconds for turn in turns} == {None}, "the third is the first of another process"
     assert ("signal" if "abort" in fall else "answers within") in turns[1].reason
     assert pace.blocks == 4 and pace.usual is not None and pace.usual > 0
     assert pace.retaken == sum(turn.retaken for turn in turns)

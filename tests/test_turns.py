@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
+from dietlab.evaluation.timing_session import SessionTurn, timed_row
 from dietlab.measure import Timing
 from dietlab.measure.contest import CACHED_SHARE, FEWEST_TURNS, _playing_on, _take
 from dietlab.shapes import Shape
@@ -72,6 +73,15 @@ def test_the_order_is_another_in_each_turn_and_the_same_in_each_run() -> None:
         play(contests(seat, range(1, 2), 6), 3, partial(take, Timing()), "seed")
         orders.append([plan for op, _, plan in seat.asked if op == "time"])
     assert orders[0] == orders[1] and orders[0][:6] != orders[0][6:12]
+
+
+@pytest.mark.parametrize("told", [{}, {"first_seconds": None}, {"first_seconds": 0.5}])
+def test_what_the_first_call_took_stands_in_the_row(told: dict[str, Any]) -> None:
+    seat: Any = ScriptedSeat(lambda length, plan: 0.25, lambda asked: told)
+    player = Player(seat, Shape.of(T=5), 0)
+    play([[player]], 1, partial(take, Timing()), "seed")
+    row = timed_row(player.shape, "a", "hot", SessionTurn.of(player), flops=1, held_out=False)
+    assert (row.seconds_median, row.first_seconds) == (0.25, told.get("first_seconds"))
 
 
 def turns_of(seat: ScriptedSeat) -> Counter[tuple[int, int]]:

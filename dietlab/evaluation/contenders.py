@@ -29,6 +29,10 @@ class VendorContender:
     def any_shape(self) -> bool:
         return bool(getattr(self.vendor, "any_shape", False))
 
+    @property
+    def packs_in_call(self) -> bool:
+        return bool(getattr(self.vendor, "packs_in_call", False))
+
     def kind(self, workload: Workload) -> str:
         known = getattr(self.vendor, "dtypes", ("float32",))
         if workload.dtype not in known:
@@ -71,10 +75,9 @@ class WithoutPlans:
 class LibraryContender:
     """A library of ours, as built: micro-kernels and dispatcher."""
 
-    any_shape = True
-
     def __init__(self, folder: str, cores: int = 1) -> None:
         self._operator = load(folder)
+        self.any_shape = bool(self._operator.workload.constants)  # else it prepares nothing
         self.on_each = partial(on_each_thread, cores)
 
     def kind(self, workload: Workload) -> str:

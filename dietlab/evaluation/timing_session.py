@@ -58,7 +58,7 @@ class SessionTurn:
 
     ``correct`` is None if it gave no result: it crashed, hung or refused, as ``reason`` says. ``retaken``
     blocks were thrown away because the processor was slow; ``kept`` ones count although it was, since it did
-    not become quick again.
+    not become quick again. ``first_seconds`` are those of its first call at the shape, if they are known.
     """
 
     correct: bool | None
@@ -66,6 +66,7 @@ class SessionTurn:
     samples: tuple[float, ...]
     retaken: int = 0
     kept: int = 0
+    first_seconds: float | None = None
 
     @classmethod
     def of(cls, player: Player) -> SessionTurn:
@@ -76,6 +77,7 @@ class SessionTurn:
             tuple(block.seconds for block in taken),
             sum(block.retaken for block in taken),
             sum(block.kept for block in taken),
+            player.first_seconds,
         )
 
 
@@ -230,6 +232,7 @@ def timed_row(
         correct=turn.correct,
         plan=turn.reason or None,
         retaken=turn.retaken,
+        first_seconds=turn.first_seconds,
     )
 
 

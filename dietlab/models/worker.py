@@ -22,7 +22,7 @@ from dietlab.models.runtimes import AHEAD, KINDS, runtime
 from dietlab.models.shares import onnx_shares, time_shares
 from dietlab.models.zoo import Model
 from dietlab.shapes import Shape
-from dietlab.timing.disturbance import fma_probe, take
+from dietlab.timing.disturbance import fma_probe, take, timed_once
 from dietlab.timing.process import serve
 from dietlab.timing.protocol import clock_for
 from dietlab.timing.worker import show_torch
@@ -55,6 +55,7 @@ class Service:
         torch.set_num_threads(threads)
         self.model = Model.from_json(request["workload"])
         self.clock = clock_for(threads)
+        self.met: dict[Shape, Any] = {}
         self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
         try:
             self.original = self.model.build()
@@ -68,11 +69,18 @@ class Service:
         if shape["T"] not in self.options.get("lengths", [shape["T"]]):
             return {"absent": f"it was not made for {shape}"}
         words = self.model.words(shape)
-        wanted = self.original(input_ids=words)[0]
-        error = (self.run(words) - wanted).abs().max().item()
+        # The first length of the process starts and compiles everything else, too.
+        known = [*self.met.values()] if shape not in self.met else []
+        if known:
+            self.run(known[-1])  # others ran meanwhile
+        found, seconds = timed_once(partial(self.run, words))
+        self.met[shape] = words
+        wanted = self.original(input_ids=words)[0]  # after it, for oneDNN keeps what it made
+        error = (found - wanted).abs().max().item()
         right = math.isfinite(error) and error <= TOLERANCE
         reason = "" if right else f"differs by {error:.1e} from PyTorch, above {TOLERANCE:.0e}"
-        return {"correct": right, "max_error": error, "tolerance": TOLERANCE, "reason": reason}
+        judged = {"correct": right, "max_error": error, "tolerance": TOLERANCE, "reason": reason}
+        return {**judged, "first_seconds": seconds if known else None}
 
     def _time(self, request: Mapping[str, Any]) -> dict[str, Any]:
         words = self.model.words(Shape.from_json(request["shape"]))

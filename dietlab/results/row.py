@@ -47,7 +47,9 @@ class Row:
     ``speedup`` is that of the same choice, 1 / (1 + regret). ``correct`` is None if there was no result, as
     the contender crashed, hung or refused (``plan`` says why); ``roofline`` is the least time that flops and
     traffic allow over the median; ``retaken`` counts blocks that were timed again because the processor was
-    slow; ``shares`` are those of a model's time, where they were asked for.
+    slow; ``shares`` are those of a model's time, where they were asked for; ``first_seconds`` are those of
+    the first call at this shape on the wall clock, with what was prepared for it alone, and None where they
+    cannot be told from others (:meth:`~dietlab.timing.bench.Bench.check`).
 
     Args:
         shape: the extents of the calls.
@@ -78,6 +80,7 @@ class Row:
     retaken: int = 0
     shares: TimeShares | None = None
     again: float | None = None
+    first_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the row as a JSON value."""

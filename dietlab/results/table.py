@@ -47,8 +47,12 @@ COLUMNS = (
     "padding_waste",
     "retaken",
     "again",
+    "first_seconds",
     "plan",
 )
+
+LATER = ("again", "first_seconds")
+"""Columns that files have since they are measured."""
 
 
 class Entry(NamedTuple):
@@ -247,6 +251,7 @@ def _cells(entry: Entry) -> dict[str, str]:
         "padding_waste": row.padding_waste,
         "retaken": row.retaken,
         "again": row.again,
+        "first_seconds": row.first_seconds,
         "plan": row.plan,
     }
     return {name: _text(value) for name, value in values.items()}
@@ -265,8 +270,8 @@ def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str,
     dims = {report.name: tuple(report.operator.dims) for report in reports}
     columns = columns_with(name for names in dims.values() for name in names)
     reader = csv.DictReader(io.StringIO(text))
-    # Files have it since it is measured.
-    if tuple(reader.fieldnames or ()) not in (columns, tuple(name for name in columns if name != "again")):
+    found = tuple(reader.fieldnames or ())
+    if found != tuple(name for name in columns if name in found or name not in LATER):
         raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(columns))
     known: dict[tuple[str, int], list[Row]] = {(report.name, report.threads): [] for report in reports}
     for number, cells in enumerate(reader, 2):
@@ -302,4 +307,5 @@ def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
         plan=cells["plan"] or None,
         retaken=int(cells["retaken"] or 0),
         again=number("again") if "again" in cells else None,
+        first_seconds=number("first_seconds") if "first_seconds" in cells else None,
     )

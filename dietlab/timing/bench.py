@@ -5,7 +5,7 @@ A worker's process answers (JSON, a line each)::
     {"op": "open", "contender": "mkl", "workload": {..}, "threads": 1, "options": {..}}
         -> {"version", "kind", "unprobed"} or {"absent": reason}
     {"op": "check", "shape": {"T": 5}, "seed": 0, "plan": 3}
-        -> {"max_error", "tolerance", "correct", "reason"}
+        -> {"max_error", "tolerance", "correct", "reason", "first_seconds"}
     {"op": "time", "shape": {"T": 5}, "plan": 3, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
 
@@ -19,14 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, overload
 
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Plan, Prepared
 from dietlab.timing.device import Copy, Device, TimedBlock
+from dietlab.timing.disturbance import timed_once
 from dietlab.timing.lru_by_bytes import LruByBytes
 from dietlab.timing.problem import Problem, shared_problem
 from dietlab.workloads import Workload, workload_from_json
@@ -61,6 +62,7 @@ class Case:
         blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
         about: seconds of a call, by cache state and plan, once they are known.
         held: copies in other memory than the first, and that one.
+        prepare_seconds: that its last layer took to prepare; None if others' layers serve it.
     """
 
     problem: Problem
@@ -70,6 +72,7 @@ class Case:
     blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
     about: dict[tuple[str, Plan], float] = field(default_factory=dict)
     held: int = 0
+    prepare_seconds: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -110,20 +113,39 @@ class Bench:
         )
         self._cases: LruByBytes[Case] = LruByBytes(device.kept_bytes, lambda case: case.bytes)
         self._layers: LruByBytes[Layers] = LruByBytes(device.kept_bytes, lambda layers: layers.bytes)
+        self._met: set[Shape] = set()
+        self._last: TimedBlock | None = None
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compares one call's results with those in float64; see :func:`~dietlab.workloads.tolerance`."""
+        """Compares one call's results with those in float64; see :func:`~dietlab.workloads.tolerance`.
+
+        ``first_seconds`` are those of the first call at a shape, by
+        :func:`~dietlab.timing.disturbance.timed_once`: of preparing what serves this shape alone, as packed
+        weights or a program, and of calling. Operands, right results and binding, which costs as much at a
+        known shape, are not in them. They are None
+
+        - until a shape was timed, since the first of a process starts threads and libraries, too;
+        - where what serves other shapes was prepared, which may be finished in the call;
+        - where the process had met the shape, and for a plan, which the asker chose;
+        - on a device where what a first call loads tells nothing of the shape.
+        """
         case, plan = self._case(request), request.get("plan")
+        last = self._last if plan is None and case.problem.shape not in self._met else None
+        if last is not None:  # threads are awake then, and caches as later calls find them
+            last.warm_up()
+            last.run()
         call = self._calls(case, plan, 1)[0]
         output = case.copies[0][0].output
         output.poison()
-        started = perf_counter()
-        output.deliver(call())
+        result, seconds = timed_once(call)
+        output.deliver(result)
         self.device.called()
         if not self.device.slow_first_call:  # milliseconds are none that a cold start adds
-            case.about["first", plan] = perf_counter() - started
+            case.about["first", plan] = seconds
+        first = None if last is None else self._first_seconds(case, seconds)
+        self._met.add(case.problem.shape)
         verdict = case.problem.verdict(output.read(), intact=output.intact)
-        return {**asdict(verdict), "correct": verdict.correct}
+        return {**asdict(verdict), "correct": verdict.correct, "first_seconds": first}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Returns seconds a call over one block of calls that was not disturbed.
@@ -147,6 +169,9 @@ class Bench:
                 case.blocks[cache, plan, seconds] = block
         taken = self.device.take(block, request.get("usual_probe"))
         case.about[cache, plan] = taken.seconds
+        if plan is None and not self.device.slow_first_call:
+            self._met.add(case.problem.shape)
+            self._last = block
         return {
             **asdict(taken),
             "calls": block.calls,
@@ -159,6 +184,7 @@ class Bench:
         """Lets go of all operands."""
         for kept in (self._problems, self._cases, self._layers):
             kept.clear()
+        self._last = None
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
@@ -168,6 +194,15 @@ class Bench:
 
         found = self._problems.get((shape, seed), problem)
         return self._cases.get((shape, seed), lambda: Case(found, self._layers_of(found, seed)))
+
+    def _first_seconds(self, case: Case, call: float) -> float | None:
+        prepared = case.prepare_seconds
+        if prepared is None:
+            return call
+        if getattr(self.contender, "any_shape", False):
+            return None
+        takes_as_is = self.contender.kind(self._workload) == "plain"  # preparing is our own work then
+        return call if takes_as_is else prepared + call
 
     def _layers_of(self, problem: Problem, seed: int) -> Layers:
         """Returns the layers that all shapes with the same constant operands share; new ones for a contender
@@ -183,7 +218,9 @@ class Bench:
             case.add(*self._another(case))
         if (copies, plan) in case.calls:
             return case.calls[copies, plan]
-        calls = Calls(case.copies[:copies], plan)
+        # The call of a single copy is checked before it is timed.
+        packs = copies > 1 and getattr(self.contender, "packs_in_call", False)
+        calls = Calls(case.copies[:copies], plan, packs)
         if not self._keeps:
             return calls
         return case.calls.setdefault((copies, plan), list(calls))
@@ -199,17 +236,20 @@ class Bench:
             return first or self.device.copy(problem, None), known[0]
         copy = self.device.copy(problem, first)
         if prepared is None or copy.constants:
-            prepared = self.contender.prepare(self._workload, copy.constants, problem.shape)
-        case.layers.prepared.append(prepared)
-        return copy, prepared
+            prepare = partial(self.contender.prepare, self._workload, copy.constants, problem.shape)
+            layer, case.prepare_seconds = timed_once(prepare)
+        else:
+            layer = prepared
+        case.layers.prepared.append(layer)
+        return copy, layer
 
 
 class Calls(Sequence[Call]):
     """A contender's call on one copy after the other; each is bound when it is asked for, since a block needs
-    few of many."""
+    few of many, and called if it ``packs`` in its first call."""
 
-    def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan) -> None:
-        self._copies, self._plan = copies, plan
+    def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan, packs: bool = False) -> None:
+        self._copies, self._plan, self._packs = copies, plan, packs
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -220,9 +260,12 @@ class Calls(Sequence[Call]):
     def __getitem__(self, number: slice) -> Sequence[Call]: ...
     def __getitem__(self, number: int | slice) -> Call | Sequence[Call]:
         if isinstance(number, slice):
-            return Calls(self._copies[number], self._plan)
+            return Calls(self._copies[number], self._plan, self._packs)
         copy, prepared = self._copies[number]
-        return prepared.bind(copy.variables, copy.output.array, self._plan)
+        call = prepared.bind(copy.variables, copy.output.array, self._plan)
+        if self._packs:
+            call()
+        return call
 
     def __iter__(self) -> Iterator[Call]:
         return (self[number] for number in range(len(self)))

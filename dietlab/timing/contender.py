@@ -45,6 +45,8 @@ class Contender(Protocol):
 
     - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
       rotation are then made once;
+    - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
+      called once before any is timed;
     - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
       prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
     - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;

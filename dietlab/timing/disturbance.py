@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 from dietlab.lower.runtime import aligned_empty, load_library
 
@@ -27,6 +28,7 @@ quickest third."""
 PROBE_CALLS = 2
 """Calls of one probe; the first may find wide vector units asleep."""
 
+Result = TypeVar("Result")
 Probe = Callable[[], float]
 """Seconds of a fixed piece of work."""
 
@@ -83,6 +85,25 @@ def taken_cores() -> int:
     """Returns how often the system took a core away from a thread of this process (getrusage(2),
     ``ru_nivcsw``)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
+    """Returns what ``work`` returns, which cannot be repeated, and its seconds on the wall clock, without
+    those that this thread waited for a core."""
+    before = _waited_seconds()
+    started = perf_counter()
+    result = work()
+    seconds = perf_counter() - started
+    return result, seconds - (_waited_seconds() - before)
+
+
+def _waited_seconds() -> float:
+    """Returns for how long this thread was ready and had no core (proc(5), ``schedstat``); 0 where the system
+    does not tell."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 class Pace:

@@ -39,6 +39,7 @@ class Player:
         correct: None if it gave no result: it crashed, hung or refused.
         reason: why it is not correct.
         max_error, tolerance: of its result; None as long as none was compared.
+        first_seconds: of its first call at the shape, where :meth:`~dietlab.timing.bench.Bench.check` tells.
         error: what ended it.
         blocks: by cache state.
         check_seconds, time_seconds: that its requests took.
@@ -51,6 +52,7 @@ class Player:
     reason: str = ""
     max_error: float | None = None
     tolerance: float | None = None
+    first_seconds: float | None = None
     error: MeasureError | None = None
     blocks: dict[str, list[Taken]] = field(default_factory=dict)
     check_seconds: float = 0.0
@@ -66,6 +68,7 @@ class Player:
         else:
             self.correct = answer.get("correct")
             self.max_error, self.tolerance = answer.get("max_error"), answer.get("tolerance")
+            self.first_seconds = answer.get("first_seconds")
             self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
         self.check_seconds += perf_counter() - started
 

@@ -38,7 +38,6 @@ class OpenVinoLayer:
         inherited: Any = type(request).__base__  # whose call saves some microseconds of Python
         call = partial(inherited.infer, request, {}, share_outputs=True, decode_strings=False)
         call.alive = arrays  # type: ignore[attr-defined]  # tensors hold bare addresses
-        call()  # weights are packed in the first call
         return call
 
 
@@ -51,6 +50,7 @@ class OpenVino:
 
     name = "openvino"
     any_shape = True
+    packs_in_call = True
 
     def __init__(self, threads: int = 1) -> None:
         # It would tell its makers of each conversion.

@@ -120,6 +120,7 @@ class ZenDnnPacked(ZenDnn):
     """
 
     name = "zendnn-packed"
+    any_shape = True
 
     def kind(self, workload: Workload) -> Kind:
         return require_constant_weights(workload)
