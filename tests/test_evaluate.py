@@ -25,6 +25,7 @@ from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.results import ContenderInfo, Report, Row
+from dietlab.results.first_calls import FIRST_CAPTION
 from dietlab.results.trust import Trust
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
@@ -237,10 +238,12 @@ def test_foreign_report_is_refused(text: str, complaint: str, tmp_path: Path) ->
 def test_report_of_the_first_schema_is_read_with_equal_weights(tmp_path: Path) -> None:
     value = HAND_MADE.to_json()
     old = {k: v for k, v in value.items() if k not in ("shapes", "trace", "padding")}
+    for made in old["rows"]:
+        del made["again"], made["first_seconds"]
     (tmp_path / "report.json").write_text(json.dumps({**old, "schema_version": 1}))
     loaded = Report.load(tmp_path / "report.json")
     assert loaded.shape_set is None and loaded.weights == {Shape.of(T=1): 0.5, Shape.of(T=2): 0.5}
-    assert loaded.to_json() == value
+    assert loaded.to_json() == HAND_MADE.to_json()
 
 
 @pytest.mark.parametrize("name", ["zen4-1core", "zen4-2core"])
@@ -364,6 +367,8 @@ def test_evaluation_of_every_shape_is_right_and_complete(
         ours = made.contender == "dietlab"
         assert (made.regret is not None) == (made.again is not None) == ours == (made.speedup is None)
         assert made.padding_waste is None or 0 <= made.padding_waste < 1
+        if made.shape["T"] == 1 or made.contender == "oracle":
+            assert made.first_seconds is None
     assert {s.contender for s in found.summary} == {
         "openblas",
         "largest-shape",
@@ -380,6 +385,8 @@ def test_evaluation_of_every_shape_is_right_and_complete(
     assert found.trust and found.trust.pairs == 16 and by_name.keys() == {*present, "torch"}
     assert render_text(found).splitlines()[2] == f"How far to trust this: {found.trust}."
     assert str(found.trust) in render_html(found) and "on one shape is noise" in str(found.card.facts)
+    first = {line.contender: line.shapes for line in found.first_calls}
+    assert first and first.keys() <= present - {"oracle"} and max(first.values()) <= 15
     assert found.shape_set == shapes and [line.share for line in found.trace] == pytest.approx([1.0] * 5)
     assert found.tuning["trials"] == run.trials and found.library["kernels"] == len(op.micro_kernels)
     assert found.library["bytes"] == op.manifest["code_bytes"]
@@ -415,6 +422,33 @@ def test_without_anything_timed_twice_nothing_is_told() -> None:
     assert "to trust this" not in render_text(HAND_MADE) + render_html(HAND_MADE)
     one = report(row("dietlab", 1, 1.0, again=1.25), row("a", 1, 2.0, speedup=2.0))
     assert "timed twice on one shape, took 1.25x the second time." in render_text(one)
+
+
+def test_the_first_call_at_a_shape_stands_beside_the_later_ones() -> None:
+    found = report(
+        row("dietlab", 1, 1e-4),
+        row("dietlab", 2, 2e-4, first_seconds=2.2e-4),
+        row("a", 2, 1.7e-3, first_seconds=6.2e-3),
+        row("a", 3, 2e-3, first_seconds=3e-3),
+        row("a", 4, 4e-3, first_seconds=8e-3),
+        row("b", 2, 1.0),
+        row("p", 2, 1e-3, first_seconds=1.0, correct=False),
+        row("p", 3, math.nan, first_seconds=1.0, correct=None),
+    )
+    lines = render_text(found).splitlines()
+    start = lines.index(FIRST_CAPTION)
+    assert lines[start + 1 : start + 6] == [
+        "cache  contender  shapes  median   most  most at  first call  later ones",
+        "-----  ---------  ------  ------  -----  -------  ----------  ----------",
+        "hot    a               3   2.00x  3.65x      T=2     6.20 ms     1.70 ms",
+        "hot    dietlab         1   1.10x  1.10x      T=2      220 us      200 us",
+        "",
+    ]
+    page = render_html(found)
+    assert FIRST_CAPTION in page and "<td>3.65x</td><td>T=2</td><td>6.20 ms</td>" in page
+    assert "First calls" in page and "First calls" in found.card.html
+    assert HAND_MADE.first_calls == ()
+    assert "irst call" not in render_text(HAND_MADE) + render_html(HAND_MADE) + HAND_MADE.card.html
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware, above_roofline
 from dietlab.hardware.limits import Limits
 from dietlab.hardware.target import hardware_target
+from dietlab.results.first_calls import FirstCalls, first_calls
 from dietlab.results.holding import lacks
 from dietlab.results.one_layer import report_of_layer
 from dietlab.results.parts import Part, Place, layer_place, length_place, parts
@@ -121,6 +122,11 @@ class Report(Carded):
     def trust(self) -> Trust | None:
         """The trust that its figures deserve; None if nothing tells."""
         return Trust.of(row for row in self.rows if row.contender == self.maker)
+
+    @property
+    def first_calls(self) -> tuple[FirstCalls, ...]:
+        """The first call at a shape beside the later ones, by cache state and contender."""
+        return first_calls(self.rows)
 
     @property
     def caches(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dietlab.cards import Card, Fold, Listing, Quantity, counted
+from dietlab.results.first_calls import FIRST_HEADER, first_cells
 from dietlab.results.parts import judged, part_cells, part_header
 from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
 
@@ -27,6 +28,7 @@ def report_card(report: Report) -> Card:
     sections = (
         Fold(f"Speedup of {report.maker}", partial(_speedups, report), unfolded=True),
         *([Fold("Speedup by layer", partial(_layers, report))] if len(report.dims) > 1 else []),
+        *([Fold("First calls", partial(_first, report))] if report.first_calls else []),
         Fold("Quality of dispatch", partial(_qualities, report)),
         Fold("Contenders", partial(_who, report)),
         Fold("Notes", lambda: Listing(("note",), report.remarks, lambda note: (note,))),
@@ -40,6 +42,10 @@ def _speedups(report: Report) -> Listing:
 
 def _layers(report: Report) -> Listing:
     return Listing(part_header("layer"), judged(report.by_layer), part_cells)
+
+
+def _first(report: Report) -> Listing:
+    return Listing(FIRST_HEADER, report.first_calls, first_cells)
 
 
 def _qualities(report: Report) -> Listing:

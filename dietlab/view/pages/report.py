@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.cards import counted
 from dietlab.files import write_whole
+from dietlab.results.first_calls import FIRST_CAPTION, FIRST_HEADER, first_cells
 from dietlab.results.parts import judged, part_cells, part_header
 from dietlab.results.report import Report
 from dietlab.results.row import Row
@@ -67,6 +68,9 @@ def render_html(report: Report) -> str:
         padding_caption=PADDING_CAPTION,
         padding_header=PADDING_HEADER,
         padding=[padding_cells(line) for line in report.padding],
+        first_caption=FIRST_CAPTION,
+        first_header=FIRST_HEADER,
+        first=[first_cells(line) for line in report.first_calls],
         present=[c for c in report.contenders if not c.absent],
         absent=[c for c in report.contenders if c.absent],
         wrong=uncounted(report, wrong=True),
@@ -105,6 +109,7 @@ def render_text(report: Report) -> str:
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
         *_parts_text(report),
         *_trace_text(report),
+        *_first_text(report),
     ]
     for title, entries in (
         ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
@@ -145,6 +150,12 @@ def _trace_text(report: Report) -> Iterator[str]:
     if report.padding:
         yield from ("", PADDING_CAPTION)
         yield from _aligned(PADDING_HEADER, [padding_cells(line) for line in report.padding], left=1)
+
+
+def _first_text(report: Report) -> Iterator[str]:
+    if report.first_calls:
+        yield from ("", FIRST_CAPTION)
+        yield from _aligned(FIRST_HEADER, [first_cells(line) for line in report.first_calls], left=2)
 
 
 def uncounted(report: Report, *, wrong: bool) -> list[str]:
