@@ -569,7 +569,7 @@ def test_where_it_was_measured_a_prediction_is_near_the_measurement(synthetic_ru
         found = {program(k, s): table[i, j] for i, k in enumerate(kernels) for j, s in enumerate(shapes)}
         errors.append([abs(math.log(found[key] / seconds)) for key, seconds in settled.items()])
     calibrated, plain = (sum(error) / len(error) for error in errors)
-    assert calibrated < 0.05 < 4 * calibrated < plain, (calibrated, plain)
+    assert calibrated < 0.05 and 4 * calibrated < plain, (calibrated, plain)
 
 
 def recorded(kernel: Scheme, shape: Shape, seconds: float) -> Record:

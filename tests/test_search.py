@@ -75,6 +75,7 @@ from dietlab.search import (
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, Space, build_space
+from dietlab.timing.rotation import roofline_of
 from dietlab.workloads import Dense, Workload
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -285,14 +286,22 @@ def test_each_scheme_is_measured_once_in_the_search(short: Space) -> None:
     assert rounds[3:] == [f"decide {number}" for number in range(1, len(rounds) - 2)]
 
 
-def test_where_weights_rotate_the_smallest_shape_is_measured_too(short: Space) -> None:
+def test_where_weights_rotate_the_smallest_shape_and_the_ridge_are_measured_too(short: Space) -> None:
+    """At the ridge fetching takes as long as computing, so that what a scheme does of both at once shows."""
     run = tuned(short, effort=ROTATING, strategy="random")
     searched = stage(run.records, "search")
     first = list(dict.fromkeys(r.scheme for r in searched))
     assert len(first) == ROTATING.trials and distinct(run.records)
-    cost = adaptation_cost(SHORT, HARDWARE)
+    cost, apart = adaptation_cost(SHORT, HARDWARE), dict[Shape, float]()
+    for shape in ShapeSet.every(SHORT):
+        limit = roofline_of(SHORT, shape, HARDWARE)
+        assert limit is not None
+        apart[shape] = abs(np.log(limit.memory_seconds / limit.compute_seconds))
+    others = {best_shape(scheme, LENGTHS.shapes, cost) for scheme in first}
+    (ridge,) = {record.shape for record in searched} - {Shape.of(T=1), *others}
+    assert apart[ridge] < min(apart.values()) + 0.25
     for scheme in first:
-        expected = {Shape.of(T=1), best_shape(scheme, LENGTHS.shapes, cost)}
+        expected = {Shape.of(T=1), ridge, best_shape(scheme, LENGTHS.shapes, cost)}
         assert expected == {r.shape for r in searched if r.scheme == scheme}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import log
 from random import Random
 
 from dietlab.cost import (
@@ -27,12 +28,17 @@ from dietlab.search.effort import Effort
 from dietlab.search.state import SearchState, Strategy, proposed, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
+from dietlab.timing.rotation import roofline_of
 
 REFERENCES = 2
 """Schemes of earlier rounds that each round of the search measures again on a shape, to compare rounds."""
 
 COMPARED = 4
 """The fewest new schemes on a shape for which others are measured again: they would cost as much."""
+
+RIDGE = 4
+"""The inverse of a difference, of natural logarithms of fetching over computing, below which shapes are as
+near to the ridge as each other: 1.3x."""
 
 
 @dataclass(frozen=True)
@@ -218,27 +224,36 @@ class Tuner:
 
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
         """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost
-        and, if operands come from memory, the one that waits for it most. How well a scheme streams its
-        weights says nothing about how well it computes."""
+        and, if operands come from memory, the one that waits for it most and the one that takes as long to
+        fetch as to compute. How well a scheme streams its weights says nothing about how well it computes,
+        and neither says how much of both it does at once."""
         shapes, told = self.state.shapes.shapes, self.measurable
         if told is not None:
             shapes = tuple(shape for shape in shapes if (scheme, shape) in told) or shapes
         found = {target_shape(scheme, self.space, shapes)}
-        bound = self._most_bound_by_memory if self.effort.timing.cache == "rotating" else None
-        if bound is not None and (told is None or (scheme, bound) in told):
-            found.add(bound)
+        more = self._bound_by_memory if self.effort.timing.cache == "rotating" else ()
+        found |= {shape for shape in more if told is None or (scheme, shape) in told}
         return tuple(sorted(found))
 
     @cached_property
-    def _most_bound_by_memory(self) -> Shape:
-        """The shape with the most bytes at the fewest flops a byte; of layers of a network, one row of the
-        largest."""
+    def _bound_by_memory(self) -> tuple[Shape, ...]:
+        """The shape with the most bytes at the fewest flops a byte, of layers of a network one row of the
+        largest; and the one at the roofline's ridge, of several the one with the most bytes, if that is
+        known."""
         workload, held_out = self.space.workload, self.shapes.held_out
         grid = [shape for shape in length_grid(workload, self.shapes) if shape not in held_out]
         if self.measurable is not None:
             told = {shape for _, shape in self.measurable}
             grid = [shape for shape in grid if shape in told]
-        return max(grid, key=lambda shape: workload.bytes(shape) ** 2 / max(1, workload.flops(shape)))
+        most = max(grid, key=lambda shape: workload.bytes(shape) ** 2 / max(1, workload.flops(shape)))
+        limits = {shape: roofline_of(workload, shape, self.space.hardware) for shape in grid}
+        apart = {
+            shape: round(RIDGE * abs(log(limit.memory_seconds / limit.compute_seconds)))
+            for shape, limit in limits.items()
+            if limit is not None and limit.memory_seconds and limit.compute_seconds
+        }
+        ridge = sorted(apart, key=lambda shape: (apart[shape], -workload.bytes(shape), shape))[:1]
+        return (most, *ridge)
 
     def _references(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
         """Returns trials of the best earlier schemes on the shapes of many new ones, to be measured again.
