@@ -23,7 +23,7 @@ from schemes import cpu_scheme
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import compile_library
+from dietlab.lower.compiler import compile_library, kept_in
 from dietlab.lower.cpu import region
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.library import library_module, packing_module
@@ -613,3 +613,25 @@ def test_what_packs_is_compiled_once_for_a_layout(tmp_path: Path) -> None:
         compile_plans(work, PROCESSOR, [scheme], Leaf(0), path)
     after = _packing.cache_info()
     assert (after.misses - compiled.misses, after.hits - compiled.hits) == (2, 1)
+
+
+def test_an_equal_module_is_not_compiled_again_where_it_is_kept(here: Hardware, tmp_path: Path) -> None:
+    """Other heights, layouts and processors make other modules, and nothing is kept outside of the block."""
+    lanes, work = here.cpu.lanes, Dense(T=Dim(1, 100), N=5 * here.cpu.lanes, K=6)
+    four = cpu_scheme(4, lanes, edge="even")
+
+    def file(lengths: tuple[int, ...], of: Hardware = here, scheme: Scheme = four) -> int:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
+        shapes = [[Shape.of(T=length) for length in lengths]]
+        artifact = compile_plans(work, of, [scheme], Leaf(0), path, only=shapes)
+        assert artifact.code_hash and artifact.code_bytes and artifact.packs
+        return path.stat().st_ino
+
+    with kept_in(tmp_path / "kept"):
+        assert file((40, 80)) == file((80,)) != file((42, 80))
+        assert file((80,), scheme=cpu_scheme(4, 2 * lanes, edge="even")) != file((80,))
+        assert file((80,), of=here.with_cores(here.cores + 1)) != file((80,))
+        assert file((80,)) == file((40,))
+    assert file((80,)) != file((80,))
+    with kept_in(None):
+        assert file((80,)) != file((80,))

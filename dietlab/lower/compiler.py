@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -27,6 +30,29 @@ COMPLAINS = ("/usr/bin/ld:", "ld:", "ld.lld:", "collect2:", "clang", "g++:", "cc
 NARROWING = "tirx.NarrowDataType"
 """Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
 the module is then invalid."""
+
+
+_KEPT: ContextVar[Path | None] = ContextVar("the folder of libraries that are kept", default=None)
+
+
+@contextmanager
+def kept_in(folder: Path | None) -> Iterator[None]:
+    """Keeps libraries that are compiled within, by what they are compiled from: the next one of an equal
+    module, in this process or another, is the same file under another name (a hard link).
+
+    A third of the libraries that a tuning asks for was compiled before: for other shapes that need the same
+    tiles, or in an earlier round.
+
+    Args:
+        folder: keeps them (None: each is compiled).
+    """
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+    token = _KEPT.set(folder)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def tvm_module() -> Any:
@@ -102,12 +128,37 @@ def compile_library(module: Any, hardware: Hardware, path: Path, objects: Sequen
     """
     started = perf_counter()
     linker = require_linker()
-    built = compiled(module, hardware)
-    export(built, path, linker, objects)
+    kept = _kept(module, hardware, objects)
+    if kept is None or not _linked(kept, path):
+        built = compiled(module, hardware)
+        export(built, path, linker, objects)
+        if kept is not None:
+            _linked(path, kept)
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     requires = Requirements(platform.machine(), instructions_of(target_of(hardware)))
     return Artifact(path, len(code), digest, perf_counter() - started, requires=requires)
+
+
+def _kept(module: Any, hardware: Hardware, objects: Sequence[bytes]) -> Path | None:
+    """Returns the file of a library that is kept, whether it is there or not; None if none is."""
+    folder = _KEPT.get()
+    if folder is None:
+        return None
+    import tvm_ffi
+
+    told = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target_of(hardware)}".encode())
+    for data in objects:
+        told.update(hashlib.sha256(data).digest())
+    return folder / f"{told.hexdigest()}.so"
+
+
+def _linked(file: Path, name: Path) -> bool:
+    """Returns whether a file has another name, too; not where there is none, or on systems without such."""
+    with suppress(OSError):
+        os.link(file, name)
+        return True
+    return False
 
 
 def object_of(module: Any, hardware: Hardware) -> bytes:

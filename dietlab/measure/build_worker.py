@@ -7,6 +7,7 @@ from typing import Any
 
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
+from dietlab.lower.compiler import kept_in
 from dietlab.lower.program import compile_plans
 from dietlab.plans import Leaf
 from dietlab.shapes import Shape
@@ -17,14 +18,16 @@ from dietlab.workloads import workload_from_json
 
 def compiled(request: dict[str, Any]) -> Artifact:
     """Compiles the library that a request asks for."""
-    return compile_plans(
-        workload_from_json(request["workload"]),
-        Hardware.from_json(request["hardware"]),
-        [Scheme.from_key(request["scheme"])],
-        Leaf(0),
-        Path(request["path"]),
-        only=[[Shape.from_json(shape) for shape in request["shapes"]]],
-    )
+    kept = request.get("kept")
+    with kept_in(kept and Path(kept)):
+        return compile_plans(
+            workload_from_json(request["workload"]),
+            Hardware.from_json(request["hardware"]),
+            [Scheme.from_key(request["scheme"])],
+            Leaf(0),
+            Path(request["path"]),
+            only=[[Shape.from_json(shape) for shape in request["shapes"]]],
+        )
 
 
 def answer(artifact: Artifact) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class Builders:
         workers: parallel builds (default: the processors this process may use).
         timeout: seconds for one library.
         begins: is called before each build; an error that it raises ends those that have not begun.
+        kept: a folder of libraries that need not be compiled again (None: each is compiled).
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class Builders:
         timeout: float = 60.0,
         module: str = BUILDER,
         begins: Callable[[], object] = lambda: None,
+        kept: Path | None = None,
     ) -> None:
-        self._begins = begins
+        self._begins, self._kept = begins, kept
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
         self._workers = WorkerPool(module, workers)
         self._numbers = count()
@@ -96,6 +98,7 @@ class Builders:
             "scheme": scheme.key,
             "path": str(path),
             "shapes": [shape.to_json() for shape in trial.shapes],
+            "kept": self._kept and str(self._kept),
         }
         started = perf_counter()
         answer: dict[str, Any] = {}

@@ -139,6 +139,7 @@ class LocalRunner:
                     self.build_timeout,
                     self.builder_module,
                     lambda: self.budget.require(),
+                    folder / "kept",
                 )
             )
             self._folder = folder
