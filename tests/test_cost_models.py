@@ -375,7 +375,7 @@ def test_records_of_another_machine_start_a_replayed_tuning_of_the_same_layer() 
     shapes = sorted({r.shape for r in target.truth if target.layer_of(r.shape) == (2304, 768)})
     prior = Prior.fit([replace(told, records=told.records[::60])])
     assert prior.strangers(target.space.hardware) and len(shapes) == 8
-    effort = replace(effort_named("smoke"), trials=16, batch=4, decisions=16, decision_batch=16)
+    effort = replace(effort_named("smoke"), trials=15, batch=3, decisions=16, decision_batch=16)
     nothing, started = transfer_curves(target, shapes[::2], prior, [0], effort)
     points = list(zip(nothing.measurements, nothing.quality, started.quality, strict=False))
     # Until enough is measured here, they count nothing.

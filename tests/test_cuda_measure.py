@@ -193,9 +193,9 @@ def test_records_have_what_the_compiler_used() -> None:
                 (kernel, shape, "ok", "") for shape in SHAPES
             ]
             for made in found:
-                assert made.seconds == pytest.approx(1e-6 * made.shape["T"]) and made.spread == pytest.approx(
-                    0.5
-                )
+                # Blocks of 1, 1.5 and 2 us a row: the two quickest count.
+                assert made.seconds == pytest.approx(1.25e-6 * made.shape["T"])
+                assert made.spread == pytest.approx(0.2)
                 assert set(made.resources) == set(USED)
                 assert 16 <= made.resources["registers"] <= 255 and made.resources["spill_bytes"] == 0
                 assert 0 < made.resources["shared_bytes"] <= H100.gpu.smem_per_block_bytes
