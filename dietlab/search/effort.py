@@ -70,7 +70,7 @@ EFFORTS = {
             evaluation_blocks=5,
             evaluation_block_seconds=0.003,
             ansor_trials=16,
-            ansor_seconds=45.0,
+            ansor_seconds=20.0,
         ),
         Effort(
             name="quick",
