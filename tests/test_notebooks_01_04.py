@@ -82,7 +82,7 @@ def test_the_space_follows_the_hardware_and_not_the_dynamic_shape(space: dict[st
     assert space["same"] is True
     assert space["fewer"] > 0
     # rows, vectors, unrolls, orders, ways to read
-    assert space["size"] + space["rejected"] == 32 * 8 * 4 * 2 * 5
+    assert space["size"] + space["rejected"] == 32 * 8 * 4 * 2 * 6
     assert 1088 == len(lessons.space()) < space["size"] < space["rejected"]
     assert min(space["heights"]) == 1 and max(space["heights"]) > 14
     assert space["fit"]["haswell-1core"] < 0.75 * space["fit"]["zen4-1core"]

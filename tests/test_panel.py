@@ -677,7 +677,7 @@ def test_buttons_drive_the_run() -> None:
     gate.let()
     wait_for(lambda: "Paused before the next record" in panel._sentence.value)
     assert panel.state.trials == 3 and gate.done == 2
-    assert traces(shown(panel, "progress"))["best so far"].y[-1] == 3
+    wait_for(lambda: traces(shown(panel, "progress"))["best so far"].y[-1] == 3)
     buttons.resume.click()
     gate.passed()
     assert panel.state.trials == 3 and pressable(panel) == {"Pause", "Stop"}

@@ -110,7 +110,7 @@ def test_a_study_or_its_folder_stands_for_its_run(by: Callable[[Study], Any], st
     assert len(dl.coordinates_explorer(by(study)).frame) == len(study.run().schemes)
     panel = TuningPanel.follow(by(study))
     panel.close()
-    assert panel.state.trials == len(study.run().records)
+    assert panel.state.trials == len(study.run().measurements)
 
 
 def test_the_dispatch_explorer_shows_the_tree_of_a_study(study: Study) -> None:

@@ -69,5 +69,7 @@ def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
 
 def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
     """Returns the roofline of a call; None where the peak or the memory bandwidth is not known."""
-    fetched = memory_bytes(workload, shape, hardware)
-    return hardware.roofline(workload.flops(shape), workload.bytes(shape), workload.dtype, fetched)
+    of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
+    if hardware.roofline(*of_call) is None:
+        return None
+    return hardware.roofline(*of_call, memory_bytes(workload, shape, hardware))
