@@ -147,10 +147,10 @@ def _kept(module: Any, hardware: Hardware, objects: Sequence[bytes]) -> Path | N
         return None
     import tvm_ffi
 
-    told = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target_of(hardware)}".encode())
+    name = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target_of(hardware)}".encode())
     for data in objects:
-        told.update(hashlib.sha256(data).digest())
-    return folder / f"{told.hexdigest()}.so"
+        name.update(hashlib.sha256(data).digest())
+    return folder / f"{name.hexdigest()}.so"
 
 
 def _linked(file: Path, name: Path) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -48,7 +49,6 @@ class Builders:
         workers: parallel builds (default: the processors this process may use).
         timeout: seconds for one library.
         begins: is called before each build; an error that it raises ends those that have not begun.
-        kept: a folder of libraries that need not be compiled again (None: each is compiled).
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Builders:
         timeout: float = 60.0,
         module: str = BUILDER,
         begins: Callable[[], object] = lambda: None,
-        kept: Path | None = None,
     ) -> None:
-        self._begins, self._kept = begins, kept
+        self._begins = begins
+        self._kept = TemporaryDirectory(prefix="dietlab-")  # what need not be compiled again
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
         self._workers = WorkerPool(module, workers)
         self._numbers = count()
@@ -71,6 +71,7 @@ class Builders:
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
+        self._kept.cleanup()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
         """Returns one library for each trial, in their order, each as soon as it is there.
@@ -98,7 +99,7 @@ class Builders:
             "scheme": scheme.key,
             "path": str(path),
             "shapes": [shape.to_json() for shape in trial.shapes],
-            "kept": self._kept and str(self._kept),
+            "kept": self._kept.name,
         }
         started = perf_counter()
         answer: dict[str, Any] = {}

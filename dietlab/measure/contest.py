@@ -80,8 +80,8 @@ def quick(blocks: Sequence[float]) -> float:
     """Returns the mean of the two least of some blocks' seconds.
 
     Disturbances only slow down; one block may have been lucky. Replayed on raw blocks of a restless machine
-    (``data/blocks``), five blocks tell programs apart by this as well as the least of five does of which each
-    was taken again, up to four times, while a probe found the processor slow: at half the time."""
+    (``data/blocks``), five blocks tell programs apart by this as well as by the least of five that were
+    each taken again, up to four times, while a probe found the processor slow: 1.7 times as many blocks."""
     return fmean(sorted(blocks)[:2])
 
 

@@ -139,7 +139,6 @@ class LocalRunner:
                     self.build_timeout,
                     self.builder_module,
                     lambda: self.budget.require(),
-                    folder / "kept",
                 )
             )
             self._folder = folder

@@ -171,14 +171,7 @@ class RemoteRunner:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
             self._servers = self._open.enter_context(Servers(self.tracker, self.key))
             self._pool = self._open.enter_context(
-                Builders(
-                    self.hardware,
-                    folder,
-                    self.builders,
-                    self.build_timeout,
-                    self.builder_module,
-                    kept=folder / "kept",
-                )
+                Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
             )
         return self._pool
 

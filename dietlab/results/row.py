@@ -49,7 +49,7 @@ class Row:
     traffic allow over the median; ``retaken`` counts blocks that were timed again because the processor was
     slow; ``shares`` are those of a model's time, where they were asked for; ``first_seconds`` are those of
     the first call at this shape on the wall clock, with what was prepared for it alone, and None where they
-    cannot be told from others (:meth:`~dietlab.timing.bench.Bench.check`).
+    were not measured alone (:meth:`~dietlab.timing.bench.Bench.check`).
 
     Args:
         shape: the extents of the calls.

@@ -34,7 +34,8 @@ REFERENCES = 2
 """Schemes of earlier rounds that each round of the search measures again on a shape, to compare rounds."""
 
 COMPARED = 4
-"""The fewest new schemes on a shape for which others are measured again: they would cost as much."""
+"""The fewest new schemes on a shape for which earlier ones are measured again; beside fewer, these would
+double the cost."""
 
 RIDGE = 4
 """The inverse of a difference, of natural logarithms of fetching over computing, below which shapes are as

@@ -24,8 +24,8 @@ product, is prefetched into L2."""
 
 FAR = (64, False)
 """The prefetch of packed weights of a tile's own panel that lets memory work while few rows are computed: on
-a Xeon with AMX, 14 rows of a tile of 32 columns take 4 to 28 % less time than at 16 steps, 24 rows of one of
-48 columns 2 to 11 %, 1 to 5 rows the same. Half and twice the distance are within 5 % of it."""
+a Xeon with AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of
+48 columns 2 to 11 %, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
 
 OWN_AND_NEXT = (24, True)
 """The prefetch of packed weights where the hardware alone brings a tile's own lines from memory to L1 too

@@ -107,7 +107,7 @@ int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
 constexpr size_t kHugePage = 2 << 20;
 
 // Returns zeros for packed weights, in huge pages where the system has them: a processor's prefetcher stops at a
-// page's end, and the next page is looked up first. BERT-base at T = 5 to 128 took 2 to 6 % longer without.
+// page's end, and the next page is looked up first. BERT-base at T = 5 to 128 took 2 to 5 % longer without.
 Tensor zero_panels(int64_t count, const at::TensorOptions& options) {
   const size_t bytes = count * sizeof(float), size = bytes + kHugePage;
   if (bytes < kHugePage) return at::zeros({count}, options);
