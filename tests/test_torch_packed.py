@@ -220,3 +220,20 @@ def test_what_only_the_originals_could_compute_is_refused(name: str, model: nn.M
     call, error, words = WRONG[name]
     with pytest.raises(error, match=words):
         call(model[0])
+
+
+def test_weights_of_several_megabytes_are_packed_and_given_back(study: Study) -> None:
+    """They lie in huge pages, in memory that is no allocator's of PyTorch."""
+    folder = replace_linears(nn.Linear(64, 96), study).libraries["none"]
+    torch.manual_seed(0)
+    for cols in (800, 1000):
+        weight, bias, x = torch.randn(cols, 900), torch.randn(cols), torch.randn(7, 900)
+        panels = torch.ops.dietlab.pack(weight, bias, folder)
+        assert panels.nbytes > 2 << 20 and panels.data_ptr() % (2 << 20) == 0
+        found = torch.ops.dietlab.linear(x, weight, bias, "none", folder)
+        torch.testing.assert_close(found, nn.functional.linear(x, weight, bias), rtol=1e-4, atol=1e-3)
+        kept = panels.clone()
+        weight += 1
+        torch.testing.assert_close(torch.ops.dietlab.pack(weight - 1, bias, folder), kept, rtol=0, atol=1e-5)
+        torch.ops.dietlab.drop_packed(weight)
+        assert torch.equal(panels, kept), "they live as long as a tensor has them"
