@@ -18,7 +18,8 @@ LABEL = re.compile(r"^([.\w$]+):")
 JUMP = re.compile(r"^\s*j[a-z]+\s+([.\w$]+)\s*$")
 VECTOR = re.compile(r"%[xyz]mm(\d+)")
 MULTIPLY = re.compile(r"^\s*(vfn?m(add|sub)\w*|vdp\w*|vpdp\w*|tdp\w*|vmulps|vmulpd)\s")
-STACK = re.compile(r"-?\w*\(%r[sb]p[,)]")
+DIVIDE = re.compile(r"^\s*vdiv")
+STACK = re.compile(r"\(%rsp[,)]")
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,10 @@ def inner_loop(assembly: str, instruction: str) -> tuple[str, ...]:
 
 
 def read_assembly(lines: Sequence[str]) -> Assembly:
-    """Returns what assembly in AT&T syntax tells; the loop is empty if nothing in one multiplies."""
+    """Returns what assembly in AT&T syntax tells; the loop is empty if nothing in one multiplies. A loop that
+    divides is an activation's, not the reduction's."""
     loops = [_instructions(part) for part in _inner_loops(lines)]
+    loops = [loop for loop in loops if not any(map(DIVIDE.match, loop))]
     loop = max(loops, key=_multiplies, default=())
     if not _multiplies(loop):
         loop = ()

@@ -116,7 +116,11 @@ def _step(tile: Tile, k: Any, operands: tuple[Rows, Rows] | None = None, step: i
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
             for one in range(tile.kernel.facts.tile_steps):
-                prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch + one), L1)
+                ahead = tile.kernel.prefetch + one
+                if operands is None or tile.geometry.weights == "direct":
+                    prefetch(tile.w, _offset(tile, j, k + ahead), L1)
+                else:  # with the registers that address the weights
+                    prefetch(*operands[1].place(j, (step + ahead) * tile.lanes), L1)
     if tile.kernel.unit != "fma":
         (matrix_step if tile.groups else unit_step)(tile, k)
         return
