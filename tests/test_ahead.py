@@ -121,7 +121,7 @@ def test_to_tune_ahead_is_to_ask_ahead_by_hand_within_the_same_budget(space: Spa
 
 
 @pytest.mark.parametrize(
-    "after", [0, 12, 20, 28, *(pytest.param(n, marks=pytest.mark.thorough) for n in (3, 5, 23, 31))]
+    "after", [0, 12, 20, 28, *(pytest.param(n, marks=pytest.mark.thorough) for n in (3, 5, 27, 31))]
 )
 def test_a_run_ahead_that_was_interrupted_goes_on_as_if_it_was_not(
     after: int, space: Space, whole: TuningRun, tmp_path: Path

@@ -47,7 +47,8 @@ class CostTarget(Protocol):
 
     @property
     def DEALT(self) -> float:
-        """The share of a space, the fastest as expected, from which the first round's random schemes are."""
+        """The share of a space, the fastest as expected, from which a search takes its schemes: those of the
+        first round that are dealt, and later ones."""
 
     def known(self, records: Sequence[Record]) -> dict[str, Any]:
         """Returns the arguments of the adaptation that records tell as they are."""

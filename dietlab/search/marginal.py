@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import ceil
+from math import ceil, inf
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost import Analytic
+from dietlab.cost.calibration import Measured
 from dietlab.cost.target import cost_target
 from dietlab.search.state import SearchState, Values
+from dietlab.shapes import Shape
 from dietlab.space import Scheme
 
 TIES = 1e-3
@@ -27,7 +29,10 @@ class MarginalStrategy:
 
     Predicts every untried scheme on every shape and adds, one by one, the one that lowers the
     weighted sum of logarithms of time most, given the best known time of each shape and the picks
-    before it. A share at random keeps the model honest.
+    before it. Some of the others differ in one parameter from the fastest so far on a shape that was
+    measured: the model expects nothing of an access pattern of which nothing fast was tried. A share at
+    random keeps the model honest. (Replayed on all 2992 schemes of a layer with weights from memory on a
+    Xeon, T = 1, 24 and 128, 16 seeds: 64 trials find 96 % of the best speeds in place of 94.5 %.)
 
     Predictions of similar schemes are similar, and the first ones err together. So at most
     ``tile_share`` of the picks have one tile, and at most ``width_share`` one tile width, until only such
@@ -39,21 +44,37 @@ class MarginalStrategy:
     evidence in its favour and may never be proposed.
     """
 
-    random_share: float = 0.2
+    near_share: float = 0.3
+    random_share: float = 0.1
     tile_share: float = 1 / 8
     width_share: float = 1 / 4
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         if state.predictor is None or not state.untried:
             return _dealt(state.untried, count, random)
-        return state.filled(self.guided(state, state.untried, count), count, random)
+        return self.chosen(state, state.untried, count, random)
+
+    def chosen(
+        self, state: SearchState, schemes: Sequence[Scheme], count: int, random: Random
+    ) -> list[Scheme]:
+        """Returns the picks of a round.
+
+        Args:
+            state: what is known, a predictor among it.
+            schemes: untried ones, of which the predictor is asked.
+            count: how many at most.
+            random: the only source of chance.
+        """
+        picks = self.guided(state, schemes, count)
+        near = [scheme for scheme in _near(state, random) if scheme not in picks]
+        return state.filled([*picks, *near[: round(count * self.near_share)]], count, random)
 
     def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
         """Returns the picks of a round that the predictor asks for, out of some schemes."""
         assert state.predictor is not None
         logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
         known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
-        guided = min(count - round(count * self.random_share), len(schemes))
+        guided = min(count - round(count * (self.near_share + self.random_share)), len(schemes))
         limits = (
             (numbered([tile(scheme) for scheme in schemes]), guided * self.tile_share),
             (numbered([scheme.cols for scheme in schemes]), guided * self.width_share),
@@ -69,8 +90,8 @@ class DraftStrategy:
     a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
     together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`, on a GPU out of
     those alone that the draft puts first (:attr:`CostTarget.DEALT`). Later, the
-    learned model verifies the best ``drafts`` schemes for each one that is wanted, by their marginal gain: in
-    a large space it is asked about few.
+    learned model verifies these or, if they are more, the best ``drafts`` schemes for each one that is
+    wanted, by their marginal gain: in a large space it is asked about few.
 
     Args:
         drafts: schemes that are drafted for each one that is proposed.
@@ -87,8 +108,10 @@ class DraftStrategy:
         logs = logarithms(Analytic.of(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
         if state.predictor is None:
             return self._first(state, logs, count, random)
-        drafted = [state.untried[place] for place in _order(logs)[: self.drafts * count]]
-        return state.filled(self.verify.guided(state, sorted(drafted), count), count, random)
+        share = cost_target(state.space.hardware.kind).DEALT
+        most = max(self.drafts * count, ceil(share * len(state.untried)))
+        drafted = [state.untried[place] for place in _order(logs)[:most]]
+        return self.verify.chosen(state, sorted(drafted), count, random)
 
     def _first(self, state: SearchState, logs: Values, count: int, random: Random) -> list[Scheme]:
         tiles = (numbered([tile(scheme) for scheme in state.untried]), 1.0)
@@ -99,6 +122,23 @@ class DraftStrategy:
         near = set(_order(logs)[: max(count, ceil(share * len(state.untried)))].tolist()) - set(picks)
         left = [scheme for number, scheme in enumerate(state.untried) if number in near]
         return [*drafted, *_dealt(left, count - len(drafted), random)]
+
+
+def _near(state: SearchState, random: Random) -> list[Scheme]:
+    """Returns the untried schemes that differ in one parameter from the fastest on a shape that was measured:
+    one at random of each shape in turn."""
+    fastest: dict[Shape, tuple[float, Scheme]] = {}
+    if any(record.ok for record in state.records):
+        measured = Measured.of(state.space.workload, state.records)
+        for shape, *found in zip(measured.shapes, measured.seconds, measured.schemes, strict=True):
+            fastest[shape] = min(fastest.get(shape, (inf, found[1])), (float(found[0]), found[1]))
+    untried = [(scheme, scheme.parameters) for scheme in random.sample(state.untried, len(state.untried))]
+    ways = [
+        [scheme for scheme, own in untried if sum(best.get(key) != own[key] for key in own) == 1]
+        for best in (scheme.parameters for scheme in dict.fromkeys(found for _, found in fastest.values()))
+    ]
+    turns = zip_longest(*ways)
+    return list(dict.fromkeys(scheme for turn in turns for scheme in turn if scheme is not None))
 
 
 def _order(logs: Values) -> npt.NDArray[np.intp]:
