@@ -104,5 +104,5 @@ def test_replay_takes_records_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path:
     known = ["cost/batch-nn", "cost/batch-nt", "cost/dense", "h200/batch-nn", "h200/batch-nt", "h200/bf16"]
     known += ["h200/bf16-again", "h200/bf16-later", "h200/bf16-one-box", "h200/fp32"]
     known += ["h200/fp32-again", "h200/fp32-later", "h200/k14336", "h200/n14336"]
-    names = " or ".join([*known, "layers", "quickstart"])
+    names = " or ".join([*known, "layers", "quickstart", "search/xeon-dense"])
     assert f"got 'quickstarts'. Such a name is {names}." in result.stderr
