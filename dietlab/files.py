@@ -379,8 +379,10 @@ def make_folder(path: Path) -> None:
     Raises:
         StudyError: if something is in it, or it cannot be made.
     """
-    # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
-    if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
+    # A kill between mkdir and the manifest's last step leaves the lock and the unfinished manifest alone.
+    if path.exists() and (
+        not path.is_dir() or any(p.suffix != UNFINISHED and p.name != LOCK for p in path.iterdir())
+    ):
         raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
     with writing("the study folder", path, StudyError):
         path.mkdir(parents=True, exist_ok=True)

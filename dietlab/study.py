@@ -117,17 +117,18 @@ class Study(Carded):
         with_prior(predictor_named(cost_model), prior)
         if prior:
             prior.require_kind(hardware)
-        if known and prior in (None, known.prior):
-            return known._same_as(study)
         if known:
-            raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
+            return known._same_as(study, prior)
         space = study.space() if measure else None
         make_folder(path)
-        if space:
-            study = replace(study, hardware=hardware.measured())
-        if prior:
-            prior.save(path / PRIOR)
-        study._write_manifest()
+        with study.locked():
+            if (path / MANIFEST).exists():  # another process made it meanwhile
+                return cls.open(path)._same_as(study, prior)
+            if space:
+                study = replace(study, hardware=hardware.measured())
+            if prior:
+                prior.save(path / PRIOR)
+            study._write_manifest()
         return study
 
     @classmethod
@@ -158,8 +159,12 @@ class Study(Carded):
                 value.get("cost_model", COST_MODEL),  # older studies had one only
             )
 
-    def _same_as(self, other: Study) -> Study:
-        """This study, which must be as the other but for its own measured peaks."""
+    def _same_as(self, other: Study, prior: Prior | None) -> Study:
+        """This study, which must be as the other but for its measured peaks, and start from a prior given."""
+        if prior not in (None, self.prior):
+            raise StudyError(
+                f"the study in {self.folder} starts from this prior", prior, "Use another folder."
+            )
         for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
@@ -218,12 +223,7 @@ class Study(Carded):
         return Listing(("stage", "file", "size"), left, lambda pair: (pair[0], pair[1].name, _size(pair[1])))
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps other processes that tune or evaluate out of the folder; the lock goes with the process,
-        however it ends.
-
-        Raises:
-            StudyError: if another process holds it.
-        """
+        """Keeps other processes that tune or evaluate out of the folder (:func:`dietlab.files.locked`)."""
         return locked(self.folder, "one tuning or evaluation at a time works on a study")
 
     @property

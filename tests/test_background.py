@@ -7,6 +7,7 @@ import os
 import signal
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Semaphore, Timer
 from typing import Any
@@ -17,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.background import BackgroundRun, Brake, RunStopped, run_in_background
-from dietlab.errors import DietlabError, MeasureError
+from dietlab.errors import DietlabError, MeasureError, StudyError
 from dietlab.events import Event, Observer, StageAdvanced, StageFinished, TrialMeasured, audience
+from dietlab.files import locked
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, Record, RecordStore, SyntheticRunner, Trial, read_records
 from dietlab.search import tune
@@ -264,6 +266,17 @@ def test_two_tuners_of_one_study_one_fails_and_says_why(tmp_path: Path) -> None:
     )
     first.stop()
     assert first.wait(SECONDS) and first.state == "stopped"
+
+
+def test_a_study_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
+    """The second would measure the processor anew, and no record of the first be of it."""
+    folder = tmp_path / "s"
+    with locked(folder, "one of them works"), pytest.raises(StudyError, match="one tuning or evaluation"):
+        Study.create(folder, WORK, HARDWARE, SHAPES, "smoke")
+    assert not (folder / "manifest.json").exists()
+    made = Study.create(folder, WORK, HARDWARE, SHAPES, "smoke")
+    other = replace(HARDWARE, peak_gflops=1.0)
+    assert Study.create(folder, WORK, other, SHAPES, "smoke").hardware == made.hardware
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

@@ -88,7 +88,9 @@ class Measured:
         records = [record for record in records if record.ok and record.seconds]
         if not records:
             raise ModelError(
-                "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
+                "a cost model is fitted on successful records",
+                "none",
+                "Tune longer, or look at the reasons in the records.",
             )
         distinct: dict[Program, Record] = {}
         rounds: dict[Program, set[Hashable]] = {}

@@ -187,7 +187,9 @@ def fit_cost_model(
     cost = adaptation_cost(workload, hardware, adaptation, cache, **target.known(measured))
     if not measured:
         raise ModelError(
-            "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
+            "a cost model is fitted on successful records",
+            "none",
+            "Tune longer, or look at the reasons in the records.",
         )
     telling = [record for record in measured if not _waits(cost, record)]
     labels: dict[Scheme, list[tuple[float, float]]] = {}

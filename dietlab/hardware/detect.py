@@ -55,7 +55,12 @@ def measure_peaks(hardware: Hardware) -> Hardware:
         env={**os.environ, "TVM_NUM_THREADS": str(hardware.cores)},
     )
     if probe.returncode != 0:
-        raise HardwareError("the speed probe runs", probe.stderr.strip()[-400:])
+        said = [line.strip() for line in probe.stderr.splitlines() if line.strip()]
+        raise HardwareError(
+            "the speed probe runs",
+            said[-1] if said else f"exit status {probe.returncode}",
+            "It needs 1 GiB of memory; --hardware FILE needs no probe.",
+        )
     return replace(hardware, source="detected and measured", **json.loads(probe.stdout))
 
 
