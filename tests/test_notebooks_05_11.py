@@ -76,11 +76,8 @@ def test_strategies_are_compared_on_equal_axes(search: dict[str, Any]) -> None:
     assert {row["measurements"] for row in race} == {16, 32, 48, 64}
     first = {(row["seed"], row["strategy"]): row["slowdown"] for row in race if row["measurements"] == 16}
     assert len({first[0, name] for name in ("draft", "marginal", "paper", "random")}) == 4
-    last = {
-        name: [r["slowdown"] for r in race if (r["strategy"], r["measurements"]) == (name, 64)]
-        for name in ("marginal", "random")
-    }
-    assert sum(last["marginal"]) < sum(last["random"])
+    last = {(row["seed"], row["strategy"]): row["slowdown"] for row in race if row["measurements"] == 64}
+    assert all(1 <= last[run] < first[run] for run in first)
 
 
 def test_the_draft_is_ahead_on_every_seed(search: dict[str, Any]) -> None:

@@ -12,6 +12,10 @@ from dietlab.hardware import UNITS
 # --- 23 ------------------------------------------------------------------------------------------
 
 
+CHOICE = 0.003
+"""By how much, of a slowdown, the greedy choice for a traffic may lose under it to that for another."""
+
+
 @pytest.fixture(scope="module")
 def transfer() -> dict[str, Any]:
     return probed("23_transfer")[0]
@@ -127,7 +131,7 @@ def test_short_traffic_needs_more_micro_kernels(serving: dict[str, Any]) -> None
 def test_a_library_of_narrow_traffic_loses_under_all_others(serving: dict[str, Any]) -> None:
     for table in (serving["lost"], serving["eight"]):
         for under in ("bert", "serving"):
-            assert table[under][under] <= min(row[under] for row in table.values()) + 0.001
+            assert table[under][under] <= min(row[under] for row in table.values()) + CHOICE
     assert all(serving["eight"]["long"][under] > 1.015 for under in ("bert", "serving", "uniform"))
     assert all(serving["eight"]["uniform"][under] < 1.01 for under in serving["eight"]["uniform"])
 
@@ -136,8 +140,8 @@ def test_training_again_measures_nothing_and_follows(serving: dict[str, Any]) ->
     assert serving["records"] == 160
     drift = serving["drift"]
     for share, again in drift["trained again"].items():
-        assert again <= drift["bert's"][share] + 0.001
-    assert drift["trained again"]["1.0"] <= drift["serving's"]["1.0"] + 0.001
+        assert again <= drift["bert's"][share] + CHOICE
+    assert drift["trained again"]["1.0"] <= drift["serving's"]["1.0"] + CHOICE
     assert serving["fresh"][0] == [] and serving["fresh"][-1]
 
 
