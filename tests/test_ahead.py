@@ -120,6 +120,7 @@ def test_to_tune_ahead_is_to_ask_ahead_by_hand_within_the_same_budget(space: Spa
     assert {r.scheme for r in whole.records} != {r.scheme for r in waiting.records}
 
 
+# After 23 records a round of deciding is cut: the rest of it is another moment, and later rounds may differ.
 @pytest.mark.parametrize(
     "after", [0, 12, 20, 28, *(pytest.param(n, marks=pytest.mark.thorough) for n in (3, 5, 27, 31))]
 )

@@ -902,9 +902,9 @@ def test_library_runs_where_tvm_cannot_be_imported(op: Operator, way: str) -> No
 @pytest.mark.parametrize(
     ("dim", "measured", "said"),
     [
-        (Dim(1, 4096), (1, 8), "of T in 1..4096 plans were compared in 1..8: .* reach T=4096."),
-        (Dim(1, 4096), (2048, 4096), "compared in 2048..4096: .* reach T=1."),
-        (Dim(1, 4096), (64, 128), "compared in 64..128: .* reach T=1 and T=4096."),
+        (Dim(1, 4096), (1, 8), "plans were compared for T in 1..8 of 1..4096: .* reach T=4096."),
+        (Dim(1, 4096), (2048, 4096), "T in 2048..4096 of .* reach T=1."),
+        (Dim(1, 4096), (64, 128), "T in 64..128 of .* reach T=1 and T=4096."),
         (Dim(1, 4096), (1, 4096), None),
         (Dim(1, 4096), (1, 2048), None),
         (Dim(1, 128), (1, 63), "reach T=128."),
@@ -931,5 +931,5 @@ def test_a_dispatcher_says_where_it_rests_on_predictions_alone(tmp_path: Path) -
         assert Dispatcher.load(tmp_path / "dispatcher.json") == dispatcher
         texts.append(dispatcher.to_source())
         assert (dispatcher.caution != "") == (lengths[-1] == 8)
-    assert "# of T in 1..4096 plans were compared in 1..8: further away" in texts[0]
+    assert "# plans were compared for T in 1..8 of 1..4096: further away" in texts[0]
     assert "Tune longer, or with shapes that reach T=4096." in texts[0] and "predictions" not in texts[1]

@@ -505,6 +505,7 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     assert whole == list(range(1, 129))
     splits = next(t for t in figure.data if t.text and any("≤" in text for text in t.text))
     assert len(splits.text) + 1 == len(figure.data[COLUMNS_SHOWN].x)
+    assert "+" in plot_dispatch(synthetic_run, dispatcher, levels=2).data[COLUMNS_SHOWN].text
     assert all(text.startswith("<b>T ≤ ") for text in splits.hovertext)
 
 

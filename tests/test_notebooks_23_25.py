@@ -9,11 +9,10 @@ from notebook_runs import probed
 
 from dietlab.hardware import UNITS
 
-# --- 23 ------------------------------------------------------------------------------------------
-
-
 CHOICE = 0.003
 """By how much, of a slowdown, the greedy choice for a traffic may lose under it to that for another."""
+
+# --- 23 ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +131,11 @@ def test_a_library_of_narrow_traffic_loses_under_all_others(serving: dict[str, A
     for table in (serving["lost"], serving["eight"]):
         for under in ("bert", "serving"):
             assert table[under][under] <= min(row[under] for row in table.values()) + CHOICE
-    assert all(serving["eight"]["long"][under] > 1.015 for under in ("bert", "serving", "uniform"))
+    eight = serving["eight"]
+    for under in ("bert", "serving", "uniform"):
+        best, *_, most = sorted(row[under] for row in eight.values())
+        assert most == eight["long"][under] > 1.015 and eight["uniform"][under] < best + 0.005
+    assert all(slowdown < 1.02 for name in ("bert", "serving") for slowdown in eight[name].values())
     assert all(serving["eight"]["uniform"][under] < 1.01 for under in serving["eight"]["uniform"])
 
 
@@ -141,7 +144,7 @@ def test_training_again_measures_nothing_and_follows(serving: dict[str, Any]) ->
     drift = serving["drift"]
     for share, again in drift["trained again"].items():
         assert again <= drift["bert's"][share] + CHOICE
-    assert drift["trained again"]["1.0"] <= drift["serving's"]["1.0"] + CHOICE
+    assert drift["bert's"]["1.0"] < drift["trained again"]["1.0"] <= drift["serving's"]["1.0"] + CHOICE
     assert serving["fresh"][0] == [] and serving["fresh"][-1]
 
 

@@ -285,7 +285,7 @@ class Calibration:
         places = {}
         for family in dict.fromkeys(scheme.family for scheme in schemes):
             if family in self._measured_on:  # few of a whole space
-                alike = family.kernel.reserves, family.kernel.granule  # same_work uses no other attribute
+                alike = family.kernel.reserves, family.kernel.granule  # the attributes that same_work uses
                 if alike not in columns:
                     columns[alike] = self._by_work(family, shapes)
                 places[family] = self._places(family, shapes, columns[alike])

@@ -49,11 +49,11 @@ def beyond_measured(dims: Mapping[str, Dim], reach: Reach) -> str:
         dim = dims[name]
         missed = [dim.low] * (low > FAR * dim.low) + [dim.high] * (dim.high > FAR * high)
         if missed:
-            told.append(f"of {name} in {dim} plans were compared in {low}..{high}")
+            told.append(f"{name} in {low}..{high} of {dim}")
             ends += [f"{name}={end}" for end in missed]
     if not told:
         return ""
     return (
-        f"{', '.join(told)}: further away choices rest on predictions alone. "
+        f"plans were compared for {', '.join(told)}: further away choices rest on predictions alone. "
         f"Tune longer, or with shapes that reach {' and '.join(ends)}."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import ceil, inf
+from math import ceil
 from random import Random
 
 import numpy as np
@@ -15,7 +15,6 @@ from dietlab.cost import Analytic
 from dietlab.cost.calibration import Measured
 from dietlab.cost.target import cost_target
 from dietlab.search.state import SearchState, Values
-from dietlab.shapes import Shape
 from dietlab.space import Scheme
 
 TIES = 1e-3
@@ -108,9 +107,7 @@ class DraftStrategy:
         logs = logarithms(Analytic.of(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
         if state.predictor is None:
             return self._first(state, logs, count, random)
-        share = cost_target(state.space.hardware.kind).DEALT
-        most = max(self.drafts * count, ceil(share * len(state.untried)))
-        drafted = [state.untried[place] for place in _order(logs)[:most]]
+        drafted = [state.untried[number] for number in _drafted(state, logs, self.drafts * count)]
         return self.verify.chosen(state, sorted(drafted), count, random)
 
     def _first(self, state: SearchState, logs: Values, count: int, random: Random) -> list[Scheme]:
@@ -118,8 +115,7 @@ class DraftStrategy:
         wanted = min(round(self.first_share * count), len(state.untried))
         picks = greedy(logs, logs.max(axis=0), np.array(state.shapes.weights), wanted, (tiles,))
         drafted = [state.untried[pick] for pick in picks]
-        share = cost_target(state.space.hardware.kind).DEALT
-        near = set(_order(logs)[: max(count, ceil(share * len(state.untried)))].tolist()) - set(picks)
+        near = set(_drafted(state, logs, count)) - set(picks)
         left = [scheme for number, scheme in enumerate(state.untried) if number in near]
         return [*drafted, *_dealt(left, count - len(drafted), random)]
 
@@ -127,18 +123,26 @@ class DraftStrategy:
 def _near(state: SearchState, random: Random) -> list[Scheme]:
     """Returns the untried schemes that differ in one parameter from the fastest on a shape that was measured:
     one at random of each shape in turn."""
-    fastest: dict[Shape, tuple[float, Scheme]] = {}
-    if any(record.ok for record in state.records):
-        measured = Measured.of(state.space.workload, state.records)
-        for shape, *found in zip(measured.shapes, measured.seconds, measured.schemes, strict=True):
-            fastest[shape] = min(fastest.get(shape, (inf, found[1])), (float(found[0]), found[1]))
+    if not state.measured:
+        return []
+    measured = Measured.of(state.space.workload, state.records)
+    pairs = list(zip(measured.seconds.tolist(), measured.schemes, measured.shapes, strict=True))
+    fastest = dict.fromkeys(
+        min(p for p in pairs if p[2] == shape)[1] for shape in dict.fromkeys(measured.shapes)
+    )
     untried = [(scheme, scheme.parameters) for scheme in random.sample(state.untried, len(state.untried))]
     ways = [
         [scheme for scheme, own in untried if sum(best.get(key) != own[key] for key in own) == 1]
-        for best in (scheme.parameters for scheme in dict.fromkeys(found for _, found in fastest.values()))
+        for best in (scheme.parameters for scheme in fastest)
     ]
-    turns = zip_longest(*ways)
-    return list(dict.fromkeys(scheme for turn in turns for scheme in turn if scheme is not None))
+    return list(dict.fromkeys(scheme for turn in zip_longest(*ways) for scheme in turn if scheme is not None))
+
+
+def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
+    """Returns the numbers of the untried schemes that a search takes its own from: the fastest by the
+    logarithms of the draft, ``least`` of them or more (:attr:`CostTarget.DEALT`)."""
+    share = cost_target(state.space.hardware.kind).DEALT
+    return [int(number) for number in _order(logs)[: max(least, ceil(share * len(state.untried)))]]
 
 
 def _order(logs: Values) -> npt.NDArray[np.intp]:
