@@ -14,7 +14,7 @@ LEFT_OUT = {
 
 
 class BuildWithFiles(build_py):
-    """Builds the package with ``dietlab/files``, where ``dietlab.shipped`` looks first."""
+    """Builds the package with ``dietlab/files``, where ``dietlab.base.shipped`` looks first."""
 
     def run(self) -> None:
         super().run()

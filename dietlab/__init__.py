@@ -21,16 +21,28 @@ ipywidgets.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "dietlab.errors": ("DietlabError",),
-    "dietlab.shapes": ("Dim", "Shape", "ShapeSet"),
-    "dietlab.hardware": ("CpuLimits", "GpuLimits", "Hardware"),
-    "dietlab.workloads": ("BatchMatmul", "Dense", "make_workload", "workload_from_json"),
-    "dietlab.space": ("CpuMicroKernel", "CudaMicroKernel", "MicroKernel", "Scheme", "Space", "build_space"),
+    "dietlab.base.errors": ("DietlabError",),
+    "dietlab.machine": ("Hardware",),
+    "dietlab.targets.cpu.limits": ("CpuLimits",),
+    "dietlab.targets.cuda.limits": ("GpuLimits",),
+    "dietlab.problem": (
+        "BatchMatmul",
+        "Dense",
+        "Dim",
+        "Shape",
+        "ShapeSet",
+        "make_workload",
+        "workload_from_json",
+    ),
+    "dietlab.scheme": ("MicroKernel", "Scheme", "Space", "build_space"),
+    "dietlab.targets.cpu.kernel": ("CpuMicroKernel",),
+    "dietlab.targets.cuda.kernel": ("CudaMicroKernel",),
     "dietlab.lower.program": ("source_of",),
     "dietlab.measure": (
         "Budget",
@@ -45,23 +57,27 @@ _HOMES = {
         "read_records",
     ),
     "dietlab.cost": ("CostModel", "evaluate_model", "f_occ", "f_pad", "fit_cost_model", "padding_waste"),
-    "dietlab.search": ("EFFORTS", "STRATEGIES", "Effort", "TuningRun", "survey", "tune"),
-    "dietlab.dispatch": (
+    "dietlab.tuning": (
+        "EFFORTS",
+        "STRATEGIES",
         "Dispatcher",
+        "Effort",
         "Operator",
         "Portfolio",
+        "TuningRun",
         "build",
         "choose_portfolio",
         "load",
+        "survey",
         "train_dispatcher",
+        "tune",
     ),
-    "dietlab.results": ("ResultTable", "Report"),
-    "dietlab.evaluation": ("CONTENDERS", "evaluate"),
-    "dietlab.evaluation.gpu.agreement": ("compare_with_heuristics", "frame_heuristics"),
-    "dietlab.evaluation.gpu.heuristics": ("Heuristics",),
-    "dietlab.shipped": ("data_path",),
-    "dietlab.study": ("Study",),
-    "dietlab.background": ("BackgroundRun", "run_in_background"),
+    "dietlab.compare": ("evaluate",),
+    "dietlab.targets.cpu.contenders": ("CONTENDERS",),
+    "dietlab.compare.results": ("Report", "ResultTable"),
+    "dietlab.compare.study": ("Study",),
+    "dietlab.base.shipped": ("data_path",),
+    "dietlab.base.background": ("BackgroundRun", "run_in_background"),
     "dietlab.view": (
         "Choice",
         "LogObserver",
@@ -142,35 +158,46 @@ _HOMES = {
         "write_html",
     ),
 }
+_LAB = {
+    "dietlab.lab.heuristics.agreement": ("compare_with_heuristics", "frame_heuristics"),
+    "dietlab.lab.heuristics.nvidia": ("Heuristics",),
+}
+"""Names of the laboratory, without which all else works."""
+
+if (Path(__file__).parent / "lab").is_dir():
+    _HOMES |= _LAB
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 if TYPE_CHECKING:
+    from dietlab.base.background import BackgroundRun as BackgroundRun
+    from dietlab.base.background import run_in_background as run_in_background
+    from dietlab.base.errors import DietlabError as DietlabError
+    from dietlab.base.shipped import data_path as data_path
+    from dietlab.compare import *  # noqa: F403
+    from dietlab.compare.results import *  # noqa: F403
+    from dietlab.compare.study import Study as Study
     from dietlab.cost import *  # noqa: F403
-    from dietlab.dispatch import *  # noqa: F403
-    from dietlab.errors import DietlabError as DietlabError
-    from dietlab.evaluation import *  # noqa: F403
-    from dietlab.evaluation.gpu.agreement import compare_with_heuristics as compare_with_heuristics
-    from dietlab.evaluation.gpu.agreement import frame_heuristics as frame_heuristics
-    from dietlab.evaluation.gpu.heuristics import Heuristics as Heuristics
-    from dietlab.hardware import *  # noqa: F403
+    from dietlab.lab.heuristics.agreement import compare_with_heuristics as compare_with_heuristics
+    from dietlab.lab.heuristics.agreement import frame_heuristics as frame_heuristics
+    from dietlab.lab.heuristics.nvidia import Heuristics as Heuristics
+    from dietlab.machine import *  # noqa: F403
     from dietlab.measure import *  # noqa: F403
-    from dietlab.results import *  # noqa: F403
-    from dietlab.search import *  # noqa: F403
-    from dietlab.shapes import Dim as Dim
-    from dietlab.shapes import Shape as Shape
-    from dietlab.shapes import ShapeSet as ShapeSet
-    from dietlab.shipped import data_path as data_path
-    from dietlab.space import *  # noqa: F403
-    from dietlab.study import Study as Study
+    from dietlab.problem import *  # noqa: F403
+    from dietlab.scheme import *  # noqa: F403
+    from dietlab.targets.cpu.contenders import CONTENDERS as CONTENDERS
+    from dietlab.targets.cpu.kernel import CpuMicroKernel as CpuMicroKernel
+    from dietlab.targets.cpu.limits import CpuLimits as CpuLimits
+    from dietlab.targets.cuda.kernel import CudaMicroKernel as CudaMicroKernel
+    from dietlab.targets.cuda.limits import GpuLimits as GpuLimits
+    from dietlab.tuning import *  # noqa: F403
     from dietlab.view import *  # noqa: F403
-    from dietlab.workloads import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
-        from dietlab.errors import closest
+        from dietlab.base.errors import closest
 
         question = closest(name, _HOME_OF)
         raise AttributeError(f"module 'dietlab' has no attribute {name!r}{question and f'. {question}'}")

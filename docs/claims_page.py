@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dietlab.reproduce.claims import claims_table
-from dietlab.reproduce.paper import read_claims
+from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.paper import read_claims
 from dietlab.view.pages.bench_text import markdown
 
 INTRO = """# The paper's claims, and ours

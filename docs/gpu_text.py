@@ -12,13 +12,13 @@ from results_index import Machine
 from results_page import on_gpu
 from results_text import number, target_of, value_of
 
-from dietlab.results import Line, by_workload
-from dietlab.results.criteria import GPU_CRITERIA
-from dietlab.results.samples import Block, blocks
-from dietlab.results.summary import STATISTICS
-from dietlab.results.table import LENGTH
+from dietlab.compare.results import Line, by_workload
+from dietlab.compare.results.criteria import GPU_CRITERIA
+from dietlab.compare.results.samples import Block, blocks
+from dietlab.compare.results.summary import STATISTICS
+from dietlab.compare.results.table import LENGTH
+from dietlab.problem import BatchMatmul
 from dietlab.view.pages.bench_text import markdown
-from dietlab.workloads import BatchMatmul
 
 START, END = "<!-- gpu:start -->", "<!-- gpu:end -->"
 WIDTH = 120

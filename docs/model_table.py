@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dietlab.models import frame_models
-from dietlab.reproduce.findings import TUNED_PER_LENGTH, models
-from dietlab.results import Report
-from dietlab.results.row import ANSOR
+from dietlab.compare.results import Report
+from dietlab.compare.results.row import ANSOR
+from dietlab.lab.models import frame_models
+from dietlab.lab.reproduce.findings import TUNED_PER_LENGTH, models
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- models:start -->", "<!-- models:end -->"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from results_index import Machine
 from results_text import target_of, value_of
 
-from dietlab.errors import RecordError
-from dietlab.results import Criterion, Line, summarise
-from dietlab.results.criteria import CRITERIA, LONG, SHORTEST
-from dietlab.results.summary import suite_of
+from dietlab.base.errors import RecordError
+from dietlab.compare.results import Criterion, Line, summarise
+from dietlab.compare.results.criteria import CRITERIA, LONG, SHORTEST
+from dietlab.compare.results.summary import suite_of
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"

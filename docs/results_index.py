@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dietlab.errors import RecordError
-from dietlab.results import ResultTable
+from dietlab.base.errors import RecordError
+from dietlab.compare.results import ResultTable
 
 INDEX = "index.json"
 RECORDS = ".jsonl.gz"

@@ -9,18 +9,17 @@ import numpy as np
 from results_index import Machine, Result
 from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, pivot, value_text
 
-from dietlab.bench.ablation import SYMBOLIC
+from dietlab.compare.results import Criterion, Line, ResultTable, by_workload, summarise
+from dietlab.compare.results.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
+from dietlab.compare.results.row import OURS
+from dietlab.compare.results.samples import Block, blocks
+from dietlab.compare.results.summary import STATISTICS, interval, suite_of
+from dietlab.compare.results.table import COLUMNS, LENGTH
+from dietlab.compare.results.table_parts import by_layer, by_length
+from dietlab.lab.ablation import SYMBOLIC
 from dietlab.measure import read_records
-from dietlab.results import Criterion, Line, ResultTable, by_workload, summarise
-from dietlab.results.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
-from dietlab.results.row import OURS
-from dietlab.results.samples import Block, blocks
-from dietlab.results.summary import STATISTICS, interval, suite_of
-from dietlab.results.table import COLUMNS, LENGTH
-from dietlab.results.table_parts import by_layer, by_length
-from dietlab.shapes import Shape
+from dietlab.problem import Shape, workload_from_json
 from dietlab.view.pages.bench_text import markdown, notes_of, part_table, study_table, who_table
-from dietlab.workloads import workload_from_json
 
 INTRO = Path(__file__).with_name("results_intro.md")
 """The page's first part: what the words mean."""
@@ -75,9 +74,9 @@ def results_page(machines: Sequence[Machine]) -> str:
 def _machine_text(machine: Machine) -> str:
     hardware = machine.bench.reports[0].processor
     if on_gpu(machine.bench):
-        caches = f"L2 {_size(hardware.gpu.l2_bytes)}"
+        caches = f"L2 {_size(hardware.limits.l2_bytes)}"
     else:
-        limits = hardware.cpu
+        limits = hardware.limits
         own = f"L1d {_size(limits.l1d_bytes)} and L2 {_size(limits.l2_bytes)} a core"
         caches = f"{own}, L3 {_size(limits.l3_bytes)}"
     return "\n".join([f"## {machine.name}", "", f"{machine.processor}; {machine.setting}. {caches}.", ""])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from dietlab.results import Criterion, Line
-from dietlab.shapes import Shape
+from dietlab.compare.results import Criterion, Line
+from dietlab.problem import Shape
 from dietlab.view.pages.bench_text import markdown
 
 MISSED = "**missed**"

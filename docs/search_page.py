@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dietlab.bench.fleet import AHEAD, WAITS, Fleet, scaling
-from dietlab.bench.fleet_work import load_tunings
-from dietlab.bench.method_ablation import MethodAblation
-from dietlab.bench.strategies import Comparison, load_comparison
-from dietlab.results.table import ResultTable
-from dietlab.statistics import mean_interval, median_interval
-from dietlab.view.figures.strategies import ablation_table, comparison_table, fleet_table
+from dietlab.base.statistics import mean_interval, median_interval
+from dietlab.compare.results.table import ResultTable
+from dietlab.lab.strategies.comparison import Comparison, load_comparison
+from dietlab.lab.strategies.figures import ablation_table, comparison_table, fleet_table
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, Fleet, scaling
+from dietlab.lab.strategies.fleet_work import load_tunings
+from dietlab.lab.strategies.method_ablation import MethodAblation
 from dietlab.view.pages.bench_text import markdown
 
 MEASURES = {"0.13 s": 0.13, "0.33 s": 0.33}
@@ -69,10 +69,11 @@ round before, from what was known before that. With one device it waits for each
 few percent of the time, and each round knows more. A run that is resumed or replayed gets the same rounds
 either way.
 
-In virtual time (`dietlab.bench.fleet`): rounds of `full` tunings with {seeds} seeds, with what they ask for
-and the seconds of the tuner itself, of one thread, on devices that answer 20 ms late, with 16 builders. Whole
-runs, from the first proposal to the last fit. Values are times faster than one device that is waited for:
-medians, and the lowest and highest seed; *waits*: seconds in which the fleet waits for the tuner."""
+In virtual time (`dietlab.lab.strategies.fleet`): rounds of `full` tunings with {seeds} seeds, with what they
+ask for and the seconds of the tuner itself, of one thread, on devices that answer 20 ms late, with 16
+builders. Whole runs, from the first proposal to the last fit. Values are times faster than one device that is
+waited for: medians, and the lowest and highest seed; *waits*: seconds in which the fleet waits for the
+tuner."""
 
 SERIAL = """The search alone is {search} times faster with 16 devices at 0.33 s a measurement. The tuner
 itself takes {ahead:.0f} s of a run: it does not shrink with devices, so that tuning stops getting faster

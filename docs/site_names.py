@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LEFT_OUT = ("cli", "puzzles")
+LEFT_OUT = ("dietlab.cli", "dietlab.lab.puzzles")
 """Commands are in docs/study.md; puzzles are asked in their notebook, and a reference would solve them."""
 
 
@@ -77,8 +77,8 @@ def exported(module: str) -> list[str]:
 
 def lazy(module: str) -> dict[str, str]:
     """Returns the modules of the names that a package loads when they are first used."""
-    homes = assigned(module, "_HOMES")
-    table = ast.literal_eval(homes) if homes else {}
+    tables = (assigned(module, name) for name in ("_HOMES", "_LAB"))
+    table = {home: names for found in tables if found for home, names in ast.literal_eval(found).items()}
     return {name: home for home, names in table.items() for name in names}
 
 
@@ -129,7 +129,7 @@ def modules() -> tuple[str, ...]:
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if module != "dietlab" and assigned(module, "__all__") is not None:
             found.add(module)
-    return tuple(sorted(module for module in found if module.split(".")[1] not in LEFT_OUT))
+    return tuple(sorted(module for module in found if not module.startswith(LEFT_OUT)))
 
 
 @cache

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from results_index import Machine
 
-from dietlab.results import Criterion
-from dietlab.results.samples import blocks, samples
-from dietlab.results.summary import STATISTICS
+from dietlab.compare.results import Criterion
+from dietlab.compare.results.samples import blocks, samples
+from dietlab.compare.results.summary import STATISTICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -32,17 +32,17 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
-from dietlab.errors import DietlabError
-from dietlab.evaluation.gpu.machine import machine_facts
-from dietlab.events import audience
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import audience
+from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, Timing, Trial
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
-from dietlab.shapes import Dim, Shape
-from dietlab.space import CudaScheme, Space, build_space
-from dietlab.workloads import BatchMatmul, Dense, Workload, workload_from_json
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, workload_from_json
+from dietlab.scheme import Space, build_space
+from dietlab.targets.cuda.contenders.machine import machine_facts
+from dietlab.targets.cuda.kernel import CudaScheme
+from dietlab.targets.cuda.lowering.nvcc import require_compiler
 
 LENGTHS = (1, 17, 129)
 """Evaluated T: one row, an edge of one row beyond 16, one beyond 128."""
@@ -93,7 +93,7 @@ class Case:
             if scheme.kernel.unit == self.unit and scheme.kernel.resident == 1 and self.fits(scheme)
         ]
         if not found:
-            raise LookupError(f"no such micro-kernel fits {hardware.gpu.arch}")
+            raise LookupError(f"no such micro-kernel fits {hardware.limits.arch}")
         return found[len(found) // 2]
 
 
@@ -194,7 +194,7 @@ class Log:
 
 def device() -> dict[str, Any]:
     found = Hardware.detect("cuda", measure=False)
-    gpu = found.gpu
+    gpu = found.limits
     return {
         "GPU": found.name,
         "arch": gpu.arch,
@@ -270,7 +270,7 @@ def check(library: str, workload: Workload, lengths: Sequence[int]) -> None:
     where it finds it."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     from dietlab.lower.runtime import load_cuda_runtime, load_library
-    from dietlab.timing.problem import Problem
+    from dietlab.measure.timing.problem import Problem
 
     load_cuda_runtime()
     import numpy as np

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.search import EFFORTS, TuningRun, tune
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.space import build_space
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, ShapeSet
+from dietlab.scheme import build_space
+from dietlab.tuning import EFFORTS, TuningRun, tune
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import strategies as st
 from schemes import cuda_scheme
 
-from dietlab.shapes import Dim
-from dietlab.space import CudaScheme, Edge, Space, Unit
-from dietlab.space.cuda_unit import PIECES
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.problem import BatchMatmul, Dense, Dim, Workload
+from dietlab.scheme import Edge, Space
+from dietlab.targets.cuda.kernel import CudaScheme
+from dietlab.targets.cuda.unit import PIECES, Unit
 
 GPUS = ("t4", "rtx3090", "a100", "h100", "h200")
 UNITS: tuple[Unit, ...] = ("fma", "mma", "wgmma")

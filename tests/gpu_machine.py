@@ -22,7 +22,7 @@ from conftest import ROOT
 from cuda_emulation.fake_driver import HERE, StubDevice, build_driver
 from cuda_emulation.nvcc import write_wrapper
 
-from dietlab.lower.cuda.nvcc import compilers, require_compiler
+from dietlab.targets.cuda.lowering.nvcc import compilers, require_compiler
 
 MIB = 1 << 20
 COMMAND_SECONDS = 600

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dietlab.hardware import Hardware
-from dietlab.results import ContenderInfo, Report, Row
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.workloads import Dense
+from dietlab.compare.results import ContenderInfo, Report, Row
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
 
 EVERY = Dense(T=Dim(1, 256), N=Dim(64, 4096), K=Dim(64, 4096))
 BERT = ((2304, 768), (768, 768), (3072, 768), (768, 3072))

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from dietlab.hardware import Hardware
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, ShapeSet
 
 torch = pytest.importorskip("torch")
 

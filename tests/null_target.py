@@ -16,16 +16,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dietlab.compare.target import WorkerModule
 from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
-from dietlab.evaluation.target import WorkerModule
-from dietlab.hardware import Hardware
-from dietlab.hardware.limits import Limits
 from dietlab.lower.artifact import Artifact
+from dietlab.machine import Hardware
+from dietlab.machine.limits import Limits
 from dietlab.measure import CacheState
-from dietlab.shapes import Shape
-from dietlab.space import Edge, Limit, MicroKernel, Scheme
-from dietlab.timing.process import serve
-from dietlab.workloads import IntArray, Workload
+from dietlab.measure.timing.process import serve
+from dietlab.problem import IntArray, Shape, Workload
+from dietlab.scheme import Edge, Limit, MicroKernel, Scheme
 
 SECONDS = 1e-6
 
@@ -95,7 +94,7 @@ class NullAdaptation(Bundled):
 
 LIMITS, KNOBS, KERNEL, DECIDES, FEATURES = NullLimits, (), NullKernel, False, ("rows", "cols")
 CACHE_STATES, START_SECONDS = ("hot", "rotating"), 30.0
-VENDORS, WORKER = ("nothing",), WorkerModule("null_target", 30.0)
+VENDORS, DEFAULTS, WORKER = ("nothing",), ("nothing",), WorkerModule("null_target", 30.0)
 detect = always(Hardware("a null processor", "made up", 1, NullLimits(), peak_gflops=1e3))
 pads, seconds, source_of, DEALT = always(True), always(SECONDS), always("nothing"), 1.0
 READ_AS, machine_code = ("a program", "its code"), always(SimpleNamespace(text="", uses={}))
@@ -103,6 +102,7 @@ facts = known = to_json = from_json = ansor_tools = always({})
 require_tools = require_here = require_form = ansor_platform = device = always(None)
 lacking, runtimes, rotated = always(""), always(()), always(())
 levels, loops, operands, options = (always(v) for v in ({}, (0, 1), ("", ""), ({"kind": "null"}, "")))
+ceilings = always(())
 load = always(SimpleNamespace(run=always(None), plan=always(0), idle=always(0)))
 limits = always((Limit("rows of a tile", 8, "rows", lambda scheme: scheme.rows),))
 adaptation = NullAdaptation

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dietlab.hardware import Hardware
 from dietlab.lower.contraction import sizes_of
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.library import library_module
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
-from dietlab.plans import Leaf
-from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
-from dietlab.targets.cpu.lower import compile_packing
-from dietlab.workloads import FloatArray, Workload, tolerance
+from dietlab.machine import Hardware
+from dietlab.problem import FloatArray, Shape, Workload, tolerance
+from dietlab.scheme import Leaf, MicroKernel
+from dietlab.targets.cpu.lowering import compile_packing
+from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.library import library_module
 
 GUARD = np.float32(-54321.0)
 """No result of standard normal operands comes near it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dietlab.space import CpuMicroKernel, CpuScheme, CudaMicroKernel, CudaScheme, Edge, Order, Scheme
+from dietlab.scheme import Edge, Order, Scheme
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 
 
 def cpu_scheme(

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
+from dietlab.base.errors import ModelError
+from dietlab.compare.study import Study
 from dietlab.cost import LearnedPredictor
-from dietlab.errors import ModelError
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordStore, SyntheticRunner, Timing, Trial
-from dietlab.search import EFFORTS, PhaseTimer, Proposal, Tuner, TuningRun, tune
-from dietlab.search.strategies import strategy_named
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.space import Scheme, Space, build_space
-from dietlab.study import Study
-from dietlab.workloads import Dense, Workload
+from dietlab.problem import Dense, Dim, ShapeSet, Workload
+from dietlab.scheme import Scheme, Space, build_space
+from dietlab.tuning import EFFORTS, PhaseTimer, Proposal, Tuner, TuningRun, tune
+from dietlab.tuning.strategies.registry import strategy_named
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 32), N=2304, K=768)

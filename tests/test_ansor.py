@@ -8,21 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation import ansor
-from dietlab.evaluation.ansor import AnsorResult, load_ansor, tune_static
-from dietlab.evaluation.vendors import contender_env
-from dietlab.events import Event, StageAdvanced, TrialMeasured
-from dietlab.hardware import Hardware
+from dietlab.base.errors import MeasureError, MissingDependencyError
+from dietlab.base.events import Event, StageAdvanced, TrialMeasured
+from dietlab.compare.ansor import contender as ansor
+from dietlab.compare.ansor.contender import AnsorResult, load_ansor, tune_static
+from dietlab.compare.vendor import contender_env
 from dietlab.lower.runtime import aligned_empty
-from dietlab.shapes import Dim, Shape
-from dietlab.timing.process import WorkerProcess
-from dietlab.workloads import Dense, tolerance
+from dietlab.machine import Hardware
+from dietlab.measure.timing.process import WorkerProcess
+from dietlab.problem import Dense, Dim, Shape, tolerance
 
 DENSE = Dense(T=Dim(1, 8), N=32, K=16, bias=True)
 SHAPE = Shape.of(T=4)
 TRIALS = 3
-CONTENDER = "dietlab.evaluation.contender_worker"
+CONTENDER = "dietlab.targets.cpu.contenders.worker"
 
 
 class Log:

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dietlab.shapes import Dim, Shape
-from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, tolerance
 
 tvm = pytest.importorskip("tvm")
 
-from dietlab.evaluation.ansor_program import static_program  # noqa: E402
+from dietlab.compare.ansor.program import static_program  # noqa: E402
 
 T = Dim(1, 64)
 DENSE = Dense(T, 12, 9)

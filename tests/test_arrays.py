@@ -12,14 +12,12 @@ import pandas as pd
 import pytest
 from schemes import cpu_scheme
 
-from dietlab.dispatch import Dispatcher, Operator, build
-from dietlab.errors import DispatchError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import DispatchError
 from dietlab.lower.runtime import compacted
-from dietlab.plans import Leaf
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Scheme
-from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, tolerance
+from dietlab.scheme import Leaf, Scheme
+from dietlab.tuning import Dispatcher, Operator, build
 
 HERE = Hardware.detect(measure=False).with_cores(1)
 T = Dim(1, 40)
@@ -34,7 +32,7 @@ WORKS: dict[str, Workload] = {
 
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Operator]:
-    scheme = cpu_scheme(4, HERE.cpu.lanes, edge="even")
+    scheme = cpu_scheme(4, HERE.limits.lanes, edge="even")
     return {
         name: build(Dispatcher(work, HERE, (scheme,), Leaf(0)), tmp_path_factory.mktemp("op"))
         for name, work in WORKS.items()
@@ -47,7 +45,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Operator]:
     keys = {"int8": "4x32.u1.ws.p0.maddwd.even", "bfloat16": "4x32.u1.ws.p0.bf16fma.even"}
     found = {}
     for dtype, key in keys.items():
-        if Scheme.from_key(key).kernel.unit in HERE.cpu.units(dtype):
+        if Scheme.from_key(key).kernel.unit in HERE.limits.units(dtype):
             work = Dense(T, 32, 16, bias=True, dtype=dtype)
             dispatcher = Dispatcher(work, HERE, (Scheme.from_key(key),), Leaf(0))
             found[dtype] = build(dispatcher, tmp_path_factory.mktemp(dtype))

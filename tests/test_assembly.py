@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from dietlab.errors import BuildError
-from dietlab.hardware import Hardware
-from dietlab.lower.cpu.assembly import assembly_text, inner_loop, read_assembly
-from dietlab.shapes import Dim
-from dietlab.space import Scheme
-from dietlab.workloads import Dense
+from dietlab.base.errors import BuildError
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim
+from dietlab.scheme import Scheme
+from dietlab.targets.cpu.lowering.assembly import assembly_text, inner_loop, read_assembly
 
 TEXT = """
 outer:
@@ -46,7 +45,7 @@ def test_code_is_made_for_processors_that_are_not_here() -> None:
     described = Hardware.preset("zen4-1core")
     work, scheme = Dense(Dim(1, 8), 64, 256, dtype="int8"), Scheme.from_key("2x32.u1.ws.p0.vnni.even")
     for llvm_cpu in ("znver4", "cascadelake"):
-        hardware = replace(described, limits=replace(described.cpu, llvm_cpu=llvm_cpu))
+        hardware = replace(described, limits=replace(described.limits, llvm_cpu=llvm_cpu))
         loop = inner_loop(assembly_text(work, hardware, scheme, {"T": 2}), "vpdpbusd")
         products = sum(line.startswith("vpdpbusd") for line in loop)
         assert products and products % 4 == 0  # LLVM may repeat a short loop's body

@@ -17,17 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.background import BackgroundRun, Brake, RunStopped, run_in_background
-from dietlab.errors import DietlabError, MeasureError, StudyError
-from dietlab.events import Event, Observer, StageAdvanced, StageFinished, TrialMeasured, audience
-from dietlab.files import locked
-from dietlab.hardware import Hardware
+from dietlab.base.background import BackgroundRun, Brake, RunStopped, run_in_background
+from dietlab.base.errors import DietlabError, MeasureError, StudyError
+from dietlab.base.events import Event, Observer, StageAdvanced, StageFinished, TrialMeasured, audience
+from dietlab.base.files import locked
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, Record, RecordStore, SyntheticRunner, Trial, read_records
-from dietlab.search import tune
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.space import build_space
-from dietlab.study import Study
-from dietlab.workloads import Dense, Workload
+from dietlab.problem import Dense, Dim, ShapeSet, Workload
+from dietlab.scheme import build_space
+from dietlab.tuning import tune
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
 SHAPES = ShapeSet.uniform(WORK, 4)

@@ -30,33 +30,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
-from dietlab.bench.ablation import SYMBOLIC, Subject, dominating, heights, variants
-from dietlab.bench.deadline import Deadline, OutOfTime
-from dietlab.bench.lengths import LENGTHS, PAPER_LENGTHS
-from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
-from dietlab.bench.suite import SUITES, suite_named
+from dietlab.base.errors import BuildError, DietlabError, RecordError, StudyError
+from dietlab.base.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.cli import main
 from dietlab.cli.bench import LEFT_OVER, chosen_suite
-from dietlab.dispatch import Dispatcher
-from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
-from dietlab.evaluation.lineup import contenders_for
-from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
-from dietlab.hardware import Hardware
-from dietlab.plans import Leaf, Split
-from dietlab.results.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
-from dietlab.results.journal import Journal, Turn, read_journal
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo, Row
-from dietlab.results.samples import bounds, is_prime
-from dietlab.results.summary import Line, by_workload, interval, line_of, summarise
-from dietlab.results.table import COLUMNS, ResultTable
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, layout_limits
-from dietlab.study import Study
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.results.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
+from dietlab.compare.results.journal import Journal, Turn, read_journal
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, Row
+from dietlab.compare.results.samples import bounds, is_prime
+from dietlab.compare.results.summary import Line, by_workload, interval, line_of, summarise
+from dietlab.compare.results.table import COLUMNS, ResultTable
+from dietlab.compare.study import Study
+from dietlab.compare.suites.deadline import Deadline, OutOfTime
+from dietlab.compare.suites.lengths import LENGTHS, PAPER_LENGTHS
+from dietlab.compare.suites.run import JOURNAL, TABLE, jobs, play, run_bench
+from dietlab.compare.suites.suite import SUITES, suite_named
+from dietlab.lab.ablation import SYMBOLIC, Subject, dominating, heights, variants
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.scheme import Leaf, Scheme, Split
+from dietlab.targets.cpu.space import layout_limits
+from dietlab.tuning import Dispatcher
 from dietlab.view.pages.bench import render_bench_page, write_bench
 from dietlab.view.pages.bench_text import markdown, render_bench
 from dietlab.view.pages.report import render_html, render_text
-from dietlab.workloads import Dense
 
 HOSTILE = "<script>alert('x')</script>"
 QKV = Dense(T=Dim(1, 2048), N=2304, K=768)
@@ -534,7 +533,7 @@ def test_a_target_is_met_exactly_from_its_bound_on(value: float, bound: float) -
 
 
 def test_targets_hold_where_they_are_meant() -> None:
-    from dietlab.results.samples import Sample
+    from dietlab.compare.results.samples import Sample
 
     criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
     found = [Sample("w", Shape.of(T=128), 90.0)]
@@ -697,7 +696,7 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: Any) -> None:
         raise BuildError("a linker is installed", "none")
 
-    monkeypatch.setattr("dietlab.bench.studies.built", refuse)
+    monkeypatch.setattr("dietlab.compare.suites.studies.built", refuse)
     monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])
@@ -906,7 +905,7 @@ def test_a_turn_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     journal, stage = Journal(tmp_path / JOURNAL, {}), Stage(audience(()), "bench")
     opened: Any = Opened()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dietlab.bench.run.perf_counter", lambda: now)
+        patch.setattr("dietlab.compare.suites.run.perf_counter", lambda: now)
         with pytest.raises(OutOfTime):
             play(opened, turns, (), journal, stage, Deadline(10.0, lambda: now))
     assert list(journal.rows) == turns[:3]

@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
-from dietlab.bench.suite import SUITES
-from dietlab.evaluation.gpu import GPU_VENDORS
-from dietlab.hardware import Hardware
-from dietlab.results.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo, Row
-from dietlab.results.samples import counts
-from dietlab.results.summary import Line, by_workload, summarise
-from dietlab.results.table import ResultTable
-from dietlab.shapes import Dim, Shape
-from dietlab.timing.protocol import GPU_CACHE_STATES
-from dietlab.traffic import read_table
+from dietlab.compare.results.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, Row
+from dietlab.compare.results.samples import counts
+from dietlab.compare.results.summary import Line, by_workload, summarise
+from dietlab.compare.results.table import ResultTable
+from dietlab.compare.suites.suite import SUITES
+from dietlab.machine import Hardware
+from dietlab.measure.timing.protocol import GPU_CACHE_STATES
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
+from dietlab.problem.traffic import read_table
+from dietlab.targets.cuda.contenders import VENDORS as GPU_VENDORS
 from dietlab.view.pages.bench_text import render_bench
-from dietlab.workloads import BatchMatmul, Dense, Workload
 
 H200, CPU = Hardware.preset("h200"), Hardware.preset("haswell-1core")
 DENSE = Dense(T=Dim(16, 2048), N=2304, K=768)

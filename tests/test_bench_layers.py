@@ -12,35 +12,33 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dietlab.bench import random_shapes, run_bench
-from dietlab.bench.every_layer import OWN, EveryLayer
-from dietlab.bench.lengths import LENGTHS
-from dietlab.bench.memory import SECONDS_BETWEEN, PeakMemory, tree_bytes
-from dietlab.bench.random_shapes import check_shapes
-from dietlab.bench.run import JOURNAL, TABLE
-from dietlab.bench.suite import SUITES, Task, own_task, suite_named
+from dietlab.base.errors import DietlabError, DispatchError, RecordError
+from dietlab.base.events import Audience, StageStarted, TrialMeasured, audience
 from dietlab.cli import main
-from dietlab.dispatch import Dispatcher, Operator, build
-from dietlab.errors import DietlabError, DispatchError, RecordError
-from dietlab.evaluation.contenders import LibrariesContender, NotTunedError
-from dietlab.events import Audience, StageStarted, TrialMeasured, audience
-from dietlab.hardware import Hardware
-from dietlab.layers import MODELS
+from dietlab.compare.contenders import LibrariesContender, NotTunedError
+from dietlab.compare.results.criteria import CRITERIA, LAYER_CRITERIA, criteria_of
+from dietlab.compare.results.journal import read_journal
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, Row
+from dietlab.compare.results.summary import Line, summarise
+from dietlab.compare.results.table import COLUMNS, ResultTable
+from dietlab.compare.results.table_parts import by_layer, by_length
+from dietlab.compare.study import Study
+from dietlab.compare.suites import random_shapes, run_bench
+from dietlab.compare.suites.every_layer import OWN, EveryLayer
+from dietlab.compare.suites.lengths import LENGTHS
+from dietlab.compare.suites.memory import SECONDS_BETWEEN, PeakMemory, tree_bytes
+from dietlab.compare.suites.random_shapes import check_shapes
+from dietlab.compare.suites.run import JOURNAL, TABLE
+from dietlab.compare.suites.suite import SUITES, Task, own_task, suite_named
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.plans import Leaf
-from dietlab.results.criteria import CRITERIA, LAYER_CRITERIA, criteria_of
-from dietlab.results.journal import read_journal
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo, Row
-from dietlab.results.summary import Line, summarise
-from dietlab.results.table import COLUMNS, ResultTable
-from dietlab.results.table_parts import by_layer, by_length
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Scheme
-from dietlab.study import Study
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape
+from dietlab.problem.layers import MODELS
+from dietlab.scheme import Leaf, Scheme
+from dietlab.tuning import Dispatcher, Operator, build
 from dietlab.view.pages.bench import render_bench_page
 from dietlab.view.pages.bench_text import render_bench
-from dietlab.workloads import BatchMatmul, Dense
 
 NOBODY = audience(())
 EVERY = Dense(T=Dim(1, 2048), N=Dim(64, 4096), K=Dim(64, 4096))
@@ -422,7 +420,7 @@ def built_without_measuring(study: Study, listeners: Audience, max_kernels: int 
 
 
 def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dietlab.bench.studies.built", built_without_measuring)
+    monkeypatch.setattr("dietlab.compare.suites.studies.built", built_without_measuring)
     monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
     monkeypatch.setattr(random_shapes, "SHAPES", 200)
     command = ["bench", "--suite", "smoke-layers", "--effort", "smoke", "--caches", "rotating"]
@@ -449,7 +447,7 @@ def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.
     turns = [line for line in lines if b'"rows"' in line]
     kept = [line for line in lines if line not in turns] + turns[:3]
     (tmp_path / JOURNAL).write_bytes(b"".join(kept) + b'{"workload":"dense-ti')
-    monkeypatch.setattr("dietlab.bench.run.check_shapes", None)
+    monkeypatch.setattr("dietlab.compare.suites.run.check_shapes", None)
     again = CliRunner().invoke(main, command)
     assert again.exit_code == 0, (again.output, again.exception)
     journal = read_journal(tmp_path / JOURNAL)
@@ -462,12 +460,12 @@ def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.
 def test_a_layer_whose_own_library_fails_has_a_reason(
     tmp_path: Path, here: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dietlab.bench.studies import own_libraries
+    from dietlab.compare.suites.studies import own_libraries
 
     def refuse(*_: Any) -> Any:
         raise DispatchError("a linker is installed", "none")
 
-    monkeypatch.setattr("dietlab.bench.studies.built", refuse)
+    monkeypatch.setattr("dietlab.compare.suites.studies.built", refuse)
     found = own_libraries(TINY, "smoke", here, tmp_path, "smoke", NOBODY)
     assert found.entrants == () and set(found.failures) == {"N=64 K=32", "N=37 K=19"}
     assert found.facts == {"own_failures": dict.fromkeys(found.failures, "a linker is installed; got none")}

@@ -22,8 +22,8 @@ import pytest
 from schemes import cpu_scheme, cuda_scheme
 
 import dietlab as dl
-from dietlab import lessons, view
-from dietlab.cards import (
+from dietlab import view
+from dietlab.base.cards import (
     ROWS,
     WHOLE,
     Card,
@@ -35,15 +35,16 @@ from dietlab.cards import (
     cell_text,
     seconds_text,
 )
-from dietlab.dispatch import choose_portfolio
-from dietlab.hardware import Hardware
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo
+from dietlab.compare.study import Study
+from dietlab.lab import lessons
+from dietlab.machine import Hardware
 from dietlab.measure import RecordFile
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Scheme, build_space
-from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.scheme import Scheme, build_space
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+from dietlab.tuning import choose_portfolio
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
 LONG = Dense(T=Dim(1, 2048), N=2304, K=768)
@@ -306,8 +307,8 @@ def test_card_of_a_processor_has_every_figure_with_its_unit() -> None:
         "memory": f"{ZEN4.dram_gbps:.0f} GB/s",
     }
     assert ["dram", f"{ZEN4.dram_gbps:g} GB/s"] in found.rows
-    assert ["l2", bytes_text(ZEN4.cpu.l2_bytes)] in found.rows
-    assert ["llvm cpu", ZEN4.cpu.llvm_cpu] in found.rows
+    assert ["l2", bytes_text(ZEN4.limits.l2_bytes)] in found.rows
+    assert ["llvm cpu", ZEN4.limits.llvm_cpu] in found.rows
     assert page(Hardware.preset("h100")).facts["multiprocessors"] == "132"
 
 
@@ -405,7 +406,7 @@ def test_frame_of_a_shape_set() -> None:
 def test_frame_of_hardware_is_a_row_with_every_figure() -> None:
     (row,) = ZEN4.to_frame().to_dict("records")
     assert (row["name"], row["kind"], row["cores"]) == (ZEN4.name, "cpu", 1)
-    assert (row["l2_bytes"], row["dram_gbps"]) == (ZEN4.cpu.l2_bytes, ZEN4.dram_gbps)
+    assert (row["l2_bytes"], row["dram_gbps"]) == (ZEN4.limits.l2_bytes, ZEN4.dram_gbps)
     assert Hardware.preset("h100").to_frame()["registers_per_sm"].tolist() == [65536]
 
 
@@ -423,7 +424,7 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
 
 
-APART = ("dietlab.view.widgets.panel_plots", "dietlab.view.figures.strategies", "dietlab.view.figures.table")
+APART = ("dietlab.view.widgets.panel_plots", "dietlab.lab.strategies.figures", "dietlab.view.figures.table")
 """Figures of a panel's state, which only a panel has, of values that are tables themselves, and of a table
 that the reader made."""
 

@@ -20,6 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
+from dietlab.base.errors import ModelError
 from dietlab.cost import (
     Calibrated,
     Calibration,
@@ -36,19 +37,18 @@ from dietlab.cost import (
 )
 from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.calibration import program_on, same_work, settled_seconds
-from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
-from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
 from dietlab.cost.trees import ask_trees
-from dietlab.errors import ModelError
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
-from dietlab.plans import plan_for
-from dietlab.search import TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import EDGES, FMA_LATENCY, CpuScheme, Scheme, Space, build_space
-from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
+from dietlab.problem import BatchMatmul, Dense, Dim, Role, Shape, ShapeSet, Workload, extents
+from dietlab.scheme import EDGES, Scheme, Space, build_space, plan_for
+from dietlab.targets.cpu.adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
+from dietlab.targets.cpu.features import CPU_FEATURES
+from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.targets.cpu.space import FMA_LATENCY
+from dietlab.tuning import TuningRun, tune
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=768, K=256)
@@ -240,7 +240,7 @@ def test_first_trip_of_the_weights_is_divided_out_of_a_label(kernel: Scheme, siz
     cost, shape, fetch = adaptation_cost(WORK, HARDWARE), Shape.of(T=size), 4 * kernel.cols * WORK.K / 24e9
     first = plan_for(kernel, size).regions[0].kernel.rows
     assume(
-        first * kernel.kernel.vectors(HARDWARE.cpu.lanes) >= FMA_LATENCY
+        first * kernel.kernel.vectors(HARDWARE.limits.lanes) >= FMA_LATENCY
     )  # else the first tile itself is slower
     speed = ratio * 2 * first * kernel.cols * (WORK.K + EDGE_STEPS) / fetch
     seconds = cost.seconds(kernel, shape, alike(speed))

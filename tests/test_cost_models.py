@@ -16,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
+from dietlab.base.errors import ModelError, RecordError, StudyError
+from dietlab.base.shipped import data_path
 from dietlab.cli import main
+from dietlab.compare.study import MANIFEST, PRIOR, Study
 from dietlab.cost import (
     COST_MODELS,
     Calibrated,
@@ -33,26 +36,14 @@ from dietlab.cost.calibration import Measured
 from dietlab.cost.judging import judge_operator, judged_by
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.prior import FOREIGN_POINTS
-from dietlab.errors import ModelError, RecordError, StudyError
-from dietlab.hardware import Hardware
-from dietlab.measure import (
-    Record,
-    RecordFile,
-    Round,
-    SyntheticRunner,
-    Trial,
-    read_records,
-    write_compressed,
-)
-from dietlab.search import Tuner, effort_named, tune
-from dietlab.search.strategies import strategy_named
-from dietlab.search.transfer import gains, quality, transfer_curves
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.shipped import data_path
-from dietlab.space import EDGES, build_space
-from dietlab.study import MANIFEST, PRIOR, Study
+from dietlab.lab.strategies.transfer import gains, quality, transfer_curves
+from dietlab.machine import Hardware
+from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial, read_records, write_compressed
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import EDGES, build_space
 from dietlab.targets.cpu.cost import reach
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.tuning import Tuner, effort_named, tune
+from dietlab.tuning.strategies.registry import strategy_named
 
 HERE, ELSEWHERE = Hardware.preset("haswell-1core"), Hardware.preset("cascadelake-1core")
 LAYERS = Dense(T=Dim(1, 128), N=Dim(64, 4096), K=Dim(64, 4096))
@@ -155,7 +146,7 @@ def test_no_successful_record_is_an_error(name: str) -> None:
 
 
 def test_loads_and_prefetches_lower_the_bound_of_a_tile() -> None:
-    lanes = HERE.cpu.lanes
+    lanes = HERE.limits.lanes
     assert reach(cpu_scheme(1, 2 * lanes).kernel, HERE) == pytest.approx(1 / (1 + 3 / 2))
     assert reach(cpu_scheme(4, 2 * lanes).kernel, HERE) == pytest.approx(1 / (1 + 6 / 8))
     assert reach(cpu_scheme(4, 2 * lanes, prefetch=8).kernel, HERE) == pytest.approx(1 / (1 + 7 / 8))

@@ -18,7 +18,12 @@ from schemes import cpu_scheme, cuda_scheme
 from dietlab.cost import adaptation_cost, best_shape
 from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.bundle import Calls
-from dietlab.cost.cpu_adaptation import (
+from dietlab.cost.features import features
+from dietlab.machine import Hardware
+from dietlab.measure import CacheState, Record
+from dietlab.problem import Axis, BatchMatmul, Dense, Dim, Role, Shape, Workload, extents, extents_of
+from dietlab.scheme import EDGES, Scheme, build_space, plan_for, tiles_of
+from dietlab.targets.cpu.adaptation import (
     ALL_HIDDEN,
     EDGE_STEPS,
     SUMS_STEPS,
@@ -26,14 +31,9 @@ from dietlab.cost.cpu_adaptation import (
     CpuAdaptation,
     Hiding,
 )
-from dietlab.cost.features import features
-from dietlab.cost.overlap import with_fitted_hiding
-from dietlab.hardware import Hardware
-from dietlab.measure import CacheState, Record
-from dietlab.plans import plan_for, tiles_of
-from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, FMA_LATENCY, CpuScheme, Scheme, build_space
-from dietlab.workloads import Axis, BatchMatmul, Dense, Role, Workload, extents, extents_of
+from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.targets.cpu.overlap import with_fitted_hiding
+from dietlab.targets.cpu.space import FMA_LATENCY
 
 T = Dim(1, 128)
 HARDWARE = {
@@ -78,7 +78,7 @@ def speed(scheme: Scheme) -> float:
 
 def one_by_one(cost: CpuAdaptation, scheme: CpuScheme, shape: Shape) -> float:
     """The formulas of the CPU as a person would write them down, for one call."""
-    sizes, cpu, cores = extents(cost.workload, shape), cost.hardware.cpu, cost.hardware.cores
+    sizes, cpu, cores = extents(cost.workload, shape), cost.hardware.limits, cost.hardware.cores
     plan, kernel, weights = plan_for(scheme, sizes["rows"]), scheme.kernel, cost.workload.weights
     if not plan.regions or not sizes["cols"]:
         return 0.0

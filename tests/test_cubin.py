@@ -17,9 +17,9 @@ from time import monotonic, sleep
 import psutil
 import pytest
 
-from dietlab.errors import BuildError, MissingDependencyError
-from dietlab.lower.cuda.cubin import Cubin, architecture, read_cubin
-from dietlab.lower.cuda.nvcc import (
+from dietlab.base.errors import BuildError, MissingDependencyError
+from dietlab.targets.cuda.lowering.cubin import Cubin, architecture, read_cubin
+from dietlab.targets.cuda.lowering.nvcc import (
     Compiler,
     compile_cubin,
     compilers,
@@ -501,7 +501,7 @@ def test_threads_share_the_cache(nvcc: FakeNvcc, tmp_path: Path) -> None:
 
 def test_processes_share_the_cache(nvcc: FakeNvcc, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from dietlab.lower.cuda.nvcc import compile_cubin\n"
+        "import sys; from pathlib import Path; from dietlab.targets.cuda.lowering.nvcc import compile_cubin\n"
         "for i in range(8): print(compile_cubin(str(i % 4), 'sm_90', cache=Path(sys.argv[1])).code_hash)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "kept")]

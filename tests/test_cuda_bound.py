@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from schemes import cuda_scheme
 
 from dietlab.cost import Analytic, adaptation_cost
-from dietlab.cost.cuda_bound import (
+from dietlab.cost.target import cost_target
+from dietlab.lab.heuristics.drafts import frame_drafts, medians
+from dietlab.lab.heuristics.nvidia import MODULE
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import Space, build_space, plan_for
+from dietlab.targets.cuda.bound import (
     BESIDE,
     BULK_SPEED,
     CLUSTER_CYCLES,
@@ -36,19 +42,12 @@ from dietlab.cost.cuda_bound import (
     step_cycles,
     step_flops,
 )
-from dietlab.cost.cuda_bounded import BoundedAdaptation
-from dietlab.cost.target import cost_target
-from dietlab.evaluation.gpu.drafts import frame_drafts, medians
-from dietlab.evaluation.gpu.heuristics import MODULE
-from dietlab.hardware import Hardware
-from dietlab.hardware.gpu_limits import RATES
-from dietlab.hardware.gpu_rates import STREAMED, GpuRates, gpu_rates
-from dietlab.plans import plan_for
-from dietlab.search.marginal import DraftStrategy
-from dietlab.search.state import SearchState
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaScheme, Space, build_space
-from dietlab.workloads import Dense, Workload
+from dietlab.targets.cuda.bounded import BoundedAdaptation
+from dietlab.targets.cuda.kernel import CudaScheme
+from dietlab.targets.cuda.limits import RATES
+from dietlab.targets.cuda.rates import STREAMED, GpuRates, gpu_rates
+from dietlab.tuning.state import SearchState
+from dietlab.tuning.strategies.marginal import DraftStrategy
 
 H100, H200, A100 = (Hardware.preset(name) for name in ("h100", "h200", "a100"))
 CPU = Hardware.preset("cascadelake-1core")
@@ -204,12 +203,12 @@ def test_a_file_without_rates_still_has_a_bound() -> None:
     """They follow from its peaks; it is the same GPU."""
     limits = {name: value for name, value in H100.to_json()["limits"].items() if name not in RATES}
     old = Hardware.from_json({**H100.to_json(), "limits": limits})
-    assert old.is_same_as(H100) and old == H100 and old.gpu.clock_ghz is None
+    assert old.is_same_as(H100) and old == H100 and old.limits.clock_ghz is None
     known, derived = gpu_rates(H100), gpu_rates(old)
     assert derived.hertz == pytest.approx(1e9 * (H100.peak_gflops or 0) / 256)
-    assert derived.group_macs * derived.hertz == pytest.approx(1e9 * (H100.gpu.half_gflops or 0) / 2)
+    assert derived.group_macs * derived.hertz == pytest.approx(1e9 * (H100.limits.half_gflops or 0) / 2)
     assert derived.warp_macs / derived.group_macs == known.warp_macs / known.group_macs
-    bare = replace(old, peak_gflops=None, dram_gbps=None, limits=replace(old.gpu, half_gflops=None))
+    bare = replace(old, peak_gflops=None, dram_gbps=None, limits=replace(old.limits, half_gflops=None))
     work = typed(DENSE, "bfloat16")
     for hardware in (old, bare):
         found = Analytic.of(Space(work, hardware, (cuda_scheme(64, 64, 32, 2, 2, unit="mma"),)))
@@ -222,7 +221,10 @@ def test_rates_are_those_of_the_peaks(name: str) -> None:
     """Data sheets quote peaks at the highest clock; a bound counts at one that may be a little lower."""
     hardware = Hardware.preset(name)
     rates = gpu_rates(hardware)
-    for macs, peak in ((rates.fma_macs, hardware.peak_gflops), (rates.group_macs, hardware.gpu.half_gflops)):
+    for macs, peak in (
+        (rates.fma_macs, hardware.peak_gflops),
+        (rates.group_macs, hardware.limits.half_gflops),
+    ):
         assert 0.85 < 2 * macs * rates.hertz / (1e9 * (peak or inf)) < 1.01
 
 

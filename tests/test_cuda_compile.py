@@ -16,26 +16,17 @@ from conftest import Golden
 from cuda_samples import CONTEXT, DENSE, SCORES, typed
 from schemes import cuda_scheme
 
-from dietlab.hardware import Hardware
-from dietlab.hardware.occupancy import blocks_per_sm
-from dietlab.lower.cuda.compiler import cuda_source, kernel_texts, lower, without_spills
-from dietlab.lower.cuda.cubin import Cubin, Resources
-from dietlab.lower.cuda.geometry import BlockGeometry, shared_elements
-from dietlab.lower.cuda.library import library_module
-from dietlab.lower.cuda.nvcc import compile_cubin, compilers
-from dietlab.plans import Leaf
-from dietlab.shapes import Dim
-from dietlab.space import (
-    CudaMicroKernel,
-    CudaScheme,
-    Scheme,
-    build_space,
-    held_registers,
-    scheme_with,
-    shared_bytes,
-    thread_registers,
-)
-from dietlab.workloads import Dense, Workload, axis_of, require_dtype
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim, Workload, axis_of, require_dtype
+from dietlab.scheme import Leaf, Scheme, build_space, scheme_with
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.lowering.compiler import cuda_source, kernel_texts, lower, without_spills
+from dietlab.targets.cuda.lowering.cubin import Cubin, Resources
+from dietlab.targets.cuda.lowering.geometry import BlockGeometry, shared_elements
+from dietlab.targets.cuda.lowering.library import library_module
+from dietlab.targets.cuda.lowering.nvcc import compile_cubin, compilers
+from dietlab.targets.cuda.occupancy import blocks_per_sm
+from dietlab.targets.cuda.space import held_registers, shared_bytes, thread_registers
 
 ARCHES = ("h100", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("t4", "a100", "groups")))
 """Presets, and ``groups`` for what only groups of warps of an H200 compute."""
@@ -125,7 +116,7 @@ def programs(preset: str) -> tuple[Program, ...]:
 
 
 def assembled(one: Program) -> Cubin:
-    _, cubin = without_spills(one.source, one.hardware.gpu.arch, partial(compile_cubin, cache=None))
+    _, cubin = without_spills(one.source, one.hardware.limits.arch, partial(compile_cubin, cache=None))
     return cubin
 
 
@@ -154,7 +145,7 @@ Compiled = list[tuple[Program, CudaMicroKernel, Resources]]
 def test_sampled_micro_kernels_compile_and_fit(compiled: Compiled) -> None:
     assert len(compiled) == 24 and {kernel.edge for _, kernel, _ in compiled} == {"padded", "even"}
     for one, kernel, used in compiled:
-        gpu = one.hardware.gpu
+        gpu = one.hardware.limits
         item = require_dtype(one.work.dtype).itemsize
         shared = shared_elements(kernel.kernel, one.geometry) * item
         assert used.max_threads == kernel.kernel.threads and used.code_bytes > 0
@@ -172,7 +163,7 @@ def test_nothing_spills_where_registers_suffice(compiled: Compiled) -> None:
     spilled = {
         kernel.key: (used.spill_bytes, used.registers, estimate)
         for one, kernel, used in compiled
-        for gpu in [one.hardware.gpu]
+        for gpu in [one.hardware.limits]
         for estimate in [thread_registers(kernel.kernel) + held_registers(kernel.kernel, one.work, gpu)]
         if estimate <= CALM * min(gpu.registers_per_thread, gpu.registers_per_block // kernel.kernel.threads)
         and kernel.kernel.resident == 1

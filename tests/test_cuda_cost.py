@@ -15,17 +15,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from schemes import cuda_scheme
 
-from dietlab.cost import (
-    CostModel,
-    adaptation_cost,
-    best_shape,
-    evaluate_model,
-    f_occ,
-    f_pad,
-    fit_cost_model,
-)
+from dietlab.cost import CostModel, adaptation_cost, best_shape, evaluate_model, f_occ, f_pad, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.cuda_adaptation import (
+from dietlab.cost.features import feature_names, features
+from dietlab.machine import Hardware
+from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload, extents
+from dietlab.scheme import build_space, plan_for
+from dietlab.targets.cuda.adaptation import (
     CLUSTER_STEPS,
     EDGE_STEPS,
     IMBALANCE,
@@ -33,17 +30,12 @@ from dietlab.cost.cuda_adaptation import (
     BlockAdaptation,
     CudaAdaptation,
 )
-from dietlab.cost.cuda_features import CUDA_FEATURES
-from dietlab.cost.features import feature_names, features
-from dietlab.hardware import Hardware
-from dietlab.hardware.gpu_rates import STREAMED
-from dietlab.hardware.occupancy import blocks_per_sm
-from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
-from dietlab.plans import plan_for
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaScheme, build_space, shared_bytes, thread_registers
+from dietlab.targets.cuda.features import CUDA_FEATURES
+from dietlab.targets.cuda.kernel import CudaScheme
+from dietlab.targets.cuda.occupancy import blocks_per_sm
+from dietlab.targets.cuda.rates import STREAMED
+from dietlab.targets.cuda.space import shared_bytes, thread_registers
 from dietlab.targets.cuda.synthetic import DEVIATION
-from dietlab.workloads import BatchMatmul, Dense, Workload, extents
 
 HARDWARE = Hardware.preset("h100")
 KERNEL = cuda_scheme(64, 64, 16, 8, 16, stages=3)
@@ -214,7 +206,7 @@ def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
     assert isinstance(estimated, CudaAdaptation) and isinstance(few_blocks, CudaAdaptation)
     registers, shared = thread_registers(KERNEL.kernel), shared_bytes(KERNEL.kernel, 4)
     assert estimated.places(KERNEL.kernel) == blocks_per_sm(
-        HARDWARE.gpu, KERNEL.kernel.threads, registers, shared
+        HARDWARE.limits, KERNEL.kernel.threads, registers, shared
     )
     assert few_blocks.places(KERNEL.kernel) == 1
     # 4 x 36 blocks: 2 waves of 132, or a fifth of one.
@@ -325,7 +317,7 @@ def test_halves_are_as_fast_as_tensor_cores_are(train: list[Record]) -> None:
     measured = synthetic_records("h100", halves, 40, 0)[0]
     kernels = [r.scheme for r in measured]
     found = fit_cost_model(halves, HARDWARE, measured).throughput(kernels)
-    peak, half = 1e9 * (HARDWARE.peak_gflops or 0), 1e9 * (HARDWARE.gpu.half_gflops or 0)
+    peak, half = 1e9 * (HARDWARE.peak_gflops or 0), 1e9 * (HARDWARE.limits.half_gflops or 0)
     assert peak < np.median(found) and found.max() <= 1.05 * half
     slower = fit_cost_model(DENSE, HARDWARE, train).throughput([r.scheme for r in train])
     assert slower.max() <= 1.05 * peak

@@ -10,18 +10,24 @@ import pytest
 from click.testing import CliRunner
 from cuda_samples import CONTEXT, DENSE, typed
 
+from dietlab.base.errors import BuildError, MissingDependencyError
 from dietlab.cli.main import main
-from dietlab.errors import BuildError, MissingDependencyError
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.compiler import cuda_source, lower, without_spills
-from dietlab.lower.cuda.cubin import Cubin
-from dietlab.lower.cuda.geometry import BlockGeometry
-from dietlab.lower.cuda.library import library_module
-from dietlab.lower.cuda.machine_code import MachineCode, find_tool, machine_code, parse, require_tool, told
-from dietlab.lower.cuda.nvcc import compile_cubin, compilers
-from dietlab.plans import Leaf
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.machine import Hardware
+from dietlab.problem import Workload
+from dietlab.scheme import Leaf, Scheme
+from dietlab.targets.cuda.lowering.compiler import cuda_source, lower, without_spills
+from dietlab.targets.cuda.lowering.cubin import Cubin
+from dietlab.targets.cuda.lowering.geometry import BlockGeometry
+from dietlab.targets.cuda.lowering.library import library_module
+from dietlab.targets.cuda.lowering.machine_code import (
+    MachineCode,
+    find_tool,
+    machine_code,
+    parse,
+    require_tool,
+    told,
+)
+from dietlab.targets.cuda.lowering.nvcc import compile_cubin, compilers
 
 COMMAND = "compile dense --dim T=1:64 --dim N=64 --dim K=64 --hardware h200 --sample 1 --machine-code"
 H200 = Hardware.preset("h200")
@@ -67,7 +73,7 @@ def test_loops_around_loops_do_not_count() -> None:
 
 
 def test_a_missing_tool_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dietlab.lower.cuda.machine_code.package_folders", list)
+    monkeypatch.setattr("dietlab.targets.cuda.lowering.machine_code.package_folders", list)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingDependencyError, match=r"cuobjdump and nvdisasm.*dietlab\[cuda\]"):
         require_tool()
@@ -89,7 +95,7 @@ def code(work: Workload, key: str) -> Mapping[str, MachineCode]:
     """The kernels that every length needs, of operands that begin anywhere."""
     scheme = Scheme.from_key(key)
     module = library_module(BlockGeometry.of(work, H200), [scheme], Leaf(0))
-    _, cubin = without_spills(cuda_source(lower(module, H200)), H200.gpu.arch, compile_cubin)
+    _, cubin = without_spills(cuda_source(lower(module, H200)), H200.limits.arch, compile_cubin)
     return machine_code(cubin)
 
 

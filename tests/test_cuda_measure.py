@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cuda_scheme
 
-from dietlab.errors import HardwareError, MeasureError, MissingDependencyError
-from dietlab.hardware import Hardware, detect_gpu
-from dietlab.lower.cuda import nvcc
+from dietlab.base.errors import HardwareError, MeasureError, MissingDependencyError
+from dietlab.machine import Hardware
 from dietlab.measure import (
     LocalRunner,
     Record,
@@ -32,13 +31,15 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.measure.compiler_report import frame_compiled
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Scheme
-from dietlab.timing import cuda_clock, cuda_driver
-from dietlab.timing.cuda_clock import require_gpu
-from dietlab.timing.cuda_driver import CudaDriver, GraphRecorder
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape
+from dietlab.scheme import Scheme
+from dietlab.targets.cuda import clock as cuda_clock
+from dietlab.targets.cuda import driver as cuda_driver
+from dietlab.targets.cuda import machine as detect_gpu
+from dietlab.targets.cuda.clock import require_gpu
+from dietlab.targets.cuda.compiler_report import frame_compiled
+from dietlab.targets.cuda.driver import CudaDriver, GraphRecorder
+from dietlab.targets.cuda.lowering import nvcc
 
 H100 = Hardware.preset("h100")
 KERNEL = cuda_scheme(32, 32, 16, 8, 8, stages=3, edge="even")
@@ -83,7 +84,7 @@ def test_no_gpu_is_one_error_before_anything_is_built() -> None:
 def test_a_library_that_stands_in_for_the_driver_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As building without a driver leaves one in the process (see dietlab.lower.cuda.driver)."""
+    """As building without a driver leaves one in the process (see dietlab.targets.cuda.lowering.driver)."""
     source, library = tmp_path / "stand_in.c", tmp_path / "libcuda.so.1"
     source.write_text("int dietlab_stands_in_for_it;\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
@@ -116,14 +117,14 @@ def test_the_gpu_must_run_what_is_compiled(
     if fits:
         assert require_gpu(Hardware.preset(wanted)) == Hardware.preset(found)
         return
-    arches = [Hardware.preset(name).gpu.arch for name in (wanted, found)]
+    arches = [Hardware.preset(name).limits.arch for name in (wanted, found)]
     with pytest.raises(MeasureError, match=rf"runs code for {arches[0]}; got .* with {arches[1]}\. Tune"):
         require_gpu(Hardware.preset(wanted))
 
 
 def test_code_of_one_architecture_runs_on_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cubin of sm_80 runs on 8.6, one of sm_90a on no 9.1, if there ever is one."""
-    later = replace(H100, limits=replace(H100.gpu, compute_capability="9.1"))
+    later = replace(H100, limits=replace(H100.limits, compute_capability="9.1"))
     monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: later)
     with pytest.raises(MeasureError, match=r"runs code for sm_90a; got .* with sm_91\. Tune"):
         require_gpu(H100)
@@ -198,8 +199,8 @@ def test_records_have_what_the_compiler_used() -> None:
                 assert made.spread == pytest.approx(0.2)
                 assert set(made.resources) == set(USED)
                 assert 16 <= made.resources["registers"] <= 255 and made.resources["spill_bytes"] == 0
-                assert 0 < made.resources["shared_bytes"] <= H100.gpu.smem_per_block_bytes
-                assert 1 <= made.resources["blocks_per_sm"] <= H100.gpu.blocks_per_sm
+                assert 0 < made.resources["shared_bytes"] <= H100.limits.smem_per_block_bytes
+                assert 1 <= made.resources["blocks_per_sm"] <= H100.limits.blocks_per_sm
                 assert made.code_bytes > 0 and made.phases.compile > 0
                 assert Record.from_json(json.loads(json.dumps(made.to_json()))).resources == made.resources
 

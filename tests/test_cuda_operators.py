@@ -12,12 +12,11 @@ import pytest
 from conftest import in_turn
 from cuda_samples import emulated, typed
 
-from dietlab.plans import Leaf, Split, Tree, heights
-from dietlab.plans.tree import tree_to_json
-from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, Scheme
-from dietlab.timing.process import WorkerProcess, WorkerRefused
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
+from dietlab.problem import BatchMatmul, Dense, Dim, Workload
+from dietlab.scheme import Leaf, Scheme, Split, Tree, heights
+from dietlab.scheme.tree import tree_to_json
+from dietlab.targets.cuda.kernel import CudaMicroKernel
 
 HERE = Path(__file__).parent
 SECONDS = 240.0

@@ -17,17 +17,15 @@ import pytest
 from conftest import ROOT
 from cuda_samples import few, has_driver, typed
 
-from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.nvcc import compilers
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.measure.synthetic import synthetic_seconds
-from dietlab.plans import route
-from dietlab.search import TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaMicroKernel, Space, build_space
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import Space, build_space, route
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.nvcc import compilers
+from dietlab.tuning import Dispatcher, TuningRun, choose_portfolio, train_dispatcher, tune
 
 H100 = Hardware.preset("h100")
 WORKS: dict[str, Workload] = {
@@ -201,9 +199,9 @@ def test_a_study_folder_keeps_every_stage(name: str, studies: dict[str, Study]) 
 BUILD = """
 import json, sys
 from pathlib import Path
-from dietlab.errors import DispatchError
-from dietlab.shapes import Shape
-from dietlab.study import Study
+from dietlab.base.errors import DispatchError
+from dietlab.problem.shapes import Shape
+from dietlab.compare.study import Study
 for folder in map(Path, sys.argv[1:]):
     op = Study.open(folder).build()
     try:
@@ -259,7 +257,7 @@ def test_a_manifest_tells_what_the_cubin_uses(
     used = manifest["resources"]
     assert set(used) == {"registers", "spill_bytes", "shared_bytes", "blocks_per_sm"}
     assert 16 <= used["registers"] <= 255 and used["spill_bytes"] == 0
-    assert 0 < used["shared_bytes"] <= H100.gpu.smem_per_block_bytes and used["blocks_per_sm"] >= 1
+    assert 0 < used["shared_bytes"] <= H100.limits.smem_per_block_bytes and used["blocks_per_sm"] >= 1
     assert not manifest["packs"] and "pack" not in manifest["entries"]
     assert manifest["entries"]["run"].startswith("run(x ") and "y [" in manifest["entries"]["run"]
     assert manifest["needs"] == ["libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_cuda.so"]
@@ -279,7 +277,7 @@ def starts_of(data: bytes, sign: bytes) -> list[int]:
 @pytest.mark.usefixtures("built")
 @pytest.mark.skipif(has_driver(), reason="there is a driver, with which it loads")
 def test_loading_without_a_driver_says_what_is_missing(studies: dict[str, Study]) -> None:
-    script = "import sys; from dietlab.dispatch import load; load(sys.argv[1])"
+    script = "import sys; from dietlab.tuning import load; load(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", script, str(studies["dense"].folder)],
         cwd=ROOT,

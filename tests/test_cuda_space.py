@@ -13,22 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemes import cuda_scheme
 
-from dietlab.errors import SpaceError
-from dietlab.hardware import GpuLimits, Hardware
-from dietlab.plans import heights, plan_for
-from dietlab.shapes import Dim
-from dietlab.space import (
-    CpuMicroKernel,
-    CudaMicroKernel,
-    CudaScheme,
-    Scheme,
-    build_space,
-    cuda_limits,
-    edges_of,
-)
-from dietlab.space.cuda_space import ARRANGEMENTS, MULTICAST, SHARES, STAGES, STEPS, units
-from dietlab.space.cuda_unit import GROUPED, PIECES
-from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
+from dietlab.base.errors import SpaceError
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Workload, require_dtype
+from dietlab.scheme import Scheme, build_space, edges_of, heights, plan_for
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.limits import GpuLimits
+from dietlab.targets.cuda.space import ARRANGEMENTS, MULTICAST, SHARES, STAGES, STEPS, units
+from dietlab.targets.cuda.space import limits as cuda_limits
+from dietlab.targets.cuda.unit import GROUPED, PIECES
 
 KERNEL = cuda_scheme(128, 64, 16, 16, 16, stages=3)
 HALVES = cuda_scheme(128, 64, 32, 2, 2, unit="mma")
@@ -222,7 +216,7 @@ def test_plans_of_a_known_micro_kernel() -> None:
 
 def candidates(work: Workload, hardware: Hardware) -> int:
     """How many are tried: every tile in every way, twice where a second resident block needs a bound."""
-    clusters, total = hardware.gpu.compute_capability == "9.0", 0
+    clusters, total = hardware.limits.compute_capability == "9.0", 0
     for unit in units(work, hardware):
         down_across, rows, cols = ARRANGEMENTS[unit][:2], *map(len, ARRANGEMENTS[unit][2:])
         for slices, splits in SHARES:
@@ -281,7 +275,7 @@ def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dt
         halves.add("tma")
     assert {k.kernel.unit for k in space} == ({"fma"} if dtype == "float32" else halves)
     for scheme in space:
-        check_fits(scheme, work, hardware.gpu)
+        check_fits(scheme, work, hardware.limits)
 
 
 @pytest.mark.parametrize(("preset", "dtype"), [("t4", "float32"), ("a100", "float32"), ("h100", "bfloat16")])
@@ -330,7 +324,7 @@ def test_groups_of_warps_are_of_one_compute_capability() -> None:
     work = typed(DENSE, "float16")
     for capability, fits in (("8.0", False), ("9.0", True), ("10.0", False)):
         hopper = Hardware.preset("h200")
-        hardware = replace(hopper, limits=replace(hopper.gpu, compute_capability=capability))
+        hardware = replace(hopper, limits=replace(hopper.limits, compute_capability=capability))
         limits = cuda_limits(work, hardware)
         broken = next((limit.reason for limit in limits if limit.excess(GROUPS) > 0), "")
         reason = "groups of warps multiply from shared memory at compute capability 9.0"
@@ -377,4 +371,4 @@ def test_the_largest_tiles_need_a_large_gpu() -> None:
     spaces = {name: set(build_space(DENSE, Hardware.preset(name))) for name in ("t4", "h100")}
     assert spaces["t4"] < spaces["h100"]
     shared = [k.kernel.stages * (k.rows + k.cols) * k.kernel.step for k in spaces["h100"]]
-    assert max(shared) * 4 > Hardware.preset("t4").gpu.smem_per_block_bytes
+    assert max(shared) * 4 > Hardware.preset("t4").limits.smem_per_block_bytes

@@ -9,12 +9,11 @@ from cuda_samples import DENSE, few, typed
 
 from dietlab.cost import adaptation_cost
 from dietlab.cost.metrics import spearman
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record, SyntheticRunner, read_records
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Scheme, build_space
+from dietlab.problem import Dense, Dim, Shape, Workload
+from dietlab.scheme import Scheme, build_space
 from dietlab.targets.cuda.synthetic import DEVIATION, LAUNCH_SECONDS, synthetic_call
-from dietlab.workloads import Dense, Workload
 
 H200 = Hardware.preset("h200")
 HALVES = typed(Dense(T=Dim(1, 4096), N=4096, K=4096), "bfloat16")

@@ -20,17 +20,15 @@ from cuda_samples import emulated as needs_emulator
 from test_cuda_compile import Program, assembled, program
 from test_cuda_operators import Emulated as Operators
 
-from dietlab.errors import SpaceError
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.geometry import shared_elements
-from dietlab.lower.cuda.nvcc import compilers
-from dietlab.lower.nvidia_packages import package_folders
-from dietlab.plans import Leaf, Split
-from dietlab.shapes import Dim
-from dietlab.space import Scheme, build_space
-from dietlab.space.cuda_ring import described, registers_of_roles
-from dietlab.timing.process import WorkerProcess
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.base.errors import SpaceError
+from dietlab.machine import Hardware
+from dietlab.measure.timing.process import WorkerProcess
+from dietlab.problem import BatchMatmul, Dense, Dim
+from dietlab.scheme import Leaf, Scheme, Split, build_space
+from dietlab.targets.cuda.lowering.geometry import shared_elements
+from dietlab.targets.cuda.lowering.nvcc import compilers
+from dietlab.targets.cuda.nvidia_packages import package_folders
+from dietlab.targets.cuda.ring import described, registers_of_roles
 
 HERE = Path(__file__).parent
 H200 = Hardware.preset("h200")

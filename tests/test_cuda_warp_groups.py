@@ -13,8 +13,11 @@ from cuda_emulation.errors import EmulatorError
 from cuda_samples import emulated
 from test_cuda_compile import Program, program
 
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.geometry import (
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim
+from dietlab.scheme import Scheme, build_space
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.geometry import (
     PATTERN_BYTES,
     BlockGeometry,
     SwizzledPanel,
@@ -22,10 +25,7 @@ from dietlab.lower.cuda.geometry import (
     shared_elements,
     swizzled,
 )
-from dietlab.lower.cuda.warp_group import described
-from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, Scheme, build_space
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.targets.cuda.lowering.warp_group import described
 
 H200 = Hardware.preset("h200")
 DENSE = Dense(T=Dim(1, 128), N=40, K=200, dtype="float16")

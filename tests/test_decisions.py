@@ -16,20 +16,18 @@ import pytest
 from conftest import in_turn
 from schemes import cpu_scheme
 
-from dietlab.dispatch import Dispatcher, Operator, build
-from dietlab.errors import BuildError, DietlabError, RecordError
-from dietlab.hardware import Hardware
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.library import library_module
-from dietlab.lower.cpu.micro_kernel import tile_function
+from dietlab.base.errors import BuildError, DietlabError, RecordError
+from dietlab.compare.study import Study
 from dietlab.lower.decisions import DEFAULTS, UNRECORDED, Lowering
 from dietlab.lower.program import compile_plans
+from dietlab.machine import Hardware
 from dietlab.measure import RecordStore, SyntheticRunner, read_records
-from dietlab.plans import Leaf
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload, tolerance
+from dietlab.scheme import Leaf, Scheme
+from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.library import library_module
+from dietlab.targets.cpu.lowering.micro_kernel import tile_function
+from dietlab.tuning import Dispatcher, Operator, build
 
 PROCESSOR = replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=20.0)
 LAYER = Dense(T=Dim(1, 64), N=48, K=512)

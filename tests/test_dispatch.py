@@ -22,28 +22,28 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from schemes import cpu_scheme
 
-from dietlab.dispatch import (
+from dietlab.base.errors import DispatchError
+from dietlab.machine import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, tolerance
+from dietlab.scheme import Leaf, Split, build_space, depth, heights, leaves, plan_for, with_rows
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+from dietlab.tuning import (
     Choice,
     Dispatcher,
     Operator,
     Portfolio,
+    TuningRun,
     build,
     choose_portfolio,
     load,
     train_dispatcher,
+    tune,
 )
-from dietlab.dispatch.build import entries
-from dietlab.dispatch.dispatcher import best_cuts
-from dietlab.dispatch.measured import beyond_measured
-from dietlab.dispatch.ways import UNCOVERED, lost
-from dietlab.errors import DispatchError
-from dietlab.hardware import Hardware
-from dietlab.measure import SyntheticRunner
-from dietlab.plans import Leaf, Split, depth, heights, leaves, plan_for
-from dietlab.search import TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, build_space, with_rows
-from dietlab.workloads import BatchMatmul, Dense, tolerance
+from dietlab.tuning.build import entries
+from dietlab.tuning.dispatcher import best_cuts
+from dietlab.tuning.measured import beyond_measured
+from dietlab.tuning.ways import UNCOVERED, lost
 
 try:
     import torch
@@ -398,7 +398,7 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     kernels = (
         cpu_scheme(1, 2 * lanes),
         cpu_scheme(6, lanes, 4, "is", edge="even"),
@@ -413,7 +413,7 @@ def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
 @pytest.fixture(scope="module")
 def thin(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     """K = 1, with a bias."""
-    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (cpu_scheme(4, here.cpu.lanes),), Leaf(0))
+    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (cpu_scheme(4, here.limits.lanes),), Leaf(0))
     return build(dispatcher, tmp_path_factory.mktemp("thin"))
 
 
@@ -639,7 +639,7 @@ def shifted(array: Any, offset: int) -> Any:
 @pytest.fixture(scope="module")
 def several(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Operator]:
     """Operators of every kind, each with plans of several edges."""
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     works = {
         "residual": Dense(Dim(1, 64), 20, 6, bias=True, activation="relu", residual=True),
         "thin": Dense(Dim(1, 64), 1, 1),
@@ -810,7 +810,7 @@ def test_study_library_folder_and_file_all_load(op: Operator) -> None:
 
 
 def test_library_that_is_built_again_replaces_the_loaded_one(here: Hardware, tmp_path: Path) -> None:
-    kernels = (cpu_scheme(4, here.cpu.lanes), cpu_scheme(8, here.cpu.lanes))
+    kernels = (cpu_scheme(4, here.limits.lanes), cpu_scheme(8, here.limits.lanes))
     first = build(Dispatcher(WORK, here, kernels, Leaf(0)), tmp_path)
     second = build(Dispatcher(WORK, here, kernels, Leaf(1)), tmp_path)
     assert (first.scheme(5), second.scheme(5), load(tmp_path).scheme(5)) == (
@@ -883,7 +883,7 @@ BARE = (
     "packed = raw[start:start + 4 * size].view(np.float32)\n"
     "y = np.empty((5, 50), np.float32); library.pack(w, packed); library.run(x, packed, y)",
 )
-WITH_DIETLAB = ("from dietlab.dispatch.operator import load; op = load(sys.argv[1])", "y = op(x, w)")
+WITH_DIETLAB = ("from dietlab.tuning.operator import load; op = load(sys.argv[1])", "y = op(x, w)")
 
 
 @pytest.mark.parametrize("way", ["bare", "dietlab"])

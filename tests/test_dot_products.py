@@ -11,19 +11,17 @@ from hypothesis import strategies as st
 from programs import Program
 from schemes import cpu_scheme
 
+from dietlab.base.errors import SpaceError
 from dietlab.cost import adaptation_cost
-from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
-from dietlab.errors import SpaceError
-from dietlab.hardware import Hardware
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.region import tiles_of
-from dietlab.lower.cpu.scratch import scratch_floats
-from dietlab.lower.cpu.specialisation import needed_widths
-from dietlab.plans import Leaf, Split, heights
-from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, MicroKernel, Scheme, build_space
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
+from dietlab.scheme import EDGES, Leaf, MicroKernel, Scheme, Split, build_space, heights
+from dietlab.targets.cpu.features import CPU_FEATURES
+from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.region import tiles_of
+from dietlab.targets.cpu.lowering.scratch import scratch_floats
+from dietlab.targets.cpu.lowering.specialisation import needed_widths
 
 HERE = Hardware.detect(measure=False)
 ZEN4 = Hardware.preset("zen4-1core")
@@ -136,7 +134,7 @@ def test_weights_that_vary_are_right(cols: int, depth: int, cores: int, tmp_path
 
 def test_both_styles_share_a_library(tmp_path: Path) -> None:
     work = BatchMatmul(T=Dim(1, 40), B=2, D=24)
-    across = cpu_scheme(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
+    across = cpu_scheme(8, HERE.limits.lanes, 4, ahead=True, edge="even")
     Program(work, HERE.with_cores(1), [FIVE, across], tmp_path).check((1, 4, 9, 31))
 
 
@@ -144,6 +142,6 @@ def test_both_styles_share_a_library(tmp_path: Path) -> None:
 def test_eight_lanes_are_added_as_sixteen_are(preset: str, tmp_path: Path) -> None:
     """On whichever processor runs this, code for narrower vectors runs too."""
     hardware = Hardware.preset(preset)
-    if hardware.cpu.lanes > HERE.cpu.lanes:
+    if hardware.limits.lanes > HERE.limits.lanes:
         pytest.skip("vectors wider than this processor's")
     Program(BatchMatmul(T=Dim(1, 40), B=2, D=21), hardware, [FIVE, WIDE], tmp_path).check(range(1, 16))

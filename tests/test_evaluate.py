@@ -15,24 +15,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.dispatch import Operator, build, candidate_plans, choose_portfolio, train_dispatcher
-from dietlab.errors import DispatchError, MissingDependencyError, RecordError
-from dietlab.evaluation import evaluate, lineup
-from dietlab.evaluation.evaluate import _told_again
-from dietlab.evaluation.presence import require_present
-from dietlab.evaluation.timing_session import SessionTurn, TimingSession
-from dietlab.evaluation.vendors.interface import IN_FLOAT32
-from dietlab.hardware import Hardware
+from dietlab.base.errors import DispatchError, MissingDependencyError, RecordError
+from dietlab.base.statistics import median_interval, paired_ratio, regret
+from dietlab.compare import evaluate, lineup
+from dietlab.compare.evaluate import _told_again
+from dietlab.compare.presence import require_present
+from dietlab.compare.results import ContenderInfo, Report, Row
+from dietlab.compare.results.first_calls import FIRST_CAPTION
+from dietlab.compare.results.trust import Trust
+from dietlab.compare.session import SessionTurn, TimingSession
+from dietlab.compare.vendor import IN_FLOAT32
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.results import ContenderInfo, Report, Row
-from dietlab.results.first_calls import FIRST_CAPTION
-from dietlab.results.trust import Trust
-from dietlab.search import EFFORTS, TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import build_space
-from dietlab.statistics import median_interval, paired_ratio, regret
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
+from dietlab.scheme import build_space
+from dietlab.tuning import (
+    EFFORTS,
+    Operator,
+    TuningRun,
+    build,
+    candidate_plans,
+    choose_portfolio,
+    train_dispatcher,
+    tune,
+)
 from dietlab.view.pages.report import render_html, render_text
-from dietlab.workloads import BatchMatmul, Dense
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
 samples = st.lists(st.floats(1e-7, 1e-1), min_size=1, max_size=31)

@@ -12,20 +12,38 @@ import numpy as np
 import pytest
 from conftest import in_turn
 
+from dietlab.base.errors import BuildError, DietlabError, DispatchError
 from dietlab.cli.options import parse_shapes
 from dietlab.cost.calibration import Calibration
-from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher
-from dietlab.dispatch.dispatcher import grown
-from dietlab.errors import BuildError, DietlabError, DispatchError
-from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor
+from dietlab.machine import Hardware
 from dietlab.measure import Record, SyntheticRunner
-from dietlab.plans import Leaf, Split, boxes, depth, intervals, leaves, restricted, route, split_dims
-from dietlab.search import TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, build_space
-from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload, tolerance
+from dietlab.scheme import (
+    Leaf,
+    Scheme,
+    Split,
+    boxes,
+    build_space,
+    depth,
+    intervals,
+    leaves,
+    restricted,
+    route,
+    split_dims,
+)
+from dietlab.tuning import (
+    Dispatcher,
+    Operator,
+    TuningRun,
+    build,
+    choose_portfolio,
+    load,
+    train_dispatcher,
+    tune,
+)
+from dietlab.tuning.dispatcher import grown
 
 EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 KEYS = ("8x32.u4.ws.p0a.even", "6x48.u2.ws.p24a.k256.rest", "1x64.u8.ws.p0.even", "4x16.u8.is.p16.even")

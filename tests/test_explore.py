@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dietlab as dl
-from dietlab.errors import MissingDependencyError, RecordError, SpaceError, WorkloadError
-from dietlab.lower.cpu.assembly import read_assembly
+from dietlab.base.errors import MissingDependencyError, RecordError, SpaceError, WorkloadError
 from dietlab.measure import Record
-from dietlab.search import TuningRun
-from dietlab.shapes import Shape
+from dietlab.problem import Shape
+from dietlab.targets.cpu.lowering.assembly import read_assembly
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.coordinates import frame_space, plot_space, shapes_measured
 from dietlab.view.static.picture import redraw
 from dietlab.view.widgets import kernel_inspector

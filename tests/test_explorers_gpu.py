@@ -14,18 +14,18 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dietlab.base.errors import DietlabError, HardwareError, RecordError, WorkloadError
+from dietlab.base.shipped import data_path
+from dietlab.compare.results import ResultTable
+from dietlab.compare.results.report import Report
 from dietlab.cost import adaptation_cost, f_occ
-from dietlab.errors import DietlabError, HardwareError, RecordError, WorkloadError
-from dietlab.hardware import Hardware
-from dietlab.hardware.ceilings import ceilings
-from dietlab.hardware.occupancy import block_bounds, blocks_per_sm
+from dietlab.machine import Hardware
+from dietlab.machine.ceilings import ceilings
 from dietlab.measure import read_records
 from dietlab.measure.record_files import RecordFile
-from dietlab.results import ResultTable
-from dietlab.results.report import Report
-from dietlab.shapes import Dim, Shape
-from dietlab.shipped import data_path
-from dietlab.space import Scheme
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape
+from dietlab.scheme import Scheme
+from dietlab.targets.cuda.occupancy import block_bounds, blocks_per_sm
 from dietlab.view.figures.roofline import (
     LENGTHS,
     frame_below_roofline,
@@ -44,7 +44,6 @@ from dietlab.view.figures.waves import (
 )
 from dietlab.view.widgets.roofline_explorer import roofline_explorer
 from dietlab.view.widgets.waves_explorer import MOST_KEYS, OWN, waves_explorer
-from dietlab.workloads import BatchMatmul, Dense
 
 LAYER = Dense(T=Dim(1, 2048), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
@@ -153,7 +152,7 @@ def test_a_roofline_that_cannot_be_drawn_is_refused() -> None:
         roofline_explorer(LAYER, unknown)
     with pytest.raises(HardwareError, match="a roofline of float16 has a peak"):
         frame_roofline(
-            replace(LAYER, dtype="float16"), replace(H200, limits=replace(H200.gpu, half_gflops=None))
+            replace(LAYER, dtype="float16"), replace(H200, limits=replace(H200.limits, half_gflops=None))
         )
     with pytest.raises(WorkloadError, match="one dynamic dimension"):
         roofline_explorer(EVERY, ZEN)
@@ -193,9 +192,9 @@ def test_rounds_have_all_blocks(length: int, registers: int | None) -> None:
 def test_occupancy_names_its_limit() -> None:
     kernel = Scheme.from_key("128x64x16.t16x16.s3").kernel
     fits = occupancy_of(kernel, LAYER, H200)
-    assert fits.blocks == blocks_per_sm(H200.gpu, kernel.threads, fits.registers, fits.shared_bytes)
+    assert fits.blocks == blocks_per_sm(H200.limits, kernel.threads, fits.registers, fits.shared_bytes)
     assert fits.bounds[fits.by] == fits.blocks == min(fits.bounds.values())
-    assert fits.bounds == block_bounds(H200.gpu, kernel.threads, fits.registers, fits.shared_bytes)
+    assert fits.bounds == block_bounds(H200.limits, kernel.threads, fits.registers, fits.shared_bytes)
     assert occupancy_of(kernel, LAYER, H200, 32).by == "shared memory"
     assert occupancy_of(kernel, LAYER, H200, 255).by == "registers"
 

@@ -18,26 +18,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import CHIP, EVERY, LENGTHS, TUNED, layers_report
 
+from dietlab.base.errors import DispatchError, ModelError, RecordError, WorkloadError
+from dietlab.compare.results import ResultTable
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, Row
+from dietlab.compare.study import Study
 from dietlab.cost import evaluate_model
-from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, lost, train_dispatcher
-from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
-from dietlab.plans import Leaf, Split, Tree, intervals, route
-from dietlab.results import ResultTable
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo, Row
-from dietlab.search import EFFORTS, TuningRun, tune
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, build_space
-from dietlab.study import Study
-from dietlab.view.figures.dispatch_tree import (
-    last_drawn,
-    mean_slowdown,
-    only_dim,
-    path_words,
-    tree_nodes,
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.scheme import Leaf, Scheme, Split, Tree, build_space, intervals, route
+from dietlab.tuning import (
+    EFFORTS,
+    Dispatcher,
+    Portfolio,
+    TuningRun,
+    choose_portfolio,
+    lost,
+    train_dispatcher,
+    tune,
 )
+from dietlab.view.figures.dispatch_tree import last_drawn, mean_slowdown, only_dim, path_words, tree_nodes
 from dietlab.view.figures.plans import frame_plans, plot_plans
 from dietlab.view.figures.predictions import (
     fit_first,
@@ -47,12 +48,7 @@ from dietlab.view.figures.predictions import (
     plot_predictions,
 )
 from dietlab.view.figures.shape_map import frame_map
-from dietlab.view.figures.speedup import (
-    frame_against,
-    frame_parts,
-    plot_against,
-    time_words,
-)
+from dietlab.view.figures.speedup import frame_against, frame_parts, plot_against, time_words
 from dietlab.view.figures.tree_traces import BAR_WIDTH, COLUMNS_SHOWN
 from dietlab.view.static.picture import picture
 from dietlab.view.widgets.cost_lab import (
@@ -74,7 +70,6 @@ from dietlab.view.widgets.dispatch_explorer import (
     plot_dispatch,
 )
 from dietlab.view.widgets.speedup_explorer import by_setting, plan_words, speedup_explorer
-from dietlab.workloads import Dense
 
 HOSTILE = "<script>alert('x')</script>"
 BENCH = ROOT / "data" / "results" / "zen4-bench.csv.gz"

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from layers import EVERY
 from schemes import cpu_scheme
 
+from dietlab.base.errors import HardwareError, WorkloadError
+from dietlab.compare.results.policies import POLICIES, policy_waste
 from dietlab.cost import f_occ, f_pad, padding_waste
-from dietlab.errors import HardwareError, WorkloadError
-from dietlab.hardware import GpuLimits, Hardware
-from dietlab.plans import plan_for
-from dietlab.results.policies import POLICIES, policy_waste
-from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of
-from dietlab.targets.cpu.hardware import KNOBS
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, extents
+from dietlab.scheme import EDGES, MicroKernel, build_space, edges_of, plan_for
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+from dietlab.targets.cpu.machine import KNOBS
+from dietlab.targets.cpu.space import limits as cpu_limits
+from dietlab.targets.cuda.limits import GpuLimits
 from dietlab.view.figures.padding import (
     MOST_CELLS,
     MOST_ROW_TILES,
@@ -31,7 +33,6 @@ from dietlab.view.figures.padding import (
     plot_waste,
 )
 from dietlab.view.widgets.space_explorer import amount, frame_funnel, plot_funnel
-from dietlab.workloads import BatchMatmul, Dense, Workload, extents
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")

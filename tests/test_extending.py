@@ -20,14 +20,9 @@ from click.testing import CliRunner
 from conftest import ROOT
 from test_how_tos import page_named
 
-from dietlab import registry
-from dietlab.bench.strategies import compare_strategies, rivals
-from dietlab.bench.surveyed import Surveyed, synthetic_survey
-from dietlab.carried import carried, enter
-from dietlab.cli import main
-from dietlab.cost import COST_MODELS, Analytic, Survey, judge
-from dietlab.cost.predictor import Checked
-from dietlab.errors import (
+from dietlab.base import registry
+from dietlab.base.carried import carried, enter
+from dietlab.base.errors import (
     DietlabError,
     HardwareError,
     MeasureError,
@@ -37,28 +32,30 @@ from dietlab.errors import (
     StudyError,
     WorkloadError,
 )
-from dietlab.evaluation.contenders import make_contender
-from dietlab.evaluation.lineup import contenders_for
-from dietlab.evaluation.vendors import VENDORS
-from dietlab.events import audience
-from dietlab.hardware import Hardware
-from dietlab.hardware.target import TARGETS
+from dietlab.base.events import audience
+from dietlab.base.registry import Registry, entry_points, import_named
+from dietlab.cli import main
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.study import Study
+from dietlab.cost import COST_MODELS, Analytic, Survey, judge
+from dietlab.cost.predictor import Checked
+from dietlab.lab.strategies.comparison import compare_strategies, rivals
+from dietlab.lab.strategies.surveyed import Surveyed, synthetic_survey
+from dietlab.machine import Hardware
+from dietlab.machine.target import TARGETS
 from dietlab.measure import LocalRunner, Record, RecordFile, RecordStore, SyntheticRunner, Trial, read_records
 from dietlab.measure.record_files import merge_records
-from dietlab.measure.rpc_server import Session
-from dietlab.registry import Registry, entry_points, import_named
-from dietlab.search import EFFORTS, STRATEGIES, SearchState, survey, tune
-from dietlab.search.survey import records_header
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, Space, build_space
-from dietlab.study import Study
-from dietlab.timing.problem import Problem
-from dietlab.timing.process import ENTERED, WorkerProcess, WorkerRefused
-from dietlab.workloads import (
+from dietlab.measure.rpc.server import Session
+from dietlab.measure.timing.problem import Problem
+from dietlab.measure.timing.process import ENTERED, WorkerProcess, WorkerRefused
+from dietlab.problem import (
     OPERATORS,
     Axis,
     Dense,
+    Dim,
     OperatorKind,
+    Shape,
+    ShapeSet,
     Workload,
     make_workload,
     require_entered,
@@ -66,6 +63,11 @@ from dietlab.workloads import (
     workload_from_json,
     workload_to_json,
 )
+from dietlab.scheme import Scheme, Space, build_space
+from dietlab.targets.cpu.contenders import VENDORS
+from dietlab.targets.cpu.contenders.worker import make_contender
+from dietlab.tuning import EFFORTS, STRATEGIES, SearchState, survey, tune
+from dietlab.tuning.survey import records_header
 
 HARDWARE = Hardware.preset("zen4-1core")
 DENSE = Dense(T=Dim(1, 16), N=64, K=32)
@@ -214,7 +216,7 @@ def test_an_installed_package_adds_names(beside: Path, space: Space) -> None:
         "[dietlab.operators]\nproduct = product:Product\n",
     )
     assert not imported(beside) and [*STRATEGIES][-2:] == ["chance", "lost"]
-    assert type(STRATEGIES["draft"]()).__module__ == "dietlab.search.marginal"
+    assert type(STRATEGIES["draft"]()).__module__ == "dietlab.tuning.strategies.marginal"
     assert tune(space, SHAPES, RUNNER, EFFORT, "chance").trials == EFFORT.trials
     work = make_workload("product", DIMS)
     assert workload_from_json(workload_to_json(work)) == work
@@ -424,7 +426,7 @@ def test_a_process_imports_what_was_entered_from_the_folders_of_this_one(
     beside: Path, worker: WorkerProcess
 ) -> None:
     dense = worker.ask({"workload": DENSE.to_json()}, 60)
-    assert dense["module"] == "dietlab.workloads.dense"
+    assert dense["module"] == "dietlab.problem.dense"
     work = make_workload("product:Product", DIMS)  # after the process was started
     VENDORS["idle"] = sys.modules.setdefault("beside", __import__("beside")).Idle
     (beside / "beside.imported").unlink()
@@ -443,8 +445,8 @@ def test_a_process_gets_a_copy_of_what_a_script_defines(beside: Path) -> None:
         "import sys\n"
         f"sys.path[:0] = {[str(ROOT / 'tests')]}\n"
         "import dietlab as dl\n"
-        "from dietlab.timing.process import WorkerProcess\n"
-        "from dietlab.workloads import OPERATORS\n"
+        "from dietlab.measure.timing.process import WorkerProcess\n"
+        "from dietlab.problem import OPERATORS\n"
         "OPERATORS['product'] = Product\n"
         "work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})\n"
         f"with WorkerProcess({TOLD!r}) as worker:\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dietlab.errors import DietlabError, DietlabWarning, RecordError, StudyError
-from dietlab.files import (
+from dietlab.base.errors import DietlabError, DietlabWarning, RecordError, StudyError
+from dietlab.base.files import (
     append_line,
     cut_truncated,
     locked,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.dispatch import Portfolio, choose_portfolio, train_dispatcher
-from dietlab.plans import Leaf, Split, Tree, leaves
-from dietlab.search import TuningRun
-from dietlab.shapes import Shape
+from dietlab.problem import Shape
+from dietlab.scheme import Leaf, Split, Tree, leaves
+from dietlab.tuning import Portfolio, TuningRun, choose_portfolio, train_dispatcher
 from dietlab.view.figures.folding import (
     LEVELS,
     MOST_COLUMNS,

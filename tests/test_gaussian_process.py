@@ -35,10 +35,9 @@ from dietlab.cost.gaussian_process import (
     heights_of,
     most_telling,
 )
-from dietlab.plans import plan_for
-from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuScheme, Scheme
-from dietlab.workloads import BatchMatmul, Dense, Workload, extents
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, extents
+from dietlab.scheme import EDGES, Scheme, plan_for
+from dietlab.targets.cpu.kernel import CpuScheme
 
 Values = npt.NDArray[np.float64]
 Pair = tuple[Scheme, Shape]

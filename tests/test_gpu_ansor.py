@@ -15,23 +15,24 @@ import pytest
 from conftest import ROOT
 from cuda_samples import NO_EMULATOR
 
-from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation import ansor, lineup
-from dietlab.evaluation.ansor import AnsorResult, tune_static, tuned_library
-from dietlab.evaluation.contenders import NotTunedError
-from dietlab.evaluation.gpu.contenders import GpuSetting, TunedPrograms
-from dietlab.evaluation.gpu.worker import opened
-from dietlab.evaluation.target import evaluation_target
-from dietlab.evaluation.vendors import NoFormError
-from dietlab.events import audience
-from dietlab.hardware import Hardware, detect_gpu
-from dietlab.hardware.target import part
-from dietlab.lower.cuda import nvcc
-from dietlab.search import EFFORTS
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.timing.bench import Service
-from dietlab.timing.process import WorkerProcess, WorkerRefused
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.base.errors import MeasureError, MissingDependencyError
+from dietlab.base.events import audience
+from dietlab.compare import lineup
+from dietlab.compare.ansor import contender as ansor
+from dietlab.compare.ansor.contender import AnsorResult, tune_static, tuned_library
+from dietlab.compare.contenders import NotTunedError
+from dietlab.compare.target import evaluation_target
+from dietlab.compare.vendor import NoFormError
+from dietlab.machine import Hardware
+from dietlab.machine.target import part
+from dietlab.measure.timing.bench import Service
+from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.targets.cuda import machine as detect_gpu
+from dietlab.targets.cuda.contenders.entrants import GpuSetting, TunedPrograms
+from dietlab.targets.cuda.contenders.worker import opened
+from dietlab.targets.cuda.lowering import nvcc
+from dietlab.tuning import EFFORTS
 
 T4, H100 = Hardware.preset("t4"), Hardware.preset("h100")
 T = Dim(1, 64)
@@ -118,13 +119,13 @@ def test_no_cuda_compiler_is_one_error_too(tmp_path: Path, monkeypatch: pytest.M
 
 def test_rules_are_those_of_the_forms_and_declare_no_more_shared_memory_than_a_block_may() -> None:
     pytest.importorskip("tvm")
-    from dietlab.evaluation.ansor_gpu import RULES, schedule_target
+    from dietlab.targets.cuda.ansor import RULES, schedule_target
 
-    assert tuple(RULES) == part("cuda", "evaluation").ANSOR_DTYPES
+    assert tuple(RULES) == part("cuda", "contenders").ANSOR_DTYPES
     for gpu in (T4, H100):
         target = schedule_target(gpu)
-        assert int(target.attrs["max_shared_memory_per_block"]) == 48 << 10 < gpu.gpu.smem_per_block_bytes
-        assert str(target.arch) == gpu.gpu.arch and target.host.kind.name == "llvm"
+        assert int(target.attrs["max_shared_memory_per_block"]) == 48 << 10 < gpu.limits.smem_per_block_bytes
+        assert str(target.arch) == gpu.limits.arch and target.host.kind.name == "llvm"
 
 
 # Tuning, with times that a stand-in tells
@@ -287,8 +288,8 @@ def setting(folder: Path) -> GpuSetting:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as tuning leaves it, with a program for this machine's processor in a GPU's place."""
     tvm = pytest.importorskip("tvm")
-    from dietlab.evaluation.ansor_gpu import link
-    from dietlab.evaluation.ansor_program import static_program
+    from dietlab.compare.ansor.program import static_program
+    from dietlab.targets.cuda.ansor import link
 
     folder = tmp_path_factory.mktemp("programs")
     run = static_program(DENSE, SHAPE)["main"].with_attr("global_symbol", "run")

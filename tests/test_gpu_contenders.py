@@ -17,12 +17,25 @@ import numpy as np
 import pytest
 from schemes import cpu_scheme
 
-from dietlab.dispatch import Dispatcher, build
-from dietlab.errors import DispatchError, MeasureError, MissingDependencyError
-from dietlab.evaluation.evaluate import contest
-from dietlab.evaluation.gpu import GPU_VENDORS, WORKER, tensors
-from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, Unprepared, make_gpu_contender
-from dietlab.evaluation.gpu.cublaslt import (
+from dietlab.base.errors import DispatchError, MeasureError, MissingDependencyError
+from dietlab.compare.evaluate import contest
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.session import Entrant, TimingSession
+from dietlab.compare.target import BOUNDS
+from dietlab.compare.vendor import Call, NoFormError
+from dietlab.machine import Hardware
+from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.device import GUARD_BYTES, TimedBlock
+from dietlab.measure.timing.problem import KEPT, Problem, shared_problem
+from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
+from dietlab.measure.timing.protocol import GPU_CACHE_STATES
+from dietlab.measure.timing.rotation import MOST_PLAIN, copies_beyond
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import Leaf, Scheme
+from dietlab.targets.cpu.contenders import CONTENDERS, VENDORS
+from dietlab.targets.cuda.contenders import VENDORS as GPU_VENDORS
+from dietlab.targets.cuda.contenders import WORKER, tensors
+from dietlab.targets.cuda.contenders.cublaslt import (
     EPILOGUES,
     REQUESTED,
     CublasLt,
@@ -30,9 +43,10 @@ from dietlab.evaluation.gpu.cublaslt import (
     Product,
     TunedCublasLt,
 )
-from dietlab.evaluation.gpu.machine import machine_facts
-from dietlab.evaluation.gpu.pytorch import MODE, Compiled, Eager
-from dietlab.evaluation.gpu.tensors import (
+from dietlab.targets.cuda.contenders.entrants import MAKERS, GpuSetting, Unprepared, make_gpu_contender
+from dietlab.targets.cuda.contenders.machine import machine_facts
+from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, Eager
+from dietlab.targets.cuda.contenders.tensors import (
     EventClock,
     TorchArrays,
     TorchOutput,
@@ -40,23 +54,9 @@ from dietlab.evaluation.gpu.tensors import (
     to_device,
     to_host,
 )
-from dietlab.evaluation.gpu.worker import opened, setting_for
-from dietlab.evaluation.lineup import BOUNDS, CONTENDERS, contenders_for
-from dietlab.evaluation.timing_session import Entrant, TimingSession
-from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
-from dietlab.hardware import Hardware
-from dietlab.plans import Leaf
-from dietlab.search import EFFORTS
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme
-from dietlab.timing.bench import Bench, Service
-from dietlab.timing.device import GUARD_BYTES, TimedBlock
-from dietlab.timing.gpu import HOST_SHARE, Gpu, HostClock
-from dietlab.timing.problem import KEPT, Problem, shared_problem
-from dietlab.timing.process import WorkerProcess, WorkerRefused
-from dietlab.timing.protocol import GPU_CACHE_STATES
-from dietlab.timing.rotation import MOST_PLAIN, copies_beyond
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.targets.cuda.contenders.worker import opened, setting_for
+from dietlab.targets.cuda.gpu import HOST_SHARE, Gpu, HostClock
+from dietlab.tuning import EFFORTS, Dispatcher, build
 
 torch = pytest.importorskip("torch", reason="contenders of a GPU are PyTorch's; here its CPU build stands in")
 
@@ -230,7 +230,8 @@ def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
 def test_a_lost_device_ends_the_process_and_any_other_error_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(opened)
     monkeypatch.setattr(
-        "dietlab.evaluation.gpu.worker.make_gpu_contender", lambda name, made: Unprepared(Lying("lost"))
+        "dietlab.targets.cuda.contenders.worker.make_gpu_contender",
+        lambda name, made: Unprepared(Lying("lost")),
     )
     service(opening("cublas"))
     with pytest.raises(RuntimeError, match="illegal memory access"):
@@ -628,7 +629,7 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
 
 def test_triton_is_missing_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "dietlab.evaluation.gpu.triton_matmul", raising=False)
+    monkeypatch.delitem(sys.modules, "dietlab.targets.cuda.contenders.triton_matmul", raising=False)
     on_gpu = GpuSetting(torch, "cuda", setting_for(ON_CPU).gpu, {})
     with pytest.raises(MissingDependencyError, match="pip install triton"):
         make_gpu_contender("triton", on_gpu)
@@ -636,7 +637,7 @@ def test_triton_is_missing_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_triton_s_configurations_fit() -> None:
     pytest.importorskip("triton", reason="Triton comes with PyTorch for CUDA")
-    from dietlab.evaluation.gpu.triton_matmul import CONFIGURATIONS, TritonMatmul, _fitting
+    from dietlab.targets.cuda.contenders.triton_matmul import CONFIGURATIONS, TritonMatmul, _fitting
 
     contender = TritonMatmul(torch, 99 << 10)
     with pytest.raises(NoFormError, match="has no epilogue"):

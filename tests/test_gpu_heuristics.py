@@ -22,31 +22,18 @@ from cuda_samples import CONTEXT, DENSE, SCORES, few, typed
 from schemes import cuda_scheme
 
 import dietlab
+from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
 from dietlab.cli import main
+from dietlab.compare.study import Study
 from dietlab.cost import Analytic, adaptation_cost, fit_cost_model
-from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
-from dietlab.evaluation.gpu.agreement import (
-    Values,
-    compare_with_heuristics,
-    frame_heuristics,
-)
-from dietlab.evaluation.gpu.heuristics import (
-    GPUS,
-    MODULE,
-    PRODUCTS,
-    TARGETS,
-    Configuration,
-    Heuristics,
-    gpu_of,
-)
-from dietlab.hardware import Hardware
-from dietlab.hardware.detect_gpu import PRESETS
+from dietlab.lab.heuristics.agreement import Values, compare_with_heuristics, frame_heuristics
+from dietlab.lab.heuristics.nvidia import GPUS, MODULE, PRODUCTS, TARGETS, Configuration, Heuristics, gpu_of
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import MicroKernel, Scheme, Space, build_space
-from dietlab.study import Study
-from dietlab.workloads import Dense, Workload
-from dietlab.workloads.precision import FLOATS
+from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem.precision import FLOATS
+from dietlab.scheme import MicroKernel, Scheme, Space, build_space
+from dietlab.targets.cuda.machine import PRESETS
 
 H100, H200 = (Hardware.preset(name) for name in ("h100", "h200"))
 KNOWN = ("rtx3090", "a100", "h100", "h200")
@@ -184,7 +171,7 @@ def test_detected_gpus_with_a_preset_are_known_as_such() -> None:
 def test_an_unknown_gpu_is_a_clear_error(asked: Asked) -> None:
     with pytest.raises(HardwareError, match=r"know the GPU; got NVIDIA T4\. .*gpu=.*H100_SXM"):
         Heuristics(Hardware.preset("t4"))
-    assert Heuristics(Hardware.preset("t4"), gpu="A100_SXM_80GB").gpu == "A100_SXM_80GB"
+    assert Heuristics(Hardware.preset("t4"), gpu="A100_SXM_80GB").limits == "A100_SXM_80GB"
     with pytest.raises(HardwareError, match=r"know the GPU; got T4\. They know A100_SXM_80GB, .*B200"):
         Heuristics(Hardware.preset("t4"), gpu="T4")
     with pytest.raises(HardwareError, match="know the GPU; got END"):

@@ -15,24 +15,24 @@ from conftest import ROOT
 from cuda_emulation.fake_driver import StubDevice, build_driver
 from cuda_samples import DENSE, emulated
 
-from dietlab.bench.run import JOURNAL
-from dietlab.bench.state import SECONDS_BETWEEN, StateArchive, restore
+from dietlab.base.errors import MissingDependencyError, StudyError
+from dietlab.base.events import Event, StageAdvanced, StageFinished, TrialMeasured
 from dietlab.cli import main
-from dietlab.errors import MissingDependencyError, StudyError
-from dietlab.events import Event, StageAdvanced, StageFinished, TrialMeasured
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.driver import NO_GPU
-from dietlab.lower.cuda.nvcc import Compiler
-from dietlab.lower.nvidia_packages import require_libraries
+from dietlab.compare.suites.run import JOURNAL
+from dietlab.compare.suites.state import SECONDS_BETWEEN, StateArchive, restore
+from dietlab.machine import Hardware
 from dietlab.measure.local import candidates_seat
-from dietlab.timing.process import WorkerProcess
-from dietlab.timing.target import timing_target
+from dietlab.measure.timing.process import WorkerProcess
+from dietlab.measure.timing.target import timing_target
+from dietlab.targets.cuda.lowering.driver import NO_GPU
+from dietlab.targets.cuda.lowering.nvcc import Compiler
+from dietlab.targets.cuda.nvidia_packages import require_libraries
 
 # NVIDIA's libraries
 
 LOADED = """
 import sys
-from dietlab.lower.runtime import load_cuda_runtime
+from dietlab.targets.cuda.nvidia_packages import load_cuda_runtime
 load_cuda_runtime()
 import tvm
 assert tvm.cuda(0).exist
@@ -106,7 +106,7 @@ def test_the_runtime_that_a_user_chose_comes_before_a_package_s(
 
 WITHOUT = """
 from dietlab.lower import runtime
-from dietlab.lower.cuda import driver
+from dietlab.targets.cuda.lowering import driver
 driver.open_library = lambda name: "neither the driver nor the runtime is on this machine"
 import tvm, tvm_ffi
 table = tvm_ffi.get_global_func("runtime.LoadMetaDataFromJSON")('{"tvm_version": "0", "func_info": {}}')

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
+from dietlab.base.errors import HardwareError
+from dietlab.base.shipped import data_path
 from dietlab.cli import main
 from dietlab.cost import Analytic, Survey
-from dietlab.errors import HardwareError
-from dietlab.evaluation.gpu.measured import METRICS, RANDOM, drawn_beside, frame_measured, metrics_of
+from dietlab.lab.heuristics.measured import METRICS, RANDOM, drawn_beside, frame_measured, metrics_of
 from dietlab.measure import read_records
-from dietlab.shipped import data_path
 
 TASKS = ("fp32", "bf16")
 

@@ -23,28 +23,27 @@ from cuda_emulation.nvcc import write_wrapper
 from cuda_samples import emulated
 from gpu_machine import Call, Machine, calls_of, clone_into, image_or_skip, lines_in, mib_in, rehearsal_log
 
-from dietlab.bench import kit, suite_named
-from dietlab.bench.deadline import Deadline
-from dietlab.bench.kit import build_measured, measure, pack
+from dietlab.base.errors import MeasureError, MissingDependencyError, StudyError
+from dietlab.base.events import Event, StageAdvanced, audience
 from dietlab.cli import kit as cli_kit
 from dietlab.cli import main
-from dietlab.errors import MeasureError, MissingDependencyError, StudyError
-from dietlab.events import Event, StageAdvanced, audience
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda import nvcc
-from dietlab.lower.cuda.nvcc import Compiler, compilers, require_compiler
+from dietlab.compare.study import Study
+from dietlab.compare.suites import kit, suite_named
+from dietlab.compare.suites.deadline import Deadline
+from dietlab.compare.suites.kit import build_measured, measure, pack
 from dietlab.lower.target import lower_target
+from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, Record, Timing, Trial, read_records
 from dietlab.measure import ready as ready_module
 from dietlab.measure.builders import Builders
 from dietlab.measure.ready import LISTING, ReadyLibraries, pack_libraries
-from dietlab.search import SEARCH
-from dietlab.shapes import Shape
-from dietlab.study import Study
-from dietlab.targets.cuda import evaluation as cuda_evaluation
-from dietlab.targets.cuda import hardware as cuda_hardware
-from dietlab.timing import cuda_clock
-from dietlab.workloads import Dense
+from dietlab.measure.record import SEARCH
+from dietlab.problem import Dense, Shape
+from dietlab.targets.cuda import clock as cuda_clock
+from dietlab.targets.cuda import contenders as cuda_evaluation
+from dietlab.targets.cuda import machine as cuda_hardware
+from dietlab.targets.cuda.lowering import nvcc
+from dietlab.targets.cuda.lowering.nvcc import Compiler, compilers, require_compiler
 
 H200 = Hardware.preset("h200")
 SUITE = suite_named("smoke-gpu")
@@ -292,7 +291,7 @@ def test_schemes_that_a_smaller_gpu_has_no_room_for_are_left_out(
 ) -> None:
     entries = good(ReadyLibraries.open(packed / STUDY / "ready"))
     needs = sorted(entry.scheme.kernel.threads for entry in entries)
-    small = replace(FOUND, limits=replace(FOUND.gpu, threads_per_block=needs[0]))
+    small = replace(FOUND, limits=replace(FOUND.limits, threads_per_block=needs[0]))
     there(small)
     assert measure(packed, tmp_path) == 0
     assert {r.scheme.kernel.threads for r in recorded(tmp_path)} == {needs[0]} and needs[-1] > needs[0]

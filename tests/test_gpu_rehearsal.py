@@ -30,9 +30,9 @@ from gpu_machine import (
     rehearsal_log,
 )
 
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure.builders import Built
-from dietlab.space.cuda_unit import GROUPED, Unit
+from dietlab.targets.cuda.unit import GROUPED, Unit
 
 if sys.version_info >= (3, 11):
     import tomllib

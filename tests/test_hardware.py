@@ -16,9 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import HardwareError
-from dietlab.hardware import UNITS, CpuLimits, GpuLimits, Hardware, detect, detect_gpu, system
-from dietlab.hardware.instruction_sets import FAMILIES, LINUX_NAMES, X86_WIDE, used
+from dietlab.base.errors import HardwareError
+from dietlab.machine import Hardware, system
+from dietlab.machine.instruction_sets import FAMILIES, LINUX_NAMES, X86_WIDE, used
+from dietlab.targets.cpu import machine as detect
+from dietlab.targets.cpu.limits import CpuLimits, cpu_of
+from dietlab.targets.cpu.units import UNITS
+from dietlab.targets.cuda import machine as detect_gpu
+from dietlab.targets.cuda.limits import GpuLimits, gpu_of
 
 LIMITS = {
     "llvm_cpu": "haswell",
@@ -32,7 +37,7 @@ LIMITS = {
 
 def test_detected_processor_is_sane() -> None:
     found = Hardware.detect(measure=False)
-    cpu = found.cpu
+    cpu = found.limits
     assert found.kind == "cpu" and found.source == "detected" and found.name
     assert found.cores == system.usable_cores() <= len(os.sched_getaffinity(0))
     assert (found.peak_gflops, found.dram_gbps, found.l3_gbps) == (None, None, None)
@@ -194,14 +199,14 @@ def test_the_last_level_ends_where_the_bandwidth_falls(
     speeds = [(ratio if i < cached else 1.0) * noise[i] for i in range(len(sizes))]
     if 0 < disturbed < len(sizes) - 1 and min(cached, beyond) > 2:
         speeds[disturbed] /= 2
-    cached_bytes = pytest.importorskip("dietlab.lower.probe").cached_bytes
+    cached_bytes = pytest.importorskip("dietlab.targets.cpu.probe").cached_bytes
     found = cached_bytes(dict(zip(sizes, speeds, strict=True)))
     assert found in (sizes[cached - 1], sizes[cached - 2])
     assert found == sizes[cached - 1] or disturbed == cached - 1
 
 
 def test_a_curve_without_an_edge_tells_of_no_last_level() -> None:
-    cached_bytes = pytest.importorskip("dietlab.lower.probe").cached_bytes
+    cached_bytes = pytest.importorskip("dietlab.targets.cpu.probe").cached_bytes
     assert cached_bytes({1 << i: 20.0 - 0.1 * i for i in range(20)}) is None
     told = replace(Hardware.preset("haswell-1core"), l3_mib=2.5)
     assert told.last_level_bytes == 5 * MIB // 2 and told.is_same_as(Hardware.preset("haswell-1core"))
@@ -246,7 +251,7 @@ ARCHES = {"9.0": "90a"}
 def test_gpu_presets_are_the_programming_guides_table(
     name: str, capability: str, block_kib: int, sm_kib: int, threads: int, blocks: int, l2_mib: int
 ) -> None:
-    gpu = Hardware.preset(name).gpu
+    gpu = Hardware.preset(name).limits
     assert gpu.compute_capability == capability
     assert gpu.arch == "sm_" + ARCHES.get(capability, capability.replace(".", ""))
     assert (gpu.smem_per_block_bytes, gpu.smem_per_sm_bytes) == (block_kib * KIB, sm_kib * KIB)
@@ -273,8 +278,8 @@ def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(
 ) -> None:
     preset = Hardware.preset(name)
     assert preset.total_gflops == pytest.approx(1e3 * float32_tflops, rel=1e-3)
-    assert preset.gpu.half_gflops is not None
-    assert preset.gpu.half_gflops * preset.cores == pytest.approx(1e3 * half_tflops, rel=1e-3)
+    assert preset.limits.half_gflops is not None
+    assert preset.limits.half_gflops * preset.cores == pytest.approx(1e3 * half_tflops, rel=1e-3)
 
 
 def test_unknown_preset_is_named_with_the_known_ones() -> None:
@@ -329,16 +334,16 @@ def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None
 
 def test_gpu_is_refused_where_a_cpu_is_needed_and_the_other_way_round() -> None:
     with pytest.raises(HardwareError, match=r"this stage needs a CPU; got NVIDIA T4\. Use Hardware\.detect"):
-        Hardware.preset("t4").cpu  # noqa: B018
+        cpu_of(Hardware.preset("t4"))
     with pytest.raises(HardwareError, match=r"needs a GPU; got a CPU .* Use Hardware.detect\('cuda'\)"):
-        Hardware.preset("haswell-1core").gpu  # noqa: B018
-    assert Hardware.preset("haswell-1core").cpu.lanes == 8
+        gpu_of(Hardware.preset("haswell-1core"))
+    assert cpu_of(Hardware.preset("haswell-1core")).lanes == 8
 
 
 def test_last_level_is_the_cache_before_memory() -> None:
     assert Hardware.preset("haswell-1core").last_level_bytes == 8 * MIB
     cpu = Hardware.preset("haswell-1core")
-    assert replace(cpu, limits=replace(cpu.cpu, l3_bytes=0)).last_level_bytes == 256 * KIB
+    assert replace(cpu, limits=replace(cpu.limits, l3_bytes=0)).last_level_bytes == 256 * KIB
     assert Hardware.preset("a100").last_level_bytes == 40 * MIB
 
 
@@ -358,7 +363,7 @@ def test_last_level_is_the_cache_before_memory() -> None:
 )
 def test_contradicting_gpu_limits_are_refused(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(HardwareError, match=complaint):
-        replace(Hardware.preset("h100").gpu, **changed)
+        replace(Hardware.preset("h100").limits, **changed)
 
 
 def test_gpu_file_of_an_earlier_version_names_what_it_lacks() -> None:
@@ -422,8 +427,8 @@ CLOCKS = {
 def attributes(preset: str) -> dict[int, int]:
     """What a driver would say about the device of a preset, by the number of the attribute."""
     hardware, (clock, memory, bus) = Hardware.preset(preset), CLOCKS[preset]
-    major, minor = map(int, hardware.gpu.compute_capability.split("."))
-    limits = {number: getattr(hardware.gpu, name) for name, number in detect_gpu.LIMITS.items()}
+    major, minor = map(int, hardware.limits.compute_capability.split("."))
+    limits = {number: getattr(hardware.limits, name) for name, number in detect_gpu.ATTRIBUTES.items()}
     return {
         **limits,
         detect_gpu.MULTIPROCESSORS: hardware.cores,
@@ -479,7 +484,7 @@ def test_detected_gpu_is_what_its_preset_says(name: str, preset: str) -> None:
     found = detect_gpu.detect_gpu(driver=FakeDriver((name, attributes(preset))))
     expected = Hardware.preset(preset)
     assert (found.name, found.kind, found.cores) == (name, "cuda", expected.cores)
-    assert found.gpu == expected.gpu and "detected" in found.source and preset in found.source
+    assert found.limits == expected.limits and "detected" in found.source and preset in found.source
     assert found.peak_gflops == pytest.approx(expected.peak_gflops, rel=0.01)
     assert found.dram_gbps == pytest.approx(expected.dram_gbps, rel=0.01)
     assert Hardware.from_json(json.loads(json.dumps(found.to_json()))) == found
@@ -487,20 +492,20 @@ def test_detected_gpu_is_what_its_preset_says(name: str, preset: str) -> None:
 
 def test_second_gpu_is_described_by_its_number() -> None:
     driver = FakeDriver(("Tesla T4", attributes("t4")), ("NVIDIA H100 80GB HBM3", attributes("h100")))
-    assert detect_gpu.detect_gpu(1, driver).gpu.arch == "sm_90a"
-    assert detect_gpu.detect_gpu(0, driver).gpu.arch == "sm_75"
+    assert detect_gpu.detect_gpu(1, driver).limits.arch == "sm_90a"
+    assert detect_gpu.detect_gpu(0, driver).limits.arch == "sm_75"
 
 
 def test_share_of_a_gpu_has_the_tensor_cores_of_the_whole() -> None:
     share = {**attributes("h100"), detect_gpu.MULTIPROCESSORS: 16}
     found = detect_gpu.detect_gpu(driver=FakeDriver(("NVIDIA H100 80GB HBM3 MIG 1g.10gb", share)))
-    assert found.cores == 16 and found.gpu.half_gflops == Hardware.preset("h100").gpu.half_gflops
+    assert found.cores == 16 and found.limits.half_gflops == Hardware.preset("h100").limits.half_gflops
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA L4"])
 def test_gpu_without_a_preset_has_unknown_tensor_cores(name: str) -> None:
     found = detect_gpu.detect_gpu(driver=FakeDriver((name, attributes("h100"))))
-    assert found.gpu.half_gflops is None and "tensor cores" not in found.source
+    assert found.limits.half_gflops is None and "tensor cores" not in found.source
 
 
 @pytest.mark.parametrize(("capability", "lanes"), [((7, 0), 64), ((7, 5), 64), ((8, 0), 64), ((8, 9), 128)])
@@ -508,7 +513,7 @@ def test_float32_peak_follows_from_lanes_and_clock(capability: tuple[int, int], 
     device = {**attributes("a100"), detect_gpu.MAJOR: capability[0], detect_gpu.MINOR: capability[1]}
     found = detect_gpu.detect_gpu(driver=FakeDriver(("a GPU", device)))
     assert found.peak_gflops == pytest.approx(2 * lanes * 1.41)
-    assert found.gpu.smem_unit_bytes == (256 if capability[0] == 7 else 128)
+    assert found.limits.smem_unit_bytes == (256 if capability[0] == 7 else 128)
 
 
 def test_driver_that_gives_no_clocks_leaves_the_peaks_unknown() -> None:
@@ -575,7 +580,7 @@ def test_library_is_called_as_the_driver_api_wants(monkeypatch: pytest.MonkeyPat
     subprocess.run(command, check=True)
     monkeypatch.setattr(detect_gpu, "LIBRARY", str(tmp_path / "libcuda.so.1"))
     found = Hardware.detect("cuda", device=1)
-    assert (found.name, found.cores, found.gpu) == ("Tesla T4", 40, Hardware.preset("t4").gpu)
+    assert (found.name, found.cores, found.limits) == ("Tesla T4", 40, Hardware.preset("t4").limits)
     with pytest.raises(HardwareError, match=r"cuDeviceGetName: a stub's words \(error 1\)"):
         Hardware.detect("cuda", device=0)
 
@@ -589,8 +594,8 @@ def test_gpu_of_this_machine_is_described_or_missed() -> None:
     if found is None:
         assert any(words in missed for words in ("no driver", "no device", "driver answers", "or later"))
     else:
-        assert found.kind == "cuda" and found.cores >= 1 and found.gpu.arch.startswith("sm_")
-        assert found.gpu.smem_per_block_bytes <= found.gpu.smem_per_sm_bytes
+        assert found.kind == "cuda" and found.cores >= 1 and found.limits.arch.startswith("sm_")
+        assert found.limits.smem_per_block_bytes <= found.limits.smem_per_sm_bytes
 
 
 def test_what_a_call_uses_is_counted_in_cores_and_in_whole_gpus() -> None:

@@ -156,13 +156,13 @@ def test_an_operator_is_added_to_dietlab_itself_as_the_page_says(tmp_path: Path)
     operators.write_text(with_added(operators.read_text(encoding="utf-8"), page.added), encoding="utf-8")
     program = (
         "import dietlab as dl\n"
-        "from dietlab.workloads import OPERATORS\n"
+        "from dietlab.problem import OPERATORS\n"
         "assert 'product' in OPERATORS.own\n"
         "work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})\n"
         "print(type(dl.workload_from_json(work.to_json())).__module__, work)\n"
     )
     assert run(tmp_path, "-c", program, path=(tmp_path,)) == (
-        "dietlab.workloads.product product T=1..16 N=96 K=40\n"
+        "dietlab.problem.product product T=1..16 N=96 K=40\n"
     )
 
 

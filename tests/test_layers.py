@@ -18,12 +18,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dietlab.base.errors import DietlabError, WorkloadError
 from dietlab.cli.options import parse_shapes, shapes_option
-from dietlab.dims import HasDims
-from dietlab.errors import DietlabError, WorkloadError
-from dietlab.layers import MODELS, Layer, block, family, layers_of, merged
-from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
+from dietlab.problem.dims import HasDims
+from dietlab.problem.layers import MODELS, Layer, block, family, layers_of, merged
+from dietlab.problem.shapes import only_dim
 
 DENSE = Dense(T=Dim(1, 2048), N=Dim(64, 4096), K=Dim(64, 4096))
 SMALL = Dense(T=Dim(1, 9), N=Dim(3, 12), K=Dim(5, 7))
@@ -331,7 +331,7 @@ def test_layers_of_a_network_in_pytorch() -> None:
 
 
 def test_no_library_is_loaded_for_layers() -> None:
-    script = "import dietlab.shapes, sys; assert not {'torch', 'numpy', 'pandas'} & set(sys.modules)"
+    script = "import dietlab.problem.shapes, sys; assert not {'torch', 'numpy', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab import lessons
+from dietlab.base.errors import DietlabError, RecordError
+from dietlab.base.shipped import data_path
 from dietlab.cost import adaptation_cost
-from dietlab.errors import DietlabError, RecordError
-from dietlab.shipped import data_path
-from dietlab.space import build_space
-from dietlab.space.cpu_space import FAR
+from dietlab.lab import lessons
+from dietlab.scheme import build_space
+from dietlab.targets.cpu.space import FAR
 
 NUMBERS = ("01", "02", "03", "04", "05", "06", "07")
 MEDIANS = "the same, median of blocks"

@@ -22,28 +22,27 @@ from click.testing import CliRunner
 from conftest import ROOT
 from schemes import cpu_scheme
 
+from dietlab.base.errors import BuildError, DietlabError, DispatchError
+from dietlab.base.files import remedy_of
 from dietlab.cli import main
-from dietlab.dispatch import Dispatcher, Operator, build, load
-from dietlab.dispatch.operator import lock_of
-from dietlab.errors import BuildError, DietlabError, DispatchError
-from dietlab.files import remedy_of
-from dietlab.hardware import Hardware, detect_gpu, instruction_sets
-from dietlab.hardware.instruction_sets import FAMILIES, Requirements
-from dietlab.hardware.system import flags
 from dietlab.lower import compiler, program
 from dietlab.lower.target import lower_target
-from dietlab.plans import Leaf
-from dietlab.shapes import Dim
-from dietlab.space import Scheme
-from dietlab.targets.cuda import lower as cuda_lower
-from dietlab.workloads import Dense
+from dietlab.machine import Hardware, instruction_sets
+from dietlab.machine.instruction_sets import FAMILIES, Requirements
+from dietlab.machine.system import flags
+from dietlab.problem import Dense, Dim
+from dietlab.scheme import Leaf, Scheme
+from dietlab.targets.cuda import lowering as cuda_lower
+from dietlab.targets.cuda import machine as detect_gpu
+from dietlab.tuning import Dispatcher, Operator, build, load
+from dietlab.tuning.operator import lock_of
 
 HERE = Hardware.detect(measure=False).with_cores(1)
 WORK = Dense(T=Dim(1, 40), N=64, K=32)
 
 
 def dispatcher(hardware: Hardware = HERE, work: Dense = WORK, unit: str = "fma") -> Dispatcher:
-    return Dispatcher(work, hardware, (cpu_scheme(4, hardware.cpu.lanes, unit=unit),), Leaf(0))
+    return Dispatcher(work, hardware, (cpu_scheme(4, hardware.limits.lanes, unit=unit),), Leaf(0))
 
 
 @pytest.fixture(scope="module")
@@ -161,13 +160,13 @@ def test_runtime_of_another_version_is_refused_where_a_library_needs_it(copy: Pa
 
 
 def described(llvm_cpu: str, vector_bytes: int, registers: int) -> Hardware:
-    limits = replace(HERE.cpu, llvm_cpu=llvm_cpu, vector_bytes=vector_bytes, vector_registers=registers)
+    limits = replace(HERE.limits, llvm_cpu=llvm_cpu, vector_bytes=vector_bytes, vector_registers=registers)
     return replace(HERE, name=f"a {llvm_cpu}", limits=limits)
 
 
 def test_manifest_says_which_instructions_the_code_may_use(built: Path) -> None:
     requires = manifest(built)["requires"]
-    family = next(family for family in FAMILIES if family.llvm_cpu == HERE.cpu.llvm_cpu)
+    family = next(family for family in FAMILIES if family.llvm_cpu == HERE.limits.llvm_cpu)
     assert requires["machine"] == family.machine and requires["arch"] == ""
     assert set(requires["instructions"]) == family.instructions <= flags()
 
@@ -216,7 +215,7 @@ def test_amx_is_lacking_where_the_system_does_not_permit_it(monkeypatch: pytest.
     assert not Requirements("x86_64", frozenset()).lacking()
 
 
-@pytest.mark.skipif("amxint8" not in HERE.cpu.units("int8"), reason="this processor has no AMX")
+@pytest.mark.skipif("amxint8" not in HERE.limits.units("int8"), reason="this processor has no AMX")
 def test_library_asks_for_amx_if_its_schemes_multiply_with_it(tmp_path: Path) -> None:
     work = Dense(T=Dim(1, 40), N=64, K=64, dtype="int8")
     for unit, key in (("amxint8", "16x32.u16.ws.p0.amxint8.even"), ("vnni", "4x32.u1.ws.p0.vnni.even")):
@@ -232,7 +231,7 @@ def test_earlier_manifests_say_it_by_their_processors_family(copy: Path) -> None
     (copy / "manifest.json").write_text(json.dumps(old))
     op, w = load(copy), np.ones((64, 32), np.float32)
     np.testing.assert_array_equal(op(np.ones((3, 32), np.float32), w), np.full((3, 64), 32, np.float32))
-    other = "generic" if HERE.cpu.llvm_cpu != "generic" else "haswell"
+    other = "generic" if HERE.limits.llvm_cpu != "generic" else "haswell"
     hardware = old["hardware"]
     for llvm_cpu, told in ((other, "a processor of"), ("bdver1", "a library for bdver1 that does not say")):
         (copy / "manifest.json").write_text(
@@ -260,7 +259,7 @@ GPUS = {name: Hardware.preset(name) for name in ("t4", "a100", "rtx3090", "h100"
     ],
 )
 def test_gpus_run_code_of_their_major_capability(arch: str, runs: set[str]) -> None:
-    assert {name for name, gpu in GPUS.items() if gpu.gpu.runs(arch)} == runs
+    assert {name for name, gpu in GPUS.items() if gpu.limits.runs(arch)} == runs
 
 
 def test_library_for_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +306,7 @@ def test_processes_that_build_into_one_folder_take_turns(tmp_path: Path) -> None
 def test_who_waited_takes_the_library_that_it_would_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["dietlab.dispatch.build"]
+    module = sys.modules["dietlab.tuning.build"]
     first, compiled, compile_plans = build(dispatcher(), tmp_path), [], program.compile_plans
     monkeypatch.setattr(
         program, "compile_plans", lambda *a, **k: compiled.append(1) or compile_plans(*a, **k)
@@ -328,7 +327,7 @@ def test_load_waits_for_who_is_replacing_the_library(copy: Path) -> None:
     whole = (copy / "library.so").read_bytes()
     (copy / "library.so").write_bytes(whole[:-1])
     script = (
-        "import sys; from pathlib import Path; from dietlab.files import turn\n"
+        "import sys; from pathlib import Path; from dietlab.base.files import turn\n"
         "lock, library = Path(sys.argv[1]), Path(sys.argv[2])\n"
         "with turn(lock, 'one at a time'):\n"
         "    print('held', flush=True); sys.stdin.buffer.readline()\n"

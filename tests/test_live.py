@@ -20,10 +20,10 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab import lessons
-from dietlab.errors import DietlabError, RecordError
-from dietlab.hardware import Hardware
-from dietlab.shipped import data_path
+from dietlab.base.errors import DietlabError, RecordError
+from dietlab.base.shipped import data_path
+from dietlab.lab import lessons
+from dietlab.machine import Hardware
 from dietlab.view.figures.base import new_figure
 from dietlab.view.static.saving import KINDS
 from dietlab.view.widgets.cards import cards_html
@@ -136,7 +136,7 @@ def test_pictures_join_what_a_widget_has(bundle: Any) -> None:
 def test_a_missing_package_is_named_with_the_remedy(package: str, module: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from dietlab.errors import MissingDependencyError\n"
+        "from dietlab.base.errors import MissingDependencyError\n"
         f"try: import dietlab.view.widgets.{module}\n"
         "except MissingDependencyError as error:\n"
         f"    sys.exit(not ({package!r} in str(error) and 'pip install' in str(error)))\n"

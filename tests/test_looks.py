@@ -12,13 +12,12 @@ import plotly.graph_objects as go
 import pytest
 from matplotlib.colors import same_color, to_rgb
 
-from dietlab import lessons
-from dietlab.dispatch import choose_portfolio, train_dispatcher
-from dietlab.results import ResultTable
-from dietlab.results.row import OURS, TimeShares
-from dietlab.search import TuningRun
-from dietlab.shapes import ShapeSet
-from dietlab.shipped import data_path
+from dietlab.base.shipped import data_path
+from dietlab.compare.results import ResultTable
+from dietlab.compare.results.row import OURS, TimeShares
+from dietlab.lab import lessons
+from dietlab.problem import ShapeSet
+from dietlab.tuning import TuningRun, choose_portfolio, train_dispatcher
 from dietlab.view import theme
 from dietlab.view.figures import results as plots
 from dietlab.view.figures.bench import plot_bench_roofline, plot_bench_speedup

@@ -17,7 +17,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.errors import (
+from dietlab.base.errors import (
     BuildError,
     DietlabError,
     MeasureError,
@@ -25,9 +25,8 @@ from dietlab.errors import (
     RecordError,
     WorkloadError,
 )
-from dietlab.evaluation.ansor_hooks import MODULE
-from dietlab.hardware import Hardware
-from dietlab.loops import (
+from dietlab.compare.ansor.hooks import MODULE
+from dietlab.lab.loops import (
     DIETLAB,
     GOAL,
     OTHER_TILES,
@@ -54,9 +53,11 @@ from dietlab.loops import (
     step_named,
     told,
 )
-from dietlab.loops.steps import ASKS_AHEAD, VECTOR, before, change_of
+from dietlab.lab.loops.steps import ASKS_AHEAD, VECTOR, before, change_of
 from dietlab.lower.runtime import aligned_empty
-from dietlab.space import CpuMicroKernel, Scheme
+from dietlab.machine import Hardware
+from dietlab.scheme import Scheme
+from dietlab.targets.cpu.kernel import CpuMicroKernel
 
 SMALL = Layer(T=19, N=96, K=384)
 """Rows that no tile divides, two panels, two K-blocks."""
@@ -162,7 +163,7 @@ def test_machine_code_has_what_the_steps_are_about(programs: dict[str, Program])
     found = {name: instructions(program) for name, program in programs.items()}
     assert found["plain loops"]["fma"] == 0  # floats may not be summed in another order
     tile = STEPS[-1].tile
-    lanes = VECTOR // Hardware.detect(measure=False).cpu.lanes
+    lanes = VECTOR // Hardware.detect(measure=False).limits.lanes
     assert found["registers"]["fma"] >= tile.rows * tile.vectors * lanes
     asked = found["prefetch"]["prefetches"] - found["registers"]["prefetches"]
     assert asked >= tile.vectors and found["registers"]["prefetches"] == 0
@@ -174,7 +175,7 @@ def test_the_inner_loop_of_whole_tiles_has_no_branch_but_its_own(programs: dict[
     places = [n for n, words in enumerate(lines) if re.fullmatch(r"vfmadd\d+ps", words[0])]
     jumps = [words for words in lines[places[0] : places[-1]] if re.fullmatch(r"j(?!mp)\w+", words[0])]
     tile = STEPS[-1].tile
-    each = tile.rows * tile.vectors * VECTOR // Hardware.detect(measure=False).cpu.lanes
+    each = tile.rows * tile.vectors * VECTOR // Hardware.detect(measure=False).limits.lanes
     assert len(places) % each == 0 and len(jumps) <= len(places) // each - 1
 
 
@@ -198,7 +199,7 @@ def test_sketches_are_annotated_by_factors_of_the_extents(monkeypatch: pytest.Mo
         assert [len(factors) for factors in decisions(sketch)] == [4, 4, 2]  # SSRSRS
         assert [math.prod(factors) for factors in decisions(sketch)] == [12, 96, 40]
     assert inspect.getmodule is LOOKUP and getattr(sys.modules.get(MODULE), "__file__", "real")
-    monkeypatch.setattr("dietlab.evaluation.ansor.find_spec", lambda module: None)
+    monkeypatch.setattr("dietlab.compare.ansor.contender.find_spec", lambda module: None)
     with pytest.raises(MissingDependencyError, match="pip install"):
         sketches(layer)
 

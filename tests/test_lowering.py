@@ -20,26 +20,24 @@ from hypothesis import strategies as st
 from programs import GUARD, Program, shape_of
 from schemes import cpu_scheme
 
-from dietlab.dispatch import Dispatcher, Operator, build
-from dietlab.errors import BuildError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import BuildError
 from dietlab.lower.compiler import compile_library, kept_in
-from dietlab.lower.cpu import region
-from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
-from dietlab.lower.cpu.library import library_module, packing_module
-from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
-from dietlab.lower.cpu.region import tiles_of
-from dietlab.lower.cpu.scratch import scratch_floats
-from dietlab.lower.cpu.specialisation import pieces
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import as_tensor
-from dietlab.plans import Leaf, Split, Tree, heights, route
-from dietlab.shapes import Dim, Shape
-from dietlab.space import COMPOSED, EDGES, Edge, MicroKernel, Scheme
-from dietlab.targets.cpu.lower import _packing
-from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
+from dietlab.machine import Hardware
+from dietlab.problem import ACTIVATIONS, Activation, BatchMatmul, Dense, Dim, Shape, Workload, tolerance
+from dietlab.scheme import COMPOSED, EDGES, Edge, Leaf, MicroKernel, Scheme, Split, Tree, heights, route
+from dietlab.targets.cpu.lowering import _packing, region
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
+from dietlab.targets.cpu.lowering.library import library_module, packing_module
+from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering.micro_kernel import tile_arguments, tile_function, tile_name
+from dietlab.targets.cpu.lowering.region import tiles_of
+from dietlab.targets.cpu.lowering.scratch import scratch_floats
+from dietlab.targets.cpu.lowering.specialisation import pieces
+from dietlab.tuning import Dispatcher, Operator, build
 
 RANGE = Dim(1, 16)
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 31, 97)
@@ -82,7 +80,7 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
 def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware, tmp_path: Path) -> None:
     work, bases = PROGRAMS[name]
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
-    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.limits.lanes, edges)]
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
@@ -99,7 +97,7 @@ def test_lengths_that_are_compiled_one_by_one_are_right(
 ) -> None:
     work, bases = PROGRAMS[name]
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
-    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.limits.lanes, edges)]
     if work.weights == "transposed":
         kernels.append(Scheme.from_key("3x2.u2.ws.p0.depth.even"))
     Program(work, here.with_cores(cores), kernels, tmp_path, only=ALONE).check(ALONE)
@@ -111,7 +109,7 @@ def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
     low: int, form: Any, here: Hardware, tmp_path: Path
 ) -> None:
     """Also before its range, wherever that begins."""
-    work, lanes = BatchMatmul(Dim(low, 64), 3, 21, form), here.cpu.lanes
+    work, lanes = BatchMatmul(Dim(low, 64), 3, 21, form), here.limits.lanes
     plans = (cpu_scheme(5, lanes, edge="even"), cpu_scheme(4, 2 * lanes, edge="rest", ahead=True))
     tree = Split("T", 7, Leaf(1), Split("T", 20, Leaf(0), Leaf(1)))
     op = build(Dispatcher(work, here, plans, tree), tmp_path)
@@ -151,7 +149,7 @@ def test_tiles_of_known_depth_do_not_spill(
 def test_where_instructions_are_not_coherent_nothing_is_cleared() -> None:
     """ARM has an instruction for it, and a slow one."""
     kernel, work = cpu_scheme(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
-    arm = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, llvm_cpu="generic"))
+    arm = replace(PROCESSOR, limits=replace(PROCESSOR.limits, llvm_cpu="generic"))
     for processor in (PROCESSOR, arm):
         module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[[{"T": 8}]])
         assert ("clear_cache" in module.script()) == (processor is PROCESSOR)
@@ -169,8 +167,8 @@ def test_a_reduction_taken_in_parts_is_right(name: str, cores: int, here: Hardwa
     """Sums wait in the output; bias comes first, activation and residual last. With a small L2, rows are
     taken block by block in each part."""
     bases = ("5x2.u2.ws.p0a.k8", "3x1.u4.ws.p16.k12", "4x1.u1.ws.p0.k24")
-    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, COMPOSED)]
-    small = replace(here, limits=replace(here.cpu, l2_bytes=2 * 4 * 24 * 7))
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.limits.lanes, COMPOSED)]
+    small = replace(here, limits=replace(here.limits, l2_bytes=2 * 4 * 24 * 7))
     Program(CUT[name], small.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
@@ -178,9 +176,9 @@ def test_a_reduction_taken_in_parts_is_right(name: str, cores: int, here: Hardwa
     "work", [Dense(9, 20, 16), BatchMatmul(9, 2, 20, "nt"), BatchMatmul(9, 2, 20, "nn")], ids=str
 )
 def test_static_operators_are_right(work: Workload, here: Hardware, tmp_path: Path) -> None:
-    kernels = at_edges("4x1.u2.ws.p0", here.cpu.lanes)
+    kernels = at_edges("4x1.u2.ws.p0", here.limits.lanes)
     for asking in ("9x1.u2.ws.p16a.k8", "4x1.u1.ws.p16a.k8") if isinstance(work, Dense) else ():
-        kernels += at_edges(asking, here.cpu.lanes, COMPOSED)
+        kernels += at_edges(asking, here.limits.lanes, COMPOSED)
     Program(work, here, kernels, tmp_path).check([9])
 
 
@@ -204,7 +202,7 @@ def spoilt(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         name: Program(
             work,
             here,
-            at_edges(base, here.cpu.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
+            at_edges(base, here.limits.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
             tmp_path_factory.mktemp("spoilt"),
         )
         for name, (work, base) in SPOILT.items()
@@ -242,7 +240,7 @@ def test_what_is_not_finite_comes_out_as_numpys(
 @pytest.mark.parametrize("activation", [a for a in ACTIVATIONS if a != "none"])
 def test_activations_are_as_exact_as_they_say(activation: Activation, here: Hardware, tmp_path: Path) -> None:
     work = Dense(RANGE, 1, 1, activation=activation)
-    program = Program(work, here, [cpu_scheme(4, here.cpu.lanes, edge="even")], tmp_path)
+    program = Program(work, here, [cpu_scheme(4, here.limits.lanes, edge="even")], tmp_path)
     near = np.concatenate([np.linspace(-8, 8, 40001), np.linspace(-1e-3, 1e-3, 2001)])
     far = np.array([9.0, 30.0, 1e4, 1e19, 1e30, 3e38, 1e-30, 1e-45])
     x = np.concatenate([near, far, -far]).astype(np.float32)[:, None]
@@ -267,7 +265,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
     """More than 2^31 of them: no offset is 32 bits wide. Almost all of x is never written, so that it
     needs no memory."""
     work, rows = Dense(RANGE, 16, 1024), (1 << 21) + 1
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     kernels = [cpu_scheme(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
     program = Program(work, here, kernels, tmp_path)
     inputs = work.inputs(Shape.of(T=7))
@@ -287,7 +285,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> None:
     """The same where every extent but the output's width is dynamic."""
     work, size = BatchMatmul(RANGE, 1, 4, "nn"), 46_349
-    program = Program(work, here, [cpu_scheme(14, here.cpu.lanes, 4, edge="even")], tmp_path)
+    program = Program(work, here, [cpu_scheme(14, here.limits.lanes, 4, edge="even")], tmp_path)
     x = zeros(1, size, size)
     w = np.random.default_rng(0).standard_normal((1, size, 4), np.float32)
     ones = [(0, 0), (0, size - 1), (5, 17), (size - 1, 0), (size - 1, size - 1)]
@@ -306,7 +304,7 @@ def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("depth", [1, 5, 16, 19, 32, 45])
 def test_packed_weights_are_panels_with_bias_first(depth: int, here: Hardware, tmp_path: Path) -> None:
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     work = Dense(T=Dim(1, 4), N=lanes + 3, K=depth, bias=True)
     program = Program(work, here, [cpu_scheme(4, 3 * lanes, edge="even")], tmp_path)
     inputs = work.inputs(Shape.of(T=1))
@@ -480,7 +478,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
 ) -> None:
     (size, ways), line_floats = cache, 16
     assume(depth % (steps or 1) == 0)
-    processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=size))
+    processor = replace(PROCESSOR, limits=replace(PROCESSOR.limits, l2_bytes=size))
     geometry = Geometry.of(Dense(T=RANGE, N=24, K=depth), processor, [cpu_scheme(4, 16)])
     first = depth // line_floats * np.arange(geometry.block_rows(depth, steps))[:, None]
     lines = first + np.arange((steps or depth) // line_floats)
@@ -489,7 +487,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
 
 
 def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_are() -> None:
-    processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=2 << 20))
+    processor = replace(PROCESSOR, limits=replace(PROCESSOR.limits, l2_bytes=2 << 20))
     geometry = Geometry.of(Dense(T=RANGE, N=24, K=3072), processor, [cpu_scheme(4, 16)])
     assert [geometry.block_rows(3072, steps) for steps in (0, 1024, 512, 256)] == [85, 256, 256, 256]
 
@@ -501,7 +499,7 @@ def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_a
 def portfolio_library(
     here: Hardware, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Dispatcher, Operator]:
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     kernels = (
         cpu_scheme(1, 2 * lanes),
         cpu_scheme(6, lanes, 2, "is", 16, "even"),
@@ -568,11 +566,11 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
     def code(kernel: MicroKernel, name: str, only: tuple[int, ...] | None = None) -> str:
         calls = None if only is None else [[{"T": n} for n in only]]
         module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0), only=calls)
-        artifact = compile_library(module, here, tmp_path / name / "kernel.so")
+        artifact = compile_library(module, target_of(here), tmp_path / name / "kernel.so")
         assert 0 < artifact.code_bytes < artifact.path.stat().st_size
         return artifact.code_hash
 
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     four, five = cpu_scheme(4, lanes, edge="even"), cpu_scheme(5, lanes, edge="even")
     assert code(four, "one") == code(four, "another-folder") != code(five, "third")
     assert code(four, "all") != code(four, "some", (8,))
@@ -601,12 +599,12 @@ def test_missing_linker_is_named_with_a_remedy(
     with pytest.raises(
         BuildError, match=r"C\+\+ compiler is installed.*none of g\+\+.*apt-get install g\+\+"
     ):
-        compile_library(None, here, tmp_path / "kernel.so")
+        compile_library(None, target_of(here), tmp_path / "kernel.so")
 
 
 def test_what_packs_is_compiled_once_for_a_layout(tmp_path: Path) -> None:
     """A third of the time of a scheme's library; the widest tile, and with it the layout, may differ."""
-    lanes = PROCESSOR.cpu.lanes
+    lanes = PROCESSOR.limits.lanes
     work, compiled = Dense(T=Dim(1, 8), N=5 * lanes + 1, K=6), _packing.cache_info()
     for rows, vectors in ((1, 2), (4, 2), (2, 1)):
         scheme, path = cpu_scheme(rows, vectors * lanes, edge="even"), tmp_path / f"{rows}.so"
@@ -617,7 +615,7 @@ def test_what_packs_is_compiled_once_for_a_layout(tmp_path: Path) -> None:
 
 def test_an_equal_module_is_not_compiled_again_where_it_is_kept(here: Hardware, tmp_path: Path) -> None:
     """Other heights, layouts and processors make other modules, and nothing is kept outside of the block."""
-    lanes, work = here.cpu.lanes, Dense(T=Dim(1, 100), N=5 * here.cpu.lanes, K=6)
+    lanes, work = here.limits.lanes, Dense(T=Dim(1, 100), N=5 * here.limits.lanes, K=6)
     four = cpu_scheme(4, lanes, edge="even")
 
     def file(lengths: tuple[int, ...], of: Hardware = here, scheme: Scheme = four) -> int:

@@ -26,9 +26,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
-from dietlab.errors import BuildError, DietlabWarning, MeasureError, RecordError
-from dietlab.events import PhaseSeconds
-from dietlab.hardware import Hardware
+from dietlab.base.errors import BuildError, DietlabWarning, MeasureError, RecordError
+from dietlab.base.events import PhaseSeconds
+from dietlab.machine import Hardware
 from dietlab.measure import (
     LocalRunner,
     Record,
@@ -44,18 +44,17 @@ from dietlab.measure import (
 from dietlab.measure.budget import Budget, BudgetSpentError
 from dietlab.measure.candidates import Candidates
 from dietlab.measure.pool import WorkerPool
-from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES
-from dietlab.timing.arena import Arena
-from dietlab.timing.bench import Bench
-from dietlab.timing.device import GUARD_BYTES
-from dietlab.timing.host import Host, HostOutput
-from dietlab.timing.lru_by_bytes import LruByBytes
-from dietlab.timing.problem import Problem, Verdict
-from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
-from dietlab.timing.protocol import TOGETHER
-from dietlab.timing.threads import keep_apart
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.measure.timing.arena import Arena
+from dietlab.measure.timing.bench import Bench
+from dietlab.measure.timing.device import GUARD_BYTES
+from dietlab.measure.timing.lru_by_bytes import LruByBytes
+from dietlab.measure.timing.problem import Problem, Verdict
+from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.measure.timing.protocol import TOGETHER
+from dietlab.measure.timing.threads import keep_apart
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
+from dietlab.scheme import EDGES
+from dietlab.targets.cpu.device import Host, HostOutput
 
 TESTS = Path(__file__).parent
 WORK = Dense(T=Dim(1, 16), N=40, K=12)
@@ -263,7 +262,7 @@ import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from test_measure import HEADER, record
-from dietlab.errors import RecordError
+from dietlab.base.errors import RecordError
 from dietlab.measure import RecordStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
@@ -420,7 +419,7 @@ def test_a_problem_shows_whatever_is_wrong(work: Workload) -> None:
 
 
 def test_a_large_problem_knows_its_first_and_last_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dietlab.timing.problem.MOST_FLOPS", 4 * WORK.flops(Shape.of(T=1)))
+    monkeypatch.setattr("dietlab.measure.timing.problem.MOST_FLOPS", 4 * WORK.flops(Shape.of(T=1)))
     problem = Problem.make(WORK, Shape.of(T=16))
     assert {0, 15} <= set(problem.rows) and len(problem.rows) < 16
     out = np.zeros(problem.out_shape, np.float32)
@@ -563,7 +562,7 @@ def moody(here: Hardware, **timeouts: float) -> LocalRunner:
 
 @pytest.mark.usefixtures("no_child_is_left")
 def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
-    lanes = here.cpu.lanes
+    lanes = here.limits.lanes
     shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
     trials = [
         Trial(cpu_scheme(2, 2 * lanes), shapes[:2]),
@@ -600,7 +599,7 @@ def test_only_so_many_shapes_take_turns(here: Hardware) -> None:
     """Their operands stay in memory meanwhile. The timer answers with the number of the question."""
     shapes = tuple(Shape.of(T=t) for t in range(1, 2 * TOGETHER + 2, 2))
     with LocalRunner(here, Timing(2, 0.001), builders=1, timer_module="workers.turns_timer") as runner:
-        *first, last = runner.measure(WORK, [Trial(cpu_scheme(4, here.cpu.lanes, edge="even"), shapes)])
+        *first, last = runner.measure(WORK, [Trial(cpu_scheme(4, here.limits.lanes, edge="even"), shapes)])
     everybody = [1 + n for n in range(2 * TOGETHER)]  # questions, in two turns
     assert sum(r.seconds or 0.0 for r in first) == pytest.approx(sum(everybody) / 2 / 1000)
     assert last.seconds == pytest.approx((2 * TOGETHER + 1.5) / 1000)
@@ -638,14 +637,14 @@ def check_real(runner: LocalRunner, work: Workload, lanes: int) -> None:
 @pytest.mark.usefixtures("no_child_is_left")
 def test_real_measurements_are_records_with_code_and_phases(here: Hardware) -> None:
     with LocalRunner(here.with_cores(2), FAST) as runner:
-        check_real(runner, REAL["constant"], here.cpu.lanes)
+        check_real(runner, REAL["constant"], here.limits.lanes)
 
 
 def test_who_times_has_no_threads_but_those_of_what_is_timed(here: Hardware) -> None:
     """NumPy multiplies such matrices on all cores; its threads would spin beside a candidate's."""
     work = Dense(T=Dim(1, 256), N=512, K=512)
     with LocalRunner(here.with_cores(2), FAST) as runner:
-        trial = Trial(cpu_scheme(6, here.cpu.lanes, edge="even"), (Shape.of(T=256),))
+        trial = Trial(cpu_scheme(6, here.limits.lanes, edge="even"), (Shape.of(T=256),))
         (made,) = runner.measure(work, [trial])
         assert made.ok, made.reason
         timer = next(
@@ -656,12 +655,12 @@ def test_who_times_has_no_threads_but_those_of_what_is_timed(here: Hardware) -> 
 
 @pytest.mark.parametrize("name", REAL)
 def test_operands_rotate_in_real_measurements(name: str, rotating: LocalRunner) -> None:
-    check_real(rotating, REAL[name], rotating.hardware.cpu.lanes)
+    check_real(rotating, REAL[name], rotating.hardware.limits.lanes)
 
 
 def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> None:
     """Lower micro-kernels that only other shapes need are left out of it."""
-    kernel = cpu_scheme(6, rotating.hardware.cpu.lanes, edge="even")
+    kernel = cpu_scheme(6, rotating.hardware.limits.lanes, edge="even")
     many = tuple(Shape.of(T=t) for t in (1, 5, 9, 13))
     (one,) = rotating.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
     several = list(rotating.measure(WORK, [Trial(kernel, many)]))
@@ -688,7 +687,7 @@ def test_a_budget_ends_a_round_and_what_was_timed_often_enough_is_kept(here: Har
 
 def test_one_runner_serves_several_operators(rotating: LocalRunner) -> None:
     """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
-    trial = Trial(cpu_scheme(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
+    trial = Trial(cpu_scheme(5, rotating.hardware.limits.lanes, edge="even"), (Shape.of(T=3),))
     works = (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), BatchMatmul(Dim(1, 16), 2, 12, "nn"), WORK)
     for work in works:
         (made,) = rotating.measure(work, [trial])
@@ -736,7 +735,7 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
 
 POOL = """
 from dietlab.lower.runtime import on_each_thread
-from dietlab.timing.private_caches import PrivateCaches
+from dietlab.targets.cpu.private_caches import PrivateCaches
 from functools import partial
 from threading import get_ident
 for threads in (1, 2, 2):

@@ -13,30 +13,29 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import audience
 from dietlab.cli.main import main
-from dietlab.errors import DietlabError
-from dietlab.evaluation import ansor as tuner
-from dietlab.evaluation.ansor import AnsorResult
-from dietlab.evaluation.ansor_cpu import packing_program
-from dietlab.events import audience
-from dietlab.hardware import Hardware
-from dietlab.lower.compiler import target_of
+from dietlab.compare.ansor import contender as tuner
+from dietlab.compare.ansor.contender import AnsorResult
+from dietlab.compare.study import Study
+from dietlab.lab.models import Model, evaluate_model, speedups
+from dietlab.lab.models import ansor as models_ansor
+from dietlab.lab.models.ansor import tune_layers, with_programs
+from dietlab.lab.models.zoo import CONFIGURATIONS
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.models import Model, evaluate_model, speedups
-from dietlab.models import ansor as models_ansor
-from dietlab.models.ansor import tune_layers, with_programs
-from dietlab.models.zoo import CONFIGURATIONS
-from dietlab.search import EFFORTS
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.targets.cpu.ansor import packing_program
+from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.tuning import EFFORTS
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("tvm")
 pytest.importorskip("xgboost")
 
-from dietlab.models import worker  # noqa: E402
+from dietlab.lab.models import worker  # noqa: E402
 from dietlab.torch.static_linear import StaticLinear  # noqa: E402
 
 ROWS = (3, 8)

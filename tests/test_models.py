@@ -16,11 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 import dietlab as dl
+from dietlab.base.errors import DietlabError, MissingDependencyError, RecordError, WorkloadError
 from dietlab.cli.main import main
-from dietlab.errors import DietlabError, MissingDependencyError, RecordError, WorkloadError
-from dietlab.hardware import Hardware
-from dietlab.measure import SyntheticRunner
-from dietlab.models import (
+from dietlab.compare.results import Report, Row
+from dietlab.compare.results.journal import Journal, Turn
+from dietlab.compare.results.row import ContenderInfo, TimeShares
+from dietlab.compare.study import Study
+from dietlab.lab.models import (
     CONFIGURATIONS,
     DEFAULT_MODEL_CONTENDERS,
     Model,
@@ -32,24 +34,21 @@ from dietlab.models import (
     speedups,
     time_shares,
 )
-from dietlab.models.export import compile_ahead, write_onnx
-from dietlab.models.runtimes import ALSO_OURS, called, replaced, runtime
-from dietlab.models.shares import onnx_shares, shares_of_trace
-from dietlab.models.summary import BEST
-from dietlab.results import Report, Row
-from dietlab.results.journal import Journal, Turn
-from dietlab.results.row import ContenderInfo, TimeShares
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.study import Study
+from dietlab.lab.models.export import compile_ahead, write_onnx
+from dietlab.lab.models.runtimes import ALSO_OURS, called, replaced, runtime
+from dietlab.lab.models.shares import onnx_shares, shares_of_trace
+from dietlab.lab.models.summary import BEST
+from dietlab.machine import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
 from dietlab.view.static.picture import redraw
-from dietlab.workloads import BatchMatmul, Dense
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from transformers import AutoModel  # noqa: E402
 
-from dietlab.models import worker  # noqa: E402
+from dietlab.lab.models import worker  # noqa: E402
 
 TINY = Model("bert-tiny", 2, Dim(1, 32))
 
@@ -471,9 +470,9 @@ import sys
 import zipfile
 import torch
 from torch.profiler import profile
-from dietlab.models.runtimes import runtime
-from dietlab.models.zoo import Model
-from dietlab.shapes import Shape
+from dietlab.lab.models.runtimes import runtime
+from dietlab.lab.models.zoo import Model
+from dietlab.problem.shapes import Shape
 model = Model("bert-tiny", 1)
 sources, load = [], torch._inductor.aoti_load_package
 def seen(package):  # of a model that was compiled ahead of time, a profiler sees hardly any operation

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from notebook_runs import NOTEBOOKS as FOLDER
 
-from dietlab import lessons
+from dietlab.lab import lessons
 
 ANSWERED = [path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem[:2].isdigit()]
 CLIMBING = "21_from_loops_to_micro_kernel"

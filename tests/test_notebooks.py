@@ -16,7 +16,7 @@ from notebook_runs import NOTEBOOKS as FOLDER
 from notebook_runs import probed, ran
 from render_notebooks import KEPT, fingerprint
 
-from dietlab import puzzles
+from dietlab.lab import puzzles
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from notebook_runs import probed
 
-from dietlab import lessons
+from dietlab.lab import lessons
 
 
 def found(stem: str) -> dict[str, Any]:

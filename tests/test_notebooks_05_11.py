@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from notebook_runs import probed, ran
 
-from dietlab import lessons
-from dietlab.bench.fleet import AHEAD, WAITS
-from dietlab.results.summary import summarise
-from dietlab.results.table import ResultTable
-from dietlab.shipped import data_path
-from dietlab.space import Scheme
+from dietlab.base.shipped import data_path
+from dietlab.compare.results.summary import summarise
+from dietlab.compare.results.table import ResultTable
+from dietlab.lab import lessons
+from dietlab.lab.strategies.fleet import AHEAD, WAITS
+from dietlab.scheme import Scheme
 
 
 @pytest.fixture(scope="module")

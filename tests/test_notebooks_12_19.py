@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from notebook_runs import probed
 
-from dietlab.reproduce.findings import FINDERS
-from dietlab.shipped import data_path
+from dietlab.base.shipped import data_path
+from dietlab.lab.reproduce.findings import FINDERS
 
 
 def by_length(values: dict[str, float]) -> dict[int, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from notebook_runs import probed
 
-from dietlab.loops import STEPS
+from dietlab.lab.loops import STEPS
 
 # --- 21 ------------------------------------------------------------------------------------------
 

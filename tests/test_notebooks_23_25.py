@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from notebook_runs import probed
 
-from dietlab.hardware import UNITS
+from dietlab.targets.cpu.units import UNITS
 
 CHOICE = 0.003
 """By how much, of a slowdown, the greedy choice for a traffic may lose under it to that for another."""

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import HardwareError
-from dietlab.hardware import GpuLimits, Hardware
-from dietlab.hardware.occupancy import LIMITERS, Limiter, blocks_per_sm, limiter
+from dietlab.base.errors import HardwareError
+from dietlab.machine import Hardware
+from dietlab.targets.cuda.limits import GpuLimits
+from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, blocks_per_sm, limiter
 
 
 def limits(capability: str, **different: Any) -> GpuLimits:

@@ -25,9 +25,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 from plotly.io import from_json
 from schemes import cpu_scheme
 
-from dietlab.background import run_in_background
-from dietlab.errors import DietlabError, RecordError, StudyError
-from dietlab.events import (
+from dietlab.base.background import run_in_background
+from dietlab.base.errors import DietlabError, RecordError, StudyError
+from dietlab.base.events import (
     Event,
     ModelFitted,
     Observer,
@@ -39,17 +39,16 @@ from dietlab.events import (
     TrialMeasured,
     audience,
 )
-from dietlab.hardware import Hardware
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
+from dietlab.problem import Dense, Dim, ShapeSet, Workload
 from dietlab.view.static.saving import save
 from dietlab.view.widgets import panel_plots
 from dietlab.view.widgets.panel import EMPTY, TuningPanel
 from dietlab.view.widgets.panel_follow import StudyTail
 from dietlab.view.widgets.panel_parts import CHOICES, DrawingPace, Figures, Place
 from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
-from dietlab.workloads import Dense, Workload
 
 HOSTILE = "<script>alert('x')</script>"
 WIDGET = "application/vnd.jupyter.widget-view+json"

@@ -13,16 +13,15 @@ import pytest
 from schemes import cpu_scheme
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.hardware import Hardware
-from dietlab.lower.cpu import prefetch
-from dietlab.lower.cpu.geometry import HEADER_FLOATS
 from dietlab.lower.decisions import DEFAULTS
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
-from dietlab.plans import Leaf, plan_for
-from dietlab.shapes import Dim
-from dietlab.space import CpuScheme
-from dietlab.workloads import Dense
+from dietlab.machine import Hardware
+from dietlab.problem import Dense, Dim
+from dietlab.scheme import Leaf, plan_for
+from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.targets.cpu.lowering import prefetch
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
 
 DEPTH, UNROLL = 64, 4
 
@@ -47,16 +46,16 @@ class Layer:
     vectors: int
 
     def kernel(self, block: int) -> CpuScheme:
-        cols = self.vectors * self.hardware.cpu.lanes
+        cols = self.vectors * self.hardware.limits.lanes
         return cpu_scheme(4, cols, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
 
     @property
     def work(self) -> Dense:
-        return Dense(Dim(1, 64), 6 * self.vectors * self.hardware.cpu.lanes, DEPTH)
+        return Dense(Dim(1, 64), 6 * self.vectors * self.hardware.limits.lanes, DEPTH)
 
     def asked(self, rows: int, block: int) -> Any:
         """How often each line is asked for, ``[core, panel, step]``."""
-        lanes, cores = self.hardware.cpu.lanes, self.hardware.cores
+        lanes, cores = self.hardware.limits.lanes, self.hardware.cores
         built, panels = library(self, block), self.work.N // lanes
         packed = aligned_empty((built.packed_floats(self.work.N, DEPTH),))
         built.pack(np.zeros((self.work.N, DEPTH), np.float32), packed)

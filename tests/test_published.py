@@ -19,21 +19,22 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dietlab.base.errors import ModelError, RecordError, SpaceError
 from dietlab.cli import main
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import OURS
 from dietlab.cost.metrics import spearman
-from dietlab.errors import ModelError, RecordError, SpaceError
-from dietlab.hardware import Hardware
-from dietlab.published import autoheuristic, fetching
-from dietlab.published.autoheuristic import COLUMNS, read_autoheuristic
-from dietlab.published.bound import Pairs
-from dietlab.published.choosing import Grid, choose_tiles, weighted_shapes
-from dietlab.published.cuda_l2 import RIVALS, reduce_cuda_l2
-from dietlab.published.fetching import download
-from dietlab.published.judging import SIZES, folds, judge_choice, judge_models
-from dietlab.published.models import LearnedTiles, models_of
-from dietlab.published.records import CUBLAS, Operator, Published, PublishedRecord
-from dietlab.published.smooth import Smooth
-from dietlab.published.tables import (
+from dietlab.lab.published import autoheuristic, fetching
+from dietlab.lab.published.autoheuristic import COLUMNS, read_autoheuristic
+from dietlab.lab.published.bound import Pairs
+from dietlab.lab.published.choosing import Grid, choose_tiles, weighted_shapes
+from dietlab.lab.published.cuda_l2 import RIVALS, reduce_cuda_l2
+from dietlab.lab.published.fetching import download
+from dietlab.lab.published.judging import SIZES, folds, judge_choice, judge_models
+from dietlab.lab.published.models import LearnedTiles, models_of
+from dietlab.lab.published.records import CUBLAS, Operator, Published, PublishedRecord
+from dietlab.lab.published.smooth import Smooth
+from dietlab.lab.published.tables import (
     CHOICES,
     GPUS,
     LAYERS,
@@ -43,12 +44,11 @@ from dietlab.published.tables import (
     summary,
     write_tables,
 )
-from dietlab.published.times import Times
-from dietlab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
-from dietlab.reproduce.paper import reported_report
-from dietlab.results.report import Report
-from dietlab.results.row import OURS
-from dietlab.shapes import Shape
+from dietlab.lab.published.times import Times
+from dietlab.lab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
+from dietlab.lab.reproduce.paper import reported_report
+from dietlab.machine import Hardware
+from dietlab.problem import Shape
 from dietlab.view import plot_latency, plot_layers, plot_lengths, plot_map, plot_speedup, render_text
 from dietlab.view.widgets.speedup_explorer import by_setting, speedup_explorer
 

@@ -17,13 +17,13 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab import puzzles
-from dietlab.errors import DietlabError
-from dietlab.puzzles import Puzzle
-from dietlab.puzzles.answers import WrongAnswer, close, number, said, whole_numbers
-from dietlab.puzzles.blocking import loads
-from dietlab.puzzles.pictures import EXPECTED, YOURS
-from dietlab.puzzles.split import TRAP, lost
+from dietlab.base.errors import DietlabError
+from dietlab.lab import puzzles
+from dietlab.lab.puzzles import Puzzle
+from dietlab.lab.puzzles.answers import WrongAnswer, close, number, said, whole_numbers
+from dietlab.lab.puzzles.blocking import loads
+from dietlab.lab.puzzles.pictures import EXPECTED, YOURS
+from dietlab.lab.puzzles.split import TRAP, lost
 
 Answer = Callable[..., Any]
 
@@ -433,9 +433,8 @@ def test_wrong_call_of_tvm_gives_one_sentence(wrong: Answer, sentence: str) -> N
 
 
 def test_importing_the_puzzles_loads_nothing_heavy() -> None:
-    script = (
-        "import dietlab.puzzles, sys; assert not {'tvm','plotly','ipywidgets','pandas'} & set(sys.modules)"
-    )
+    heavy = {"tvm", "plotly", "ipywidgets", "pandas"}
+    script = f"import dietlab.lab.puzzles, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
 
 

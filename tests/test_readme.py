@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click import Group
+from click import Context, Group
 from click.testing import CliRunner
 from conftest import ROOT
 
 import dietlab as dl
 from dietlab.cli.main import main as command
-from dietlab.evaluation import CONTENDERS
 from dietlab.measure import SyntheticRunner
-from dietlab.plans import Leaf
-from dietlab.workloads import tolerance
+from dietlab.problem import tolerance
+from dietlab.scheme import Leaf
+from dietlab.targets.cpu.contenders import CONTENDERS
 
 PAGES = ("README.md", "CONTRIBUTING.md", "data/README.md", "data/results/README.md")
 TEXTS = {
@@ -105,7 +105,7 @@ def test_a_model_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert old in block
         block = block.replace(old, new)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    studies = import_module("dietlab.bench.studies")
+    studies = import_module("dietlab.compare.suites.studies")
     runner = lambda hardware, timing: nullcontext(SyntheticRunner(hardware))  # noqa: E731
     monkeypatch.setattr(studies, "LocalRunner", runner)
     before, names = torch.get_num_threads(), dict[str, Any]()
@@ -152,7 +152,7 @@ def test_commands_exist() -> None:
     dietlab = [words for words in lines if words and words[0] == "dietlab"]
     assert len(dietlab) >= 8
     for _, name, *arguments in dietlab:
-        found = command.commands[name]
+        found = command.get_command(Context(command), name)
         if isinstance(found, Group):
             found = found.commands[arguments[0]]
         options = {option for parameter in found.params for option in parameter.opts}

@@ -8,18 +8,17 @@ import pytest
 from conftest import ROOT
 from test_gpu_rehearsal import load_first_light
 
-from dietlab.bench import suite_named
-from dietlab.bench.kit import measure, pack
-from dietlab.errors import HardwareError
-from dietlab.hardware import Hardware
-from dietlab.lower.cuda.nvcc import compilers
+from dietlab.base.errors import HardwareError
+from dietlab.compare.study import Study
+from dietlab.compare.suites import suite_named
+from dietlab.compare.suites.kit import measure, pack
+from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, read_records
 from dietlab.measure.builders import Builders
 from dietlab.measure.record import Trial
-from dietlab.search import effort_named
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.targets.cuda.lowering.nvcc import compilers
+from dietlab.tuning import effort_named
 
 FIRST_LIGHT = load_first_light()
 SECONDS = 120.0

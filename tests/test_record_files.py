@@ -14,30 +14,30 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from dietlab.bench.fleet_work import load_tunings
-from dietlab.bench.kit import measure
-from dietlab.bench.method_ablation import MethodAblation
-from dietlab.bench.strategies import load_comparison
+from dietlab.base.errors import DietlabError, DietlabWarning, MissingDependencyError, RecordError
+from dietlab.base.shipped import data_path
 from dietlab.cli.main import main
+from dietlab.compare.results import Report, ResultTable
+from dietlab.compare.results.journal import read_journal
+from dietlab.compare.study import Study
+from dietlab.compare.suites.kit import measure
 from dietlab.cost import Prior
 from dietlab.cost.model import CostModel
-from dietlab.dispatch import Dispatcher
-from dietlab.errors import DietlabError, DietlabWarning, MissingDependencyError, RecordError
-from dietlab.hardware import Hardware
-from dietlab.loops.records import Climb
+from dietlab.lab.loops.records import Climb
+from dietlab.lab.published.records import Published
+from dietlab.lab.reproduce.run import Reproduction
+from dietlab.lab.strategies.comparison import load_comparison
+from dietlab.lab.strategies.fleet_work import load_tunings
+from dietlab.lab.strategies.method_ablation import MethodAblation
+from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordFile, read_records, write_compressed
 from dietlab.measure import record_files as module
 from dietlab.measure.metaschedule import TUNED, WORKLOADS, frame_metaschedule
 from dietlab.measure.ready import ReadyLibraries
 from dietlab.measure.record import Round
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
-from dietlab.published.records import Published
-from dietlab.reproduce.run import Reproduction
-from dietlab.results import Report, ResultTable
-from dietlab.results.journal import read_journal
-from dietlab.shapes import Shape
-from dietlab.shipped import data_path
-from dietlab.study import Study
+from dietlab.problem import Shape
+from dietlab.tuning import Dispatcher
 
 QUICKSTART = "quickstart"
 

@@ -17,35 +17,28 @@ from click.testing import CliRunner
 from conftest import ROOT
 from test_view import Page
 
-from dietlab.bench.deadline import Deadline, OutOfTime
+from dietlab.base.errors import DietlabError, MissingDependencyError, StudyError
+from dietlab.base.events import Event, StageAdvanced, StageStarted, audience
+from dietlab.base.files import locked
 from dietlab.cli.bench import LEFT_OVER
 from dietlab.cli.main import main
-from dietlab.errors import DietlabError, MissingDependencyError, StudyError
-from dietlab.events import Event, StageAdvanced, StageStarted, audience
-from dietlab.files import locked
-from dietlab.hardware import Hardware
-from dietlab.models import Model
-from dietlab.reproduce import run as run_module
-from dietlab.reproduce.amounts import AMOUNTS
-from dietlab.reproduce.claims import claims_table
-from dietlab.reproduce.experiments import Settings, recorded, sticking_out
-from dietlab.reproduce.figures import treatments
-from dietlab.reproduce.findings import FINDERS, Finding
-from dietlab.reproduce.page import render_reproduction, write_claims, write_reproduction
-from dietlab.reproduce.paper import (
-    DENSE,
-    EDGES,
-    read_claims,
-    reported_speedups,
-    reported_throughput,
-)
-from dietlab.reproduce.run import EstimatedProgress, Reproduction, begun, reproduce
-from dietlab.reproduce.steps import STEPS, Step
-from dietlab.results import ContenderInfo, Report, ResultTable, Row
-from dietlab.search import TuningRun
-from dietlab.shapes import Dim, Shape
+from dietlab.compare.results import ContenderInfo, Report, ResultTable, Row
+from dietlab.compare.suites.deadline import Deadline, OutOfTime
+from dietlab.lab.models import Model
+from dietlab.lab.reproduce import run as run_module
+from dietlab.lab.reproduce.amounts import AMOUNTS
+from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.experiments import Settings, recorded, sticking_out
+from dietlab.lab.reproduce.figures import treatments
+from dietlab.lab.reproduce.findings import FINDERS, Finding
+from dietlab.lab.reproduce.page import render_reproduction, write_claims, write_reproduction
+from dietlab.lab.reproduce.paper import DENSE, EDGES, read_claims, reported_speedups, reported_throughput
+from dietlab.lab.reproduce.run import EstimatedProgress, Reproduction, begun, reproduce
+from dietlab.lab.reproduce.steps import STEPS, Step
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.table import plot_bars, plot_table
-from dietlab.workloads import BatchMatmul, Dense
 
 CLAIMS = {claim.id: claim for claim in read_claims()}
 HOSTILE = "<script>alert('x')</script>"

@@ -23,15 +23,15 @@ from search_page import search_page
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
 from test_bench_layers import HAND_MADE
 
-from dietlab.bench.ablation import SYMBOLIC
-from dietlab.errors import RecordError
-from dietlab.reproduce.claims import claims_table
-from dietlab.reproduce.paper import DENSE, read_claims
-from dietlab.results import by_workload, summarise
-from dietlab.results.criteria import GPU_CRITERIA
-from dietlab.results.row import OURS
-from dietlab.results.table import COLUMNS, ResultTable
-from dietlab.search.paper import PaperStrategy
+from dietlab.base.errors import RecordError
+from dietlab.compare.results import by_workload, summarise
+from dietlab.compare.results.criteria import GPU_CRITERIA
+from dietlab.compare.results.row import OURS
+from dietlab.compare.results.table import COLUMNS, ResultTable
+from dietlab.lab.ablation import SYMBOLIC
+from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.paper import DENSE, read_claims
+from dietlab.tuning.strategies.paper import PaperStrategy
 
 RESULTS = ROOT / "data" / "results"
 PAGE = ROOT / "docs" / "results.md"

@@ -23,16 +23,17 @@ from schemes import cpu_scheme
 from tvm.rpc import base
 from workers.rpc_hasty import give_up_soon
 
+from dietlab.base.errors import MeasureError
 from dietlab.cli.main import main
 from dietlab.cli.parameters import ADDRESS
-from dietlab.errors import MeasureError
-from dietlab.hardware import Hardware
-from dietlab.measure import Record, RemoteRunner, Timing, Trial, rpc_client, rpc_worker
-from dietlab.measure.rpc_client import DeviceLostError, RemoteDevice, Servers, remote_hardware
-from dietlab.measure.rpc_server import Served, serving, start_tracker
-from dietlab.measure.rpc_tracker import is_here, listed
-from dietlab.shapes import Dim, Shape
-from dietlab.workloads import Dense
+from dietlab.machine import Hardware
+from dietlab.measure import Record, RemoteRunner, Timing, Trial
+from dietlab.measure.rpc import client as rpc_client
+from dietlab.measure.rpc import worker as rpc_worker
+from dietlab.measure.rpc.client import DeviceLostError, RemoteDevice, Servers, remote_hardware
+from dietlab.measure.rpc.server import Served, serving, start_tracker
+from dietlab.measure.rpc.tracker import is_here, listed
+from dietlab.problem import Dense, Dim, Shape
 
 WORK = Dense(T=Dim(1, 16), N=40, K=12, bias=True)
 FAST = Timing(2, 0.0005)
@@ -123,7 +124,7 @@ def joined(tracker: Address, environment: dict[str, str]) -> Iterator[Callable[.
 
 
 def trials(here: Hardware, rows: tuple[int, ...] = (4, 5)) -> list[Trial]:
-    return [Trial(cpu_scheme(height, here.cpu.lanes, edge="even"), SHAPES) for height in rows]
+    return [Trial(cpu_scheme(height, here.limits.lanes, edge="even"), SHAPES) for height in rows]
 
 
 def runner(here: Hardware, tracker: Address, key: str = "lab", **changed: Any) -> RemoteRunner:
@@ -199,7 +200,7 @@ def test_rpc_candidate_that_ends_every_server_is_recorded_alone(
 
 def test_rpc_device_slower_than_the_timeout_is_a_record(here: Hardware, tracker: Address) -> None:
     large = Dense(T=Dim(1, 4096), N=2048, K=2048)
-    trial = Trial(cpu_scheme(1, here.cpu.lanes, edge="even"), (Shape.of(T=4096),))
+    trial = Trial(cpu_scheme(1, here.limits.lanes, edge="even"), (Shape.of(T=4096),))
     with runner(here, tracker, time_timeout=0.6) as remote:
         (slow,) = remote.measure(large, [trial])
         (quick,) = remote.measure(WORK, [Trial(trial.scheme, SHAPES[:1])])

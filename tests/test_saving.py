@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from plotly.io import read_json
 
-from dietlab.errors import DietlabError
+from dietlab.base.errors import DietlabError
 from dietlab.view.static.picture import DPI, WIDTH
 from dietlab.view.static.saving import KINDS, SAVED_DPI, save, values_of
 from dietlab.view.widgets.live import show

@@ -19,24 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dietlab.cli.recorded import tuning_facts
-from dietlab.cost import (
-    Known,
-    LearnedPredictor,
-    adaptation_cost,
-    best_shape,
-    evaluate_model,
-    mean_metrics,
-)
-from dietlab.dispatch import (
-    best_together,
-    candidate_plans,
-    choose_portfolio,
-    length_grid,
-    train_dispatcher,
-)
-from dietlab.errors import DietlabError, ModelError, SpaceError
-from dietlab.events import (
+from dietlab.base.errors import DietlabError, ModelError, SpaceError
+from dietlab.base.events import (
     Event,
     ModelFitted,
     PhaseSeconds,
@@ -45,7 +29,9 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
-from dietlab.hardware import Hardware
+from dietlab.cli.recorded import tuning_facts
+from dietlab.cost import Known, LearnedPredictor, adaptation_cost, best_shape, evaluate_model, mean_metrics
+from dietlab.machine import Hardware
 from dietlab.measure import (
     Budget,
     Record,
@@ -59,7 +45,10 @@ from dietlab.measure import (
 )
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import each_once
-from dietlab.search import (
+from dietlab.measure.timing.rotation import roofline_of
+from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import Scheme, Space, build_space
+from dietlab.tuning import (
     EFFORTS,
     STRATEGIES,
     Decision,
@@ -69,14 +58,15 @@ from dietlab.search import (
     SearchState,
     Tuner,
     TuningRun,
+    best_together,
+    candidate_plans,
+    choose_portfolio,
     effort_named,
+    length_grid,
+    train_dispatcher,
     tune,
 )
-from dietlab.search.strategies import strategy_named
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, Space, build_space
-from dietlab.timing.rotation import roofline_of
-from dietlab.workloads import Dense, Workload
+from dietlab.tuning.strategies.registry import strategy_named
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=2304, K=768)

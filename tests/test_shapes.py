@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import WorkloadError
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.workloads import Dense
+from dietlab.base.errors import WorkloadError
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
 
 WORKLOAD = Dense(T=Dim(1, 128), N=64, K=32)
 ranges = st.tuples(st.integers(1, 300), st.integers(0, 300)).map(lambda t: Dim(t[0], t[0] + t[1]))

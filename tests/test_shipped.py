@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from conftest import ROOT
 
 import dietlab as dl
-from dietlab import shipped
+from dietlab.base import shipped
+from dietlab.base.errors import RecordError
+from dietlab.base.shipped import copy_notebooks, data_names, data_path
 from dietlab.cli import lab as lab_command
 from dietlab.cli import main
-from dietlab.errors import RecordError
-from dietlab.shipped import copy_notebooks, data_names, data_path
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 FILES = sorted([*NOTEBOOKS, "mini_dietcode.py"])

@@ -59,7 +59,7 @@ def test_reference_says_where_names_are(part: str) -> None:
 
 def test_reference_links_names_as_docstrings_write_them() -> None:
     ways = site_names.linkable()
-    assert ways["dietlab.tune"] == ways["dietlab.search.tune"] == "dietlab.search.tune.tune"
+    assert ways["dietlab.tune"] == ways["dietlab.tuning.tune"] == "dietlab.tuning.tune.tune"
     assert ways["dietlab.cost.model.CostModel"] == ways["dietlab.CostModel"] == "dietlab.cost.CostModel"
 
 
@@ -163,7 +163,7 @@ def test_pages_show_what_notebooks_were_saved_with() -> None:
 def test_docstrings_become_markdown() -> None:
     from site_roles import markdown_of
 
-    text = """Returns what :func:`~dietlab.search.tune` and :class:`Space` say (:meth:`Nobody.knows`)::
+    text = """Returns what :func:`~dietlab.tuning.tune` and :class:`Space` say (:meth:`Nobody.knows`)::
 
     code
 
@@ -172,7 +172,7 @@ Args:
         on two lines.
     step: ``1``.
 """
-    expected = """Returns what [`tune`][dietlab.search.tune.tune] and [`Space`][dietlab.space.Space]
+    expected = """Returns what [`tune`][dietlab.tuning.tune.tune] and [`Space`][dietlab.scheme.Space]
 say (`Nobody.knows`):
 
     code
@@ -184,7 +184,7 @@ Args:
         on two lines.
     step: `1`.
 """
-    assert markdown_of(text, "dietlab.space") == expected.replace("\nsay", " say")
+    assert markdown_of(text, "dietlab.scheme") == expected.replace("\nsay", " say")
 
 
 @dataclass
@@ -269,7 +269,7 @@ def test_site_has_every_name_with_its_parameters(built: tuple[Path, str]) -> Non
     for part, names in site_names.pages().items():
         anchors = links(built[0] / "reference" / f"{part}.html").anchors
         assert {name.identifier for name in names} <= anchors, part
-    text = (built[0] / "reference" / "search.html").read_text(encoding="utf-8")
+    text = (built[0] / "reference" / "tuning.html").read_text(encoding="utf-8")
     assert "the weighted shapes to tune for" in text
     assert ":class:" not in text and "Args:" not in text
 

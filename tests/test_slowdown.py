@@ -12,7 +12,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import RecordError
+from dietlab.base.errors import RecordError
 from dietlab.view.figures.slowdown import frame_slowdown, plot_slowdown
 from dietlab.view.theme import PALETTE
 

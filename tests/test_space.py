@@ -11,33 +11,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
+from dietlab.base.errors import DispatchError, SpaceError
 from dietlab.cost.calibration import program_on
-from dietlab.errors import DispatchError, SpaceError
-from dietlab.hardware import CpuLimits, Hardware
-from dietlab.plans import Leaf, Split, Tree, depth, heights, intervals, leaves, plan_for, route, tiling
-from dietlab.plans.tree import relabelled, tree_from_json, tree_to_json
-from dietlab.shapes import Dim, Shape
-from dietlab.space import (
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, batch_of
+from dietlab.scheme import (
     COMPOSED,
     EDGES,
     Edge,
+    Leaf,
     MicroKernel,
     Scheme,
     Space,
+    Split,
+    Tree,
     build_space,
-    cpu_limits,
+    depth,
     edges_of,
+    heights,
+    intervals,
+    leaves,
+    plan_for,
+    route,
     scheme_with,
+    tiling,
     with_rows,
 )
-from dietlab.space.cpu_space import (
-    FMA_LATENCY,
-    MAX_VECTORS,
-    ORDERS,
-    UNROLLS,
-    streams,
-)
-from dietlab.workloads import BatchMatmul, Dense, Workload, batch_of
+from dietlab.scheme.tree import relabelled, tree_from_json, tree_to_json
+from dietlab.targets.cpu.limits import CpuLimits
+from dietlab.targets.cpu.space import FMA_LATENCY, MAX_VECTORS, ORDERS, UNROLLS, streams
+from dietlab.targets.cpu.space import limits as cpu_limits
 
 
 def output(rows: int, cols: int) -> tuple[Workload, Shape]:
@@ -60,7 +63,7 @@ def processors(draw: st.DrawFn) -> Hardware:
 
 
 def candidates(space: Space) -> int:
-    registers, reads = space.hardware.cpu.vector_registers, len(streams(space.workload))
+    registers, reads = space.hardware.limits.vector_registers, len(streams(space.workload))
     axes = 2 if space.workload.weights == "transposed" else 1  # vectors along columns, or depth
     return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * reads * axes
 
@@ -78,7 +81,7 @@ def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
 ) -> None:
     work = Dense(T=Dim(1, 64), N=cols, K=depth, constant=constant)
     space = build_space(work, hardware, (edge,))
-    lanes, cpu = hardware.cpu.lanes, hardware.cpu
+    lanes, cpu = hardware.limits.lanes, hardware.limits
     assert len(space) + sum(r.count for r in space.rejected) == candidates(space)
     assert list(space) == sorted(set(space))
     for kernel in space:
@@ -101,11 +104,11 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     work = replace(like, N=cols)
     space = build_space(work, hardware, ("padded",))
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
-    order, lanes = list(limits), hardware.cpu.lanes
+    order, lanes = list(limits), hardware.limits.lanes
     everything = [
         cpu_scheme(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
-        for rows in range(1, hardware.cpu.vector_registers + 1)
+        for rows in range(1, hardware.limits.vector_registers + 1)
         for vectors in range(1, MAX_VECTORS + 1)
         for unroll in UNROLLS
         for o in ORDERS

@@ -20,7 +20,7 @@ from matplotlib.colors import same_color, to_rgb, to_rgba
 from matplotlib.image import imread
 from plotly.subplots import make_subplots
 
-from dietlab.search import TuningRun
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.slowdown import plot_slowdown
 from dietlab.view.figures.tuning import plot_phases, plot_portfolio_curve

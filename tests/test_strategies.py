@@ -19,38 +19,37 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab import lessons
-from dietlab.bench.fleet import AHEAD, WAITS, Fleet, Job, RoundWork, scaling, simulate
-from dietlab.bench.fleet_work import Costs, Priced, load_tunings, tunings_to_json, worked
-from dietlab.bench.method_ablation import MethodAblation, Whole, ablate_method
-from dietlab.bench.strategies import (
+from dietlab.base.errors import DietlabError, MissingDependencyError, RecordError
+from dietlab.cli import main
+from dietlab.cost import Analytic, LearnedPredictor, Survey
+from dietlab.lab import lessons
+from dietlab.lab.strategies.comparison import (
     Comparison,
     Course,
     compare_strategies,
     load_comparison,
     save_comparison,
 )
-from dietlab.bench.surveyed import Surveyed, surveyed, synthetic_survey
-from dietlab.cli import main
-from dietlab.cost import Analytic, LearnedPredictor, Survey
-from dietlab.errors import DietlabError, MissingDependencyError, RecordError
-from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial
-from dietlab.search import EFFORTS, SearchState, Tuner, tune
-from dietlab.search.autotvm import AnnealingStrategy
-from dietlab.search.knobs import knobs_of
-from dietlab.search.paper import Evolution, PaperStrategy
-from dietlab.search.strategies import strategy_named
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, Space, build_space
-from dietlab.view.figures.strategies import (
+from dietlab.lab.strategies.figures import (
     ablation_table,
     comparison_table,
     fleet_table,
     plot_fleet,
     plot_strategies,
 )
-from dietlab.workloads import Dense
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, Fleet, Job, RoundWork, scaling, simulate
+from dietlab.lab.strategies.fleet_work import Costs, Priced, load_tunings, tunings_to_json, worked
+from dietlab.lab.strategies.method_ablation import MethodAblation, Whole, ablate_method
+from dietlab.lab.strategies.surveyed import Surveyed, surveyed, synthetic_survey
+from dietlab.machine import Hardware
+from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial
+from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.scheme import Scheme, Space, build_space
+from dietlab.tuning import EFFORTS, SearchState, Tuner, tune
+from dietlab.tuning.strategies.autotvm import AnnealingStrategy
+from dietlab.tuning.strategies.knobs import knobs_of
+from dietlab.tuning.strategies.paper import Evolution, PaperStrategy
+from dietlab.tuning.strategies.registry import strategy_named
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 64), N=2304, K=768)

@@ -19,24 +19,23 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
+from dietlab.base.errors import StudyError
 from dietlab.cli import main
 from dietlab.cli.commands import HEADINGS, CommandGroup
-from dietlab.dispatch import load
-from dietlab.errors import StudyError
-from dietlab.evaluation.evaluate import Contest
-from dietlab.hardware import Hardware
+from dietlab.compare.evaluate import Contest
+from dietlab.compare.results import Row
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial, read_records, write_compressed
-from dietlab.results import Row
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import build_space
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.scheme import build_space
+from dietlab.tuning import load
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
 SHAPES = ShapeSet.uniform(WORK, 4)
 DIMS = ("--dim", "T=1:16", "--dim", "N=64", "--dim", "K=32")
 COMMAND = (sys.executable, "-c", "from dietlab.cli import main; main()")
-COMMANDS = sorted(main.commands)
+COMMANDS = main.list_commands(click.Context(main))
 
 
 def dietlab(*arguments: str | Path) -> Result:
@@ -232,7 +231,7 @@ def test_folder_that_is_no_study_is_refused(text: str | None, complaint: str, tm
 
 HOLD = """
 import sys
-from dietlab.study import Study
+from dietlab.compare.study import Study
 with Study.open(sys.argv[1]).locked():
     print("held", flush=True)
     sys.stdin.read()

@@ -14,41 +14,41 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
+from dietlab.base.errors import HardwareError
+from dietlab.base.registry import entry_points
 from dietlab.cli.main import main
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.results import Report
+from dietlab.compare.study import Study
+from dietlab.compare.target import BOUNDS, EvaluationTarget
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.cost.adaptation import best_shape
 from dietlab.cost.target import CostTarget
-from dietlab.dims import Dim
-from dietlab.dispatch import choose_portfolio, train_dispatcher
-from dietlab.errors import HardwareError
-from dietlab.evaluation.lineup import BOUNDS, contenders_for
-from dietlab.evaluation.target import EvaluationTarget
-from dietlab.hardware import Hardware, detect, detect_gpu
-from dietlab.hardware.target import TARGETS, HardwareTarget, Part, part
 from dietlab.lower.program import source_of
 from dietlab.lower.target import LowerTarget
+from dietlab.machine import Hardware
+from dietlab.machine.target import TARGETS, HardwareTarget, Part, part
 from dietlab.measure import LocalRunner, SyntheticRunner
-from dietlab.measure.rpc_server import Session
-from dietlab.registry import entry_points
-from dietlab.results import Report
-from dietlab.search import tune
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, build_space, edges_of, scheme
-from dietlab.space.target import SpaceTarget
-from dietlab.study import Study
-from dietlab.targets.cpu import hardware as cpu_hardware
-from dietlab.timing.target import TimingTarget
-from dietlab.workloads import Dense
+from dietlab.measure.rpc.server import Session
+from dietlab.measure.timing.target import TimingTarget
+from dietlab.problem import Dense, Shape, ShapeSet
+from dietlab.problem.dims import Dim
+from dietlab.scheme import Scheme, build_space, edges_of, scheme
+from dietlab.scheme.target import SpaceTarget
+from dietlab.targets.cpu import machine as cpu_machine
+from dietlab.targets.cuda import machine as detect_gpu
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.tuning import choose_portfolio, train_dispatcher, tune
 
 DENSE = Dense(T=Dim(1, 24), N=64, K=32)
 SHAPES = ShapeSet.extents(DENSE, [1, 5, 24])
 PARTS: dict[Part, type] = {
-    "hardware": HardwareTarget,
+    "machine": HardwareTarget,
     "space": SpaceTarget,
-    "lower": LowerTarget,
-    "timing": TimingTarget,
+    "lowering": LowerTarget,
+    "device": TimingTarget,
     "cost": CostTarget,
-    "evaluation": EvaluationTarget,
+    "contenders": EvaluationTarget,
 }
 OWN_PLACES = ("targets", "lower/cpu", "lower/cuda", "evaluation/gpu")
 """Folders of one target each, where it may be named."""
@@ -154,7 +154,7 @@ def test_a_processor_of_a_third_target_is_described(null: Hardware) -> None:
     assert again == null and again.kind == "null" and null.to_json()["kind"] == "null"
     assert again.threads == 1 and null.measured() is null and "1 core" in str(null.card.summary)
     with pytest.raises(HardwareError, match="this stage needs a GPU; got a null processor"):
-        _ = null.gpu
+        gpu_of(null)
     with pytest.raises(HardwareError, match="fields"):
         Hardware.from_json({**null.to_json(), "limits": {"lanes": 3}})
 
@@ -200,7 +200,7 @@ def test_a_third_target_is_tuned_built_and_evaluated(study: Study, monkeypatch: 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("another target's processor was detected")
 
-    for module, name in ((detect, "detect_cpu"), (cpu_hardware, "detect"), (detect_gpu, "detect_gpu")):
+    for module, name in ((cpu_machine, "detect"), (detect_gpu, "detect_gpu")):
         monkeypatch.setattr(module, name, never)
     built = CliRunner().invoke(main, ["build", str(study.folder), "--quiet"], catch_exceptions=False)
     assert built.exit_code == 0 and "library.so" in built.output
@@ -224,7 +224,7 @@ def test_a_server_describes_the_processor_of_the_target_that_is_asked_for(
     null: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a100 = Hardware.preset("a100")
-    monkeypatch.setattr(part("cuda", "hardware"), "detect", lambda **_: a100)
+    monkeypatch.setattr(part("cuda", "machine"), "detect", lambda **_: a100)
     question = {"op": "hardware", "cores": 1, "measure": True}
     for target, wanted in (("cuda", a100), ("null", null)):
         assert Hardware.from_json(dict(Session("here").answer({**question, "target": target}))) == wanted

@@ -19,23 +19,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.errors import MeasureError
-from dietlab.evaluation.timing_session import Entrant, TimingSession
-from dietlab.evaluation.vendors import Operands
-from dietlab.hardware import Hardware
+from dietlab.base.errors import MeasureError
+from dietlab.compare.session import Entrant, TimingSession
+from dietlab.compare.vendor import Operands
 from dietlab.lower import compiler
-from dietlab.shapes import Dim, Shape
-from dietlab.targets.cpu import evaluation
-from dietlab.timing import bench as timing_bench
-from dietlab.timing import disturbance, rotation
-from dietlab.timing.arena import Arena
-from dietlab.timing.bench import Bench
-from dietlab.timing.device import TimedBlock
-from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take, timed_once
-from dietlab.timing.host import Host, host_options
-from dietlab.timing.private_caches import PrivateCaches
-from dietlab.timing.problem import Problem, shared_problem
-from dietlab.timing.rotation import (
+from dietlab.machine import Hardware
+from dietlab.measure.timing import bench as timing_bench
+from dietlab.measure.timing import disturbance, rotation
+from dietlab.measure.timing.arena import Arena
+from dietlab.measure.timing.bench import Bench
+from dietlab.measure.timing.device import TimedBlock
+from dietlab.measure.timing.disturbance import (
+    QUICKER,
+    RECENT,
+    RETAKES,
+    Pace,
+    Taken,
+    fma_probe,
+    take,
+    timed_once,
+)
+from dietlab.measure.timing.problem import Problem, shared_problem
+from dietlab.measure.timing.rotation import (
     MOST_PACKED,
     MOST_PLAIN,
     ROTATED_CACHES,
@@ -43,7 +48,10 @@ from dietlab.timing.rotation import (
     memory_bytes,
     roofline_of,
 )
-from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
+from dietlab.problem import BatchMatmul, Dense, Dim, FloatArray, Shape, Workload
+from dietlab.targets.cpu import contenders as evaluation
+from dietlab.targets.cpu.device import Host, host_options
+from dietlab.targets.cpu.private_caches import PrivateCaches
 
 DENSE = Dense(T=Dim(1, 32), N=70, K=45, bias=True)
 BATCH = BatchMatmul(T=Dim(1, 32), B=3, D=5)
@@ -466,7 +474,7 @@ def test_the_system_tells_when_it_takes_a_core_away() -> None:
     core = min(os.sched_getaffinity(0))
     script = (
         f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
-        "from dietlab.timing.disturbance import taken_cores\n"
+        "from dietlab.measure.timing.disturbance import taken_cores\n"
         "end = time.monotonic() + 1\n"
         "while time.monotonic() < end: pass\n"
         "print(taken_cores())"
@@ -520,7 +528,7 @@ def test_worker_answers_what_the_probe_found() -> None:
 
 
 def test_probe_is_a_compiled_loop_of_multiply_adds(here: Hardware, tmp_path: Path) -> None:
-    from dietlab.lower.probe import compile_fma_probe
+    from dietlab.targets.cpu.probe import compile_fma_probe
 
     ticks = iter(range(100))
     probe = fma_probe(compile_fma_probe(here, tmp_path / "fma.so"), lambda: float(next(ticks)))

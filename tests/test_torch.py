@@ -16,13 +16,12 @@ import pytest
 from conftest import in_turn
 from layers_of_torch import EVERY, close, computed_with, synthetic_study
 
-from dietlab.dispatch import load
-from dietlab.errors import DietlabError, StudyError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import DietlabError, StudyError
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul
+from dietlab.problem import BatchMatmul, Dim, ShapeSet
+from dietlab.tuning import load
 
 torch = pytest.importorskip("torch")
 prune = pytest.importorskip("torch.nn.utils.prune")
@@ -325,7 +324,7 @@ def test_tuning_that_was_stopped_goes_on(
 ) -> None:
     stopped = Study.create(tmp_path / "home" / "stopped", EVERY, study.hardware, study.shapes, "smoke")
     runner = lambda hardware, timing: nullcontext(SyntheticRunner(hardware))  # noqa: E731
-    monkeypatch.setattr("dietlab.bench.studies.LocalRunner", runner)
+    monkeypatch.setattr("dietlab.compare.suites.studies.LocalRunner", runner)
     replaced = optimize(network(), stopped.folder.parent, observers=[])
     assert Path(replaced[0].libraries["none"]).is_relative_to(stopped.folder)
     assert "tunes linear layers" in capsys.readouterr().err

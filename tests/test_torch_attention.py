@@ -11,12 +11,11 @@ import pytest
 from conftest import in_turn
 from layers_of_torch import called_elsewhere, close
 
-from dietlab.errors import StudyError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import StudyError
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
 
 torch = pytest.importorskip("torch")
 

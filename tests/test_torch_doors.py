@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from layers_of_torch import same, synthetic_study
 
-from dietlab.errors import MissingDependencyError, StudyError
-from dietlab.hardware import Hardware
-from dietlab.study import Study
+from dietlab.base.errors import MissingDependencyError, StudyError
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 
 torch = pytest.importorskip("torch")
 

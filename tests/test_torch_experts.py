@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers_of_torch import called_elsewhere
 
-from dietlab.errors import StudyError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import StudyError
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.problem import Dense, Dim, ShapeSet
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

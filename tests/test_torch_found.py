@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from layers_of_torch import EVERY, close, computed_with, same, synthetic_study
 
-from dietlab.bench.suite import every_layer_task
-from dietlab.errors import DietlabError
-from dietlab.hardware import Hardware
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
+from dietlab.base.errors import DietlabError
+from dietlab.compare.study import Study
+from dietlab.compare.suites.suite import every_layer_task
+from dietlab.machine import Hardware
+from dietlab.problem import Dim, ShapeSet
 
 torch = pytest.importorskip("torch")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from layers_of_torch import close, same, synthetic_study
 
-from dietlab.hardware import Hardware
-from dietlab.study import Study
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 
 torch = pytest.importorskip("torch")
 

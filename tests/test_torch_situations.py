@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from layers_of_torch import close, same, synthetic_study
 
-from dietlab.hardware import Hardware
-from dietlab.study import Study
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
 
 torch = pytest.importorskip("torch")
 

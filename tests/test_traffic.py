@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dietlab.base.errors import DietlabError, WorkloadError
 from dietlab.cli.options import parse_shapes
-from dietlab.errors import DietlabError, WorkloadError
-from dietlab.results.policies import (
+from dietlab.compare.results.policies import (
     PLANS,
     POLICIES,
     multiply_adds,
@@ -24,9 +24,8 @@ from dietlab.results.policies import (
     padding_over,
     policy_waste,
 )
-from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.traffic import TABLES, aggregated, parse_table, read_table
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
+from dietlab.problem.traffic import TABLES, aggregated, parse_table, read_table
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = Dense(T=Dim(1, 128), N=64, K=32)

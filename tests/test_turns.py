@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import MeasureError
-from dietlab.evaluation.timing_session import SessionTurn, timed_row
+from dietlab.base.errors import MeasureError
+from dietlab.compare.session import SessionTurn, timed_row
 from dietlab.measure import Timing
 from dietlab.measure.contest import CACHED_SHARE, FEWEST_TURNS, _playing_on, _take
-from dietlab.shapes import Shape
-from dietlab.timing.disturbance import Pace
-from dietlab.timing.turns import Player, play
+from dietlab.measure.timing.disturbance import Pace
+from dietlab.measure.timing.turns import Player, play
+from dietlab.problem import Shape
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -19,21 +19,21 @@ from click.testing import CliRunner
 from conftest import in_turn
 from programs import fenced
 
+from dietlab.base.errors import BuildError, DispatchError, SpaceError, WorkloadError
 from dietlab.cli import main
-from dietlab.dispatch import Operator, build
-from dietlab.errors import BuildError, DispatchError, SpaceError, WorkloadError
-from dietlab.hardware import UNITS, CpuUnit, Hardware
-from dietlab.lower.compiler import target_of
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.library import library_module
-from dietlab.lower.cpu.units import matrix_registers
 from dietlab.lower.program import compile_plans, source_of
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
-from dietlab.plans import Leaf
-from dietlab.shapes import Dim, Shape
-from dietlab.space import CpuScheme, Scheme, build_space
-from dietlab.targets.cpu.lower import compile_packing
-from dietlab.workloads import BatchMatmul, Dense, Workload, dtypes_of, require_dtype, tolerance
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, dtypes_of, require_dtype, tolerance
+from dietlab.scheme import Leaf, Scheme, build_space
+from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.targets.cpu.lowering import compile_packing
+from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.library import library_module
+from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering.units import matrix_registers
+from dietlab.targets.cpu.units import UNITS, CpuUnit
+from dietlab.tuning import Operator, build
 
 T = Dim(1, 16)
 ROWS = (1, 2, 3, 5, 7, 16, 17, 33, 100)
@@ -79,7 +79,7 @@ class UnitProgram:
     def __init__(
         self, work: Dense, described: Hardware, unit: CpuUnit, folder: Path, emulated: bool, cores: int = 1
     ) -> None:
-        self.work, self.schemes = work, schemes_of(unit, described.cpu.lanes)
+        self.work, self.schemes = work, schemes_of(unit, described.limits.lanes)
         geometry = replace(Geometry.of(work, described.with_cores(cores), self.schemes), emulated=emulated)
         module = library_module(geometry, self.schemes, Leaf(0), every_plan=True)
         artifact = compile_packing(module, geometry, HERE.with_cores(cores), folder / "units.so")
@@ -141,15 +141,15 @@ def each_unit() -> list[Any]:
 @pytest.mark.parametrize(("unit", "work"), each_unit())
 def test_unit_is_right_on_every_processor(unit: CpuUnit, work: Dense, tmp_path: Path) -> None:
     """By its own instruction here, or as its definition says in the layout of a processor that has it."""
-    has = unit in HERE.cpu.units(work.dtype)
+    has = unit in HERE.limits.units(work.dtype)
     check_all(UnitProgram(work, HERE if has else AVX512, unit, tmp_path, emulated=not has))
 
 
 @pytest.mark.parametrize("unit", [unit for unit, facts in UNITS.items() if facts.processors])
 def test_instruction_is_right_where_it_is(unit: CpuUnit, tmp_path: Path) -> None:
     work = next(work for work in WORK[UNITS[unit].dtype] if fills(unit, work))
-    if unit not in HERE.cpu.units(work.dtype):
-        pytest.skip(f"this processor, {HERE.cpu.llvm_cpu} to LLVM, has no {unit}")
+    if unit not in HERE.limits.units(work.dtype):
+        pytest.skip(f"this processor, {HERE.limits.llvm_cpu} to LLVM, has no {unit}")
     check_all(UnitProgram(work, HERE, unit, tmp_path, emulated=False, cores=2))
 
 
@@ -160,7 +160,7 @@ INT8_UNITS = [unit for unit, facts in UNITS.items() if facts.dtype == "int8"]
 def test_int8_at_the_ends_of_its_range_is_exact(unit: CpuUnit, out_dtype: str, tmp_path: Path) -> None:
     """-128 x -128 in every term, where 16-bit sums of two products would overflow, and every sign."""
     work = Dense(T, 37, 64, dtype="int8", out_dtype=out_dtype)
-    has = unit in HERE.cpu.units("int8")
+    has = unit in HERE.limits.units("int8")
     program = UnitProgram(work, HERE if has else AVX512, unit, tmp_path, emulated=not has)
     ends = np.array([-128, 127], np.int8)
     for x_end in ends:
@@ -181,7 +181,7 @@ def test_int8_at_the_ends_of_its_range_is_exact(unit: CpuUnit, out_dtype: str, t
 def test_deepest_int8_sum_fits_int32(tmp_path: Path) -> None:
     depth = 2**17 - 1
     work = Dense(T, 3, depth, dtype="int8")
-    unit = next(unit for unit in HERE.cpu.units("int8") if fills(unit, work))
+    unit = next(unit for unit in HERE.limits.units("int8") if fills(unit, work))
     program = UnitProgram(work, HERE, unit, tmp_path, emulated=False)
     ends = {"x": np.full((2, depth), -128, np.int8), "w": np.full((3, depth), -128, np.int8)}
     inputs = {**ends, "scale": np.ones(3, np.float32)}
@@ -209,7 +209,7 @@ def test_values_survive_json() -> None:
 
 def library_of(work: Workload, folder: Path) -> Operator:
     scheme = next(s for s in build_space(work, HERE) if s.rows == 3)
-    from dietlab.dispatch import Dispatcher
+    from dietlab.tuning import Dispatcher
 
     return build(Dispatcher(work, HERE, (scheme,), Leaf(0)), folder)
 
@@ -250,17 +250,17 @@ def test_bfloat16_operator_takes_both_kinds_of_arrays_and_keeps_what_is_no_numbe
 
 
 def test_units_are_those_of_the_processor() -> None:
-    assert [AVX512.cpu.units(d) for d in ("float32", "int8", "bfloat16")] == [
+    assert [AVX512.limits.units(d) for d in ("float32", "int8", "bfloat16")] == [
         ("fma",),
         ("vnni", "maddwd"),
         ("bf16dot", "bf16fma"),
     ]
-    assert Hardware.preset("haswell-1core").cpu.units("int8") == ("maddwd",)
-    arm = replace(HERE, limits=replace(HERE.cpu, llvm_cpu="generic", vector_bytes=16))
-    assert arm.cpu.units("int8") == () and arm.cpu.units("bfloat16") == ("bf16fma",)
-    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
-    assert xeon.cpu.units("int8") == ("amxint8", "vnni", "maddwd")
-    assert xeon.cpu.units("bfloat16") == ("amxbf16", "bf16dot", "bf16fma")
+    assert Hardware.preset("haswell-1core").limits.units("int8") == ("maddwd",)
+    arm = replace(HERE, limits=replace(HERE.limits, llvm_cpu="generic", vector_bytes=16))
+    assert arm.limits.units("int8") == () and arm.limits.units("bfloat16") == ("bf16fma",)
+    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
+    assert xeon.limits.units("int8") == ("amxint8", "vnni", "maddwd")
+    assert xeon.limits.units("bfloat16") == ("amxbf16", "bf16dot", "bf16fma")
     assert AVX512.peak_for("int8") == 4 * (AVX512.peak_gflops or 0) and arm.peak_for("int8") is None
 
 
@@ -268,7 +268,7 @@ def test_space_has_units_of_the_operands_type_only() -> None:
     for dtype, units in (("int8", {"vnni"}), ("bfloat16", {"bf16dot", "bf16fma"}), ("float32", {"fma"})):
         found = {s.kernel.unit for s in build_space(Dense(T, 256, 256, dtype=dtype), AVX512)}
         assert found == units
-    arm = replace(HERE, limits=replace(HERE.cpu, llvm_cpu="generic", vector_bytes=16))
+    arm = replace(HERE, limits=replace(HERE.limits, llvm_cpu="generic", vector_bytes=16))
     for work, processor in (
         (Dense(T, 64, 64, dtype="int8"), arm),
         (Dense(T, 64, 64, dtype="float16"), AVX512),
@@ -281,7 +281,7 @@ def test_space_has_units_of_the_operands_type_only() -> None:
 
 
 def test_tiles_of_amx_fit_its_registers_and_fill_the_reduction() -> None:
-    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
+    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
     for dtype, step in (("int8", 64), ("bfloat16", 32)):
         found = build_space(Dense(T, 256, 4 * step, dtype=dtype), xeon)
         tiles = {(s.rows // 16, s.cols // 16) for s in found if s.kernel.facts.matrix}
@@ -307,10 +307,10 @@ table = (Rule * len(rules))(*((code, (yes, no), k) for code, yes, no, k in rules
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(Rules(len(rules), ctypes.addressof(table))), 0, 0) == 0
-from dietlab.hardware import Hardware
-from dietlab.hardware.detect import amx_permitted
+from dietlab.machine import Hardware
+from dietlab.targets.cpu.machine import amx_permitted
 assert not amx_permitted()
-assert Hardware.detect(measure=False).cpu.llvm_cpu != "sapphirerapids"
+assert Hardware.detect(measure=False).limits.llvm_cpu != "sapphirerapids"
 if len(sys.argv) > 1:
     import numpy as np
     from pathlib import Path
@@ -333,7 +333,7 @@ def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> 
     """In a process whose system refuses the tiles: another family is detected, and a library that has them
     says so in place of the instruction that would end the process."""
     arguments = []
-    if "amxint8" in HERE.cpu.units("int8"):
+    if "amxint8" in HERE.limits.units("int8"):
         scheme = Scheme.from_key("16x32.u16.ws.p0.amxint8.even")
         arguments = [str(compile_plans(WORK["int8"][-1], HERE, [scheme], Leaf(0), tmp_path / "a.so").path)]
     done = subprocess.run(
@@ -348,7 +348,7 @@ def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> 
 
 
 def test_program_of_a_matrix_unit_can_be_read() -> None:
-    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
+    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
     text = source_of(WORK["int8"][-1], xeon, Scheme.from_key("32x32.u16.ws.p0.amxint8.even"))
     assert text.count("tdpbssd") >= 4 and "tilestored64" in text
 
@@ -392,7 +392,7 @@ def test_inner_loop_is_the_instruction_and_saves_no_register(unit: str) -> None:
     llvm_cpu, key, instruction, count = CODE[unit]
     lanes = 8 if llvm_cpu == "znver3" else 16
     described = Hardware.preset("haswell-1core" if lanes == 8 else "zen4-1core")
-    described = replace(described, limits=replace(described.cpu, llvm_cpu=llvm_cpu))
+    described = replace(described, limits=replace(described.limits, llvm_cpu=llvm_cpu))
     scheme = Scheme.from_key(key)
     depth = 256 * scheme.kernel.facts.tile_steps
     work = Dense(Dim(scheme.rows, scheme.rows), 256, depth, dtype=scheme.kernel.facts.dtype)

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from conftest import in_turn
 
-from dietlab.bench import validity
-from dietlab.bench.validity import EACH_UP_TO, HIGHEST, all_lengths, check_lengths, shrunk
-from dietlab.dispatch import Dispatcher, build
-from dietlab.events import audience
-from dietlab.hardware import Hardware
-from dietlab.plans import Leaf, Split
-from dietlab.shapes import Dim
-from dietlab.space import CpuMicroKernel, MicroKernel, Scheme
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.base.events import audience
+from dietlab.compare.suites import validity
+from dietlab.compare.suites.validity import EACH_UP_TO, HIGHEST, all_lengths, check_lengths, shrunk
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense, Dim, Workload
+from dietlab.scheme import Leaf, MicroKernel, Scheme, Split
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+from dietlab.tuning import Dispatcher, build
 
 NOBODY = audience(())
 TREE = Split("T", 128, Split("T", 9, Leaf(1), Leaf(0)), Leaf(2))

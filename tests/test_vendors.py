@@ -13,25 +13,25 @@ from time import process_time, thread_time
 import numpy as np
 import pytest
 
-from dietlab.bench.suite import suite_named
+from dietlab.base.errors import MeasureError, MissingDependencyError
 from dietlab.cli.doctor import examine
 from dietlab.cli.quickstart import QUICKSTART_AGAINST
-from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation import DEFAULT_CONTENDERS
-from dietlab.evaluation.contender_worker import opened
-from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
-from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
-from dietlab.evaluation.vendors.onnx_runtime import operator_model
-from dietlab.evaluation.vendors.pytorch import OneDnnPacked, open_torch
-from dietlab.hardware import Hardware
+from dietlab.compare.suites.suite import suite_named
+from dietlab.compare.vendor import NoFormError, contender_env
+from dietlab.machine import Hardware
 from dietlab.measure import CACHE_STATES
-from dietlab.shapes import Dim, Shape
-from dietlab.timing.bench import Service
-from dietlab.timing.problem import Problem
-from dietlab.timing.process import WorkerProcess, WorkerRefused
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.measure.timing.bench import Service
+from dietlab.measure.timing.problem import Problem
+from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
+from dietlab.targets.cpu.contenders import DEFAULTS as DEFAULT_CONTENDERS
+from dietlab.targets.cpu.contenders import VENDORS, openblas, zendnn
+from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, message, model
+from dietlab.targets.cpu.contenders.onnx_runtime import operator_model
+from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, open_torch
+from dietlab.targets.cpu.contenders.worker import opened
 
-WORKER = "dietlab.evaluation.contender_worker"
+WORKER = "dietlab.targets.cpu.contenders.worker"
 ROWS = (1, 5, 17, 31)
 CACHE_BYTES = {"l2_bytes": 1 << 14, "l3_bytes": 1 << 20}
 T = Dim(1, 32)
@@ -290,7 +290,7 @@ LOW_FORMS = {"onednn-packed": (*LOW[:4], *LOW[4:6]), "onnxruntime": LOW[:3], "to
 def test_low_precision_of_vendors_is_right_or_has_a_reason(name: str) -> None:
     forms = LOW_FORMS[name]
     pytest.importorskip("onnxruntime" if name == "onnxruntime" else "torch")
-    if name == "onednn-packed" and Hardware.detect(measure=False).cpu.vector_bytes < 64:
+    if name == "onednn-packed" and Hardware.detect(measure=False).limits.vector_bytes < 64:
         forms = LOW[:4]  # oneDNN multiplies bfloat16 from AVX-512 on
     with WorkerProcess(WORKER, contender_env(1)) as worker:
         for workload in LOW:

@@ -21,17 +21,15 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgb
 from schemes import cpu_scheme
 
-from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
-from dietlab.errors import DietlabError, DispatchError, RecordError, WorkloadError
-from dietlab.events import PhaseSeconds
+from dietlab.base.errors import DietlabError, DispatchError, RecordError, WorkloadError
+from dietlab.base.events import PhaseSeconds
+from dietlab.compare.results.parts import length_place
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, Row
 from dietlab.measure import SyntheticRunner
-from dietlab.plans import Leaf, Split, route
-from dietlab.results.parts import length_place
-from dietlab.results.report import Report
-from dietlab.results.row import ContenderInfo, Row
-from dietlab.search import TuningRun, tune
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, build_space
+from dietlab.problem import Shape, ShapeSet
+from dietlab.scheme import Leaf, Scheme, Split, build_space, route
+from dietlab.tuning import Dispatcher, Portfolio, TuningRun, choose_portfolio, train_dispatcher, tune
 from dietlab.view.figures.base import DOUBLINGS, is_wide
 from dietlab.view.figures.table import plot_bars
 from dietlab.view.theme import ACCENTS, PALETTE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dietlab.events import (
+from dietlab.base.events import (
     Event,
     ModelFitted,
     PhaseSeconds,

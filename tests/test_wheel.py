@@ -207,8 +207,8 @@ def test_every_module_is_imported_from_the_wheel(installed: Installed) -> None:
 
 VIEWS = """
 import dietlab as dl
-from dietlab.errors import DietlabError
-from dietlab.results.report import Report
+from dietlab.base.errors import DietlabError
+from dietlab.compare.results.report import Report
 report = Report({}, {}, {}, {}, {}, ())
 tried = {
     "figure": lambda: dl.plot_speedup(report), "page": lambda: dl.write_html(report, "page.html"),

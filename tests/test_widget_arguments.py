@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import dietlab as dl
+from dietlab.base.errors import DietlabError, HardwareError, RecordError, StudyError, WorkloadError
+from dietlab.compare.study import Study
 from dietlab.cost import Known
-from dietlab.errors import DietlabError, HardwareError, RecordError, StudyError, WorkloadError
 from dietlab.measure import SyntheticRunner
-from dietlab.study import Study
 from dietlab.view.widgets.panel import TuningPanel
 
 DENSE = dl.Dense(T=dl.Dim(1, 64), N=64, K=32)

@@ -15,16 +15,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dietlab.errors import MissingDependencyError, WorkloadError
-from dietlab.shapes import Dim, Shape
-from dietlab.workloads import (
+from dietlab.base.errors import MissingDependencyError, WorkloadError
+from dietlab.problem import (
     ACTIVATIONS,
     OPERATORS,
     PRECISIONS,
     Activation,
     BatchMatmul,
     Dense,
+    Dim,
     Epilogue,
+    Shape,
     Workload,
     axis_of,
     batch_of,
@@ -38,7 +39,7 @@ from dietlab.workloads import (
     tolerance,
     workload_from_json,
 )
-from dietlab.workloads.precision import FLOATS
+from dietlab.problem.precision import FLOATS
 
 DENSE = Dense(T=Dim(1, 128), N=3, K=5)
 SCORES = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nt")

@@ -5,8 +5,8 @@ program's blocks tells programs apart best for the time that it takes.
     python data/blocks/make_blocks.py replay data/blocks/*.csv.gz
 
 A block that is slow by the probe is taken again at once, up to four times, as those of an evaluation are
-(:mod:`dietlab.timing.disturbance`); all of them are rows. The first of a turn is what there would have been
-without a probe.
+(:mod:`dietlab.measure.timing.disturbance`); all of them are rows. The first of a turn is what there would
+have been without a probe.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Trial
 from dietlab.measure.builders import Builders
 from dietlab.measure.candidates import Candidates
 from dietlab.measure.contest import Candidate, built_contests, quick
 from dietlab.measure.local import candidates_seat
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Scheme
-from dietlab.timing import disturbance
-from dietlab.timing.bench import Bench, Service
-from dietlab.timing.host import Host, host_options
-from dietlab.timing.process import serve
-from dietlab.timing.protocol import Timing
-from dietlab.timing.target import timing_target
-from dietlab.timing.turns import Player
-from dietlab.workloads import Dense
+from dietlab.measure.timing import disturbance
+from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.process import serve
+from dietlab.measure.timing.protocol import Timing
+from dietlab.measure.timing.target import timing_target
+from dietlab.measure.timing.turns import Player
+from dietlab.problem import Dense, Dim, Shape
+from dietlab.scheme import Scheme
+from dietlab.targets.cpu.device import Host, host_options
 
 LAYERS, LENGTHS = ((2304, 768), (768, 3072)), (5, 16, 43, 128)
 TILES = (

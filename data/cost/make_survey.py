@@ -17,9 +17,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 
-from dietlab.dims import Dim
-from dietlab.hardware import Hardware
-from dietlab.hardware.detect import measure_peaks
+from dietlab.machine import Hardware
 from dietlab.measure import (
     LocalRunner,
     Record,
@@ -31,11 +29,12 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.search.rounds import without
-from dietlab.search.survey import records_header
-from dietlab.shapes import Shape
-from dietlab.space import build_space, edges_of
-from dietlab.workloads import BatchMatmul, Dense, Workload
+from dietlab.problem import BatchMatmul, Dense, Shape, Workload
+from dietlab.problem.dims import Dim
+from dietlab.scheme import build_space, edges_of
+from dietlab.targets.cpu.machine import measured
+from dietlab.tuning.rounds import without
+from dietlab.tuning.survey import records_header
 
 SCHEMES = 80
 """How many are drawn from each space: with 32 shapes, a pass takes some minutes."""
@@ -80,7 +79,7 @@ def main() -> None:
     if asked.records.exists():
         hardware = read_records(asked.records).hardware
     else:
-        hardware = measure_peaks(Hardware.detect(measure=False).with_cores(1))
+        hardware = measured(Hardware.detect(measure=False).with_cores(1))
     header = records_header(work, hardware, TIMING.cache)
     store = RecordStore(asked.records, header)
     space = build_space(work, hardware, edges_of("composed", work, hardware))

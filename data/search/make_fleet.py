@@ -17,14 +17,13 @@ from pathlib import Path
 from statistics import fmean
 
 import dietlab as dl
-from dietlab.bench.fleet import AHEAD, WAITS, RoundWork
-from dietlab.bench.fleet_work import Costs, Priced, tunings_to_json, worked
+from dietlab.base.files import write_json
 from dietlab.cost import LearnedPredictor
-from dietlab.dispatch import length_grid
-from dietlab.files import write_json
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, RoundWork
+from dietlab.lab.strategies.fleet_work import Costs, Priced, tunings_to_json, worked
 from dietlab.measure import SyntheticRunner
-from dietlab.search import Tuner, effort_named
-from dietlab.search.strategies import strategy_named
+from dietlab.tuning import Tuner, effort_named, length_grid
+from dietlab.tuning.strategies.registry import strategy_named
 
 HERE = Path(__file__).resolve().parent
 SEEDS, EFFORTS = range(5), ("full", "quick")

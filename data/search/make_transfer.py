@@ -15,10 +15,10 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import dietlab as dl
+from dietlab.base.files import write_json
 from dietlab.cost import Prior, Survey
-from dietlab.files import write_json
+from dietlab.lab.strategies.transfer import gains, transfer_curves
 from dietlab.measure import read_records
-from dietlab.search.transfer import gains, transfer_curves
 
 HERE = Path(__file__).resolve().parent
 SEEDS, SHARED = range(5), (2304, 768)

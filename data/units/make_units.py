@@ -16,8 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 import dietlab as dl
-from dietlab.hardware import UNITS
-from dietlab.hardware.cpu_units import units_of
+from dietlab.targets.cpu.units import UNITS, units_of
 
 LENGTHS = (1, 4, 16, 32, 64, 128)
 TRIALS = 6
@@ -32,7 +31,7 @@ def described(hardware: dl.Hardware, unit: str) -> dl.Hardware:
     """Returns the processor, for ``maddwd`` as one without anything faster."""
     if unit != "maddwd":
         return hardware
-    return replace(hardware, limits=replace(hardware.cpu, llvm_cpu=WITHOUT_VNNI))
+    return replace(hardware, limits=replace(hardware.limits, llvm_cpu=WITHOUT_VNNI))
 
 
 def measured(unit: str, hardware: dl.Hardware, cache: str) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""``dietlab bench`` and ``dietlab ablate``: the whole table, and one scheme taken apart."""
+"""``dietlab bench``: the whole table."""
 
 from __future__ import annotations
 
@@ -6,33 +6,26 @@ from pathlib import Path
 
 import click
 
-from dietlab.bench.ablation import FOLDER, run_ablation
-from dietlab.bench.deadline import Deadline
-from dietlab.bench.every_layer import OWN
-from dietlab.bench.fleet import DEVICES, Fleet, scaling
-from dietlab.bench.lengths import LENGTHS
-from dietlab.bench.method_ablation import ablate_method
-from dietlab.bench.run import JOURNAL, TABLE, run_bench
-from dietlab.bench.state import StateArchive, restore
-from dietlab.bench.suite import SUITES, Suite, suite_named
-from dietlab.bench.surveyed import surveyed
+from dietlab.base.errors import DietlabError
+from dietlab.base.files import write_whole
 from dietlab.cli.names import Named, import_here, words
 from dietlab.cli.options import page_or_reason
 from dietlab.cli.parameters import OUT_FILE
-from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.cost import Survey
-from dietlab.errors import DietlabError
-from dietlab.evaluation.lineup import contenders_for
-from dietlab.files import write_whole
-from dietlab.hardware.target import TARGETS
-from dietlab.measure import CACHE_STATES, read_records
-from dietlab.results.journal import read_journal
-from dietlab.results.table import ResultTable, facts_path
-from dietlab.search import EFFORTS
-from dietlab.view.figures.strategies import ablation_table, fleet_table
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.results.journal import read_journal
+from dietlab.compare.results.table import ResultTable, facts_path
+from dietlab.compare.suites.deadline import Deadline
+from dietlab.compare.suites.every_layer import OWN
+from dietlab.compare.suites.lengths import LENGTHS
+from dietlab.compare.suites.run import JOURNAL, TABLE, run_bench
+from dietlab.compare.suites.state import StateArchive, restore
+from dietlab.compare.suites.suite import SUITES, Suite, suite_named
+from dietlab.machine.target import TARGETS
+from dietlab.measure import CACHE_STATES
+from dietlab.tuning import EFFORTS
 from dietlab.view.pages.bench import plans_in, write_bench
-from dietlab.view.pages.bench_text import markdown, render_bench
+from dietlab.view.pages.bench_text import render_bench
 
 CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in TARGETS.own)
 
@@ -232,98 +225,6 @@ def packed(table: ResultTable, path: str) -> None:
         raise click.BadParameter(f"a packed table is a .csv.gz; got {path!r}")
     table.save(path)
     click.echo(f"{len(table.entries)} rows: {path}, {facts_path(Path(path))}")
-
-
-@click.command()
-@click.argument("study")
-@click.option(
-    "--caches",
-    default="hot,rotating",
-    show_default=True,
-    help=f"Cache states, out of {', '.join(CACHE_STATES)}; of a study.",
-)
-@click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
-@click.option("--scheme", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
-@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Tunings of records.")
-@click.option(
-    "--devices",
-    default=",".join(map(str, DEVICES)),
-    show_default=True,
-    help="Numbers of devices that measure, of a simulated fleet, for tunings of records.",
-)
-@click.option(
-    "--builders",
-    type=click.IntRange(1),
-    default=16,
-    show_default=True,
-    help="Programs that the fleet builds at the same time.",
-)
-@click.option(
-    "--latency",
-    type=click.FloatRange(0),
-    default=0.02,
-    show_default=True,
-    help="Seconds until a device of the fleet has a program, and back.",
-)
-@click.option(
-    "--failure",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="The probability that a device of the fleet dies during a measurement.",
-)
-@click.option("--out", type=OUT_FILE, metavar="FILE.json", help="Keep those of records.")
-@quiet_option
-def ablate(
-    study: str,
-    caches: str,
-    effort: str,
-    scheme: str | None,
-    seeds: int,
-    devices: str,
-    builders: int,
-    latency: float,
-    failure: float,
-    out: str | None,
-    quiet: bool,
-) -> None:
-    """Take the method or one scheme apart: what is each idea worth?
-
-    STUDY is a folder: the composition of one scheme is timed against the same without an idea: bound
-    checks, loop partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
-    speedup above 1 is what the idea saves. A dense layer without an epilogue is also timed with
-    each: above 1 is what it costs. The same scheme, and tiles of several heights, are also timed
-    with columns and depth that the call alone knows. The results go to STUDY/ablation; an
-    interrupted run goes on with the same command.
-
-    Or it is a file of records in which every scheme was measured on every shape, or the name of one that
-    comes with dietlab: quickstart. Nothing is measured: tuning is replayed, and judged without the
-    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, waiting for
-    each round, and with smaller libraries. A second table has how many times faster the same tunings are on
-    a simulated fleet of devices that take what was recorded.
-
-    \b
-    dietlab ablate runs/bench/dense-k768-n2304-1t --effort full
-    dietlab ablate quickstart
-    dietlab ablate quickstart --devices 1,16,64 --latency 0.1 --failure 0.01
-    """
-    telling = Telling("ablate", ("bench",) if Path(study).is_dir() else ("ablate",), quiet)
-    if not Path(study).is_dir():
-        survey = surveyed(Survey.of(read_records(recorded_file(study)), study))
-        counts = [number(word, "devices") for word in words(devices)]
-        with telling:
-            found = ablate_method(survey, range(seeds), effort, telling.observers)
-        if out:
-            found.save(out)
-        fleet = Fleet(1, builders, latency, failure)
-        click.echo(markdown(*ablation_table(found)))
-        click.echo(f"\n{markdown(*fleet_table(scaling(found.tunings, fleet, counts)))}")
-        return
-    with telling:
-        table = run_ablation(
-            study, caches=words(caches), effort=effort, scheme=scheme, observers=telling.observers
-        )
-    show_bench(table, Path(study) / FOLDER)
 
 
 def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
-from dietlab.errors import DietlabError, DietlabWarning
+from dietlab.base.errors import DietlabError, DietlabWarning
 
-HEADINGS = {
-    "From an operator to a library": (
-        "quickstart",
-        "space",
-        "tune",
-        "dispatch",
-        "build",
-        "evaluate",
-        "report",
-    ),
-    "Compare": (
-        "bench",
-        "model",
-        "ablate",
-        "reproduce",
-        "survey",
-        "replay",
-        "compare",
-        "cost-models",
-        "records",
-        "fetch-records",
-    ),
-    "A GPU that is not here": ("compile", "heuristics", "kit"),
-    "This machine": ("doctor", "lab", "serve"),
+HEADINGS: dict[str, dict[str, str]] = {
+    "From an operator to a library": {
+        "quickstart": "dietlab.cli.quickstart:quickstart",
+        "space": "dietlab.cli.stages:space",
+        "tune": "dietlab.cli.stages:tune_command",
+        "dispatch": "dietlab.cli.stages:dispatch",
+        "build": "dietlab.cli.stages:build_command",
+        "evaluate": "dietlab.cli.evaluation:evaluate_command",
+        "report": "dietlab.cli.evaluation:report_command",
+    },
+    "Compare": {
+        "bench": "dietlab.cli.bench:bench",
+        "model": "dietlab.lab.cli.model:model_command",
+        "ablate": "dietlab.lab.cli.ablate:ablate",
+        "reproduce": "dietlab.lab.cli.reproduce:reproduce_command",
+        "survey": "dietlab.cli.recorded:survey_command",
+        "replay": "dietlab.cli.recorded:replay",
+        "compare": "dietlab.lab.cli.compare:compare_command",
+        "cost-models": "dietlab.lab.cli.cost_models:cost_models_command",
+        "records": "dietlab.cli.records:records_group",
+        "fetch-records": "dietlab.lab.cli.fetch_records:fetch_records_command",
+    },
+    "A GPU that is not here": {
+        "compile": "dietlab.cli.compile:compile_command",
+        "heuristics": "dietlab.lab.cli.heuristics:heuristics_command",
+        "kit": "dietlab.cli.kit:kit_group",
+    },
+    "This machine": {
+        "doctor": "dietlab.cli.doctor:doctor",
+        "lab": "dietlab.cli.lab:lab",
+        "serve": "dietlab.cli.serve:serve_command",
+    },
 }
-"""The commands under each heading of the help, in the order in which a study uses them."""
+"""Where each command is, under the headings of the help and in the order in which a study uses them."""
+
+LABORATORY = "dietlab.lab."
+"""What the home of a command begins with that is there only with the laboratory."""
 
 OTHERS = "More"
 """The heading of commands that :data:`HEADINGS` does not name."""
@@ -43,7 +56,24 @@ OTHERS = "More"
 
 class CommandGroup(click.Group):
     """A group that tells dietlab's errors in one line with exit status 2, its warnings in one line, and on
-    Ctrl-C that nothing is lost. Its help has the commands under headings."""
+    Ctrl-C that nothing is lost. Its help has the commands under headings.
+
+    Args:
+        homes: ``module:attribute`` of commands by name; a module is imported when its command is asked for.
+    """
+
+    def __init__(self, *arguments: Any, homes: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._homes = dict(homes or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self._homes, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._homes and cmd_name not in self.commands:
+            module, _, attribute = self._homes[cmd_name].partition(":")
+            self.commands[cmd_name] = getattr(import_module(module), attribute)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -63,19 +93,23 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes each heading with its commands. Click cuts a sentence that is too long for the line; here it
         is wrapped."""
-        width = max(map(len, self.commands), default=0)
-        for heading, names in self._headed():
-            rows = [(n.ljust(width), self.commands[n].get_short_help_str(formatter.width)) for n in names]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
-
-    def _headed(self) -> Iterator[tuple[str, list[str]]]:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         known = {name for names in HEADINGS.values() for name in names}
-        others = sorted(set(self.commands) - known)
-        for heading, names in (*HEADINGS.items(), (OTHERS, others)):
-            shown = [name for name in names if name in self.commands]
-            if shown:
-                yield heading, shown
+        width = max(map(len, commands), default=0)
+        for heading, names in (*HEADINGS.items(), (OTHERS, sorted(set(commands) - known))):
+            shown = [(name, command) for name in names if (command := commands.get(name))]
+            rows = [(name.ljust(width), one.get_short_help_str(formatter.width)) for name, one in shown]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def homes() -> dict[str, str]:
+    """Returns the homes of the commands that this installation has."""
+    whole = {name: home for names in HEADINGS.values() for name, home in names.items()}
+    if find_spec(LABORATORY.rstrip(".")):
+        return whole
+    return {name: home for name, home in whole.items() if not home.startswith(LABORATORY)}
 
 
 def _showing(others: Callable[..., None]) -> Callable[..., None]:

@@ -7,14 +7,16 @@ from random import Random
 
 import click
 
+from dietlab.base.errors import DietlabError
+from dietlab.base.files import write_whole
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.errors import DietlabError
-from dietlab.files import write_whole
-from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
-from dietlab.space import Cover, CudaMicroKernel, Scheme, build_space, edges_of
-from dietlab.workloads import Workload
+from dietlab.problem import Workload
+from dietlab.scheme import Cover, Scheme, build_space, edges_of
+from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.limits import gpu_of
 
 
 @click.command("compile")
@@ -65,7 +67,7 @@ def compile_command(
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:
         table = frame_compiled(workload, chip, kernels, telling.observers, machine_code=machine_code)
-    table.insert(0, "arch", chip.gpu.arch)
+    table.insert(0, "arch", gpu_of(chip).arch)
     table.insert(1, "dtype", workload.dtype)
     table = table[["arch", "dtype", "scheme", *COLUMNS, *(MACHINE_CODE if machine_code else ())]]
     if path:

@@ -11,13 +11,14 @@ from typing import Any
 
 import click
 
+from dietlab.base.errors import DietlabError
+from dietlab.base.registry import Registry
 from dietlab.cli.options import json_option, show
-from dietlab.dispatch import load
-from dietlab.errors import DietlabError
-from dietlab.hardware import Hardware
-from dietlab.hardware.system import amx_permitted, flags, quota, usable_cores
 from dietlab.lower.compiler import require_linker
-from dietlab.registry import Registry
+from dietlab.machine import Hardware
+from dietlab.machine.system import amx_permitted, flags, quota, usable_cores
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.tuning import load
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu")
@@ -63,7 +64,7 @@ def _processor() -> Finding:
         hardware = Hardware.detect(measure=False)
     except DietlabError as error:
         return Finding("processor", str(error), ok=False)
-    cpu = hardware.cpu
+    cpu = cpu_of(hardware)
     detail = (
         f"{hardware.name}, {hardware.cores} cores, {cpu.vector_bytes * 8}-bit vectors, L2 "
         f"{cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 20} MiB, target {cpu.llvm_cpu}"

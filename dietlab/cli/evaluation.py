@@ -12,12 +12,13 @@ from dietlab.cli.names import import_here, words
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, evaluating, quiet_option
-from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.results import Report
+from dietlab.compare.results.holding import lacks
+from dietlab.compare.study import REPORT, Study
+from dietlab.compare.target import evaluation_target
 from dietlab.measure import CACHE_STATES
-from dietlab.results import Report
-from dietlab.results.holding import lacks
-from dietlab.search import EFFORTS, effort_named
-from dietlab.study import REPORT, Study
+from dietlab.tuning import EFFORTS, effort_named
 from dietlab.view.pages.report import render_text, write_html
 
 
@@ -26,8 +27,8 @@ from dietlab.view.pages.report import render_text, write_html
 @shapes_option("every")
 @click.option(
     "--against",
-    help=f"Contenders, out of {', '.join(CONTENDERS)}, or MODULE:NAME of your own; each must be installed "
-    f"(default: those that are, of {', '.join(DEFAULT_CONTENDERS)}).",
+    help=f"Contenders, of a CPU out of {', '.join(contenders_for('cpu'))}, or MODULE:NAME of your own; "
+    f"each must be installed (default: those that are, of {', '.join(evaluation_target('cpu').DEFAULTS)}).",
 )
 @click.option(
     "--cache",

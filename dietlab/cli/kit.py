@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from dietlab.bench.deadline import Deadline
-from dietlab.bench.kit import build_measured, measure, pack
-from dietlab.bench.state import restore
-from dietlab.bench.suite import SUITES, suite_named
-from dietlab.cards import bytes_text
+from dietlab.base.cards import bytes_text
+from dietlab.base.errors import StudyError
 from dietlab.cli.bench import LEFT_OVER, kept_state, seconds_option, state_option
 from dietlab.cli.options import hardware_option, processor
 from dietlab.cli.telling import BUILDING, Telling, quiet_option
-from dietlab.errors import StudyError
-from dietlab.search import EFFORTS
-from dietlab.study import RECORDS
+from dietlab.compare.study import RECORDS
+from dietlab.compare.suites.deadline import Deadline
+from dietlab.compare.suites.kit import build_measured, measure, pack
+from dietlab.compare.suites.state import restore
+from dietlab.compare.suites.suite import SUITES, suite_named
+from dietlab.tuning import EFFORTS
 
 MEASURED = f"*/{RECORDS}"
 """The files by which a folder is known in which a kit was measured."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from dietlab.shipped import copy_notebooks, shipped_folder
+from dietlab.base.shipped import copy_notebooks, shipped_folder
 from dietlab.view.lab import missing_lab
 
 FOLDER = "dietlab-notebooks"

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dietlab.registry import Registry, import_named
+from dietlab.base.registry import Registry, import_named
 
 
 def words(text: str) -> list[str]:

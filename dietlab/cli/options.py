@@ -12,18 +12,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.cli.names import Named
 from dietlab.cli.parameters import ADDRESS
 from dietlab.cost import COST_MODEL, COST_MODELS
-from dietlab.dims import HasDims
-from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
-from dietlab.hardware import Hardware
-from dietlab.hardware.target import TARGETS
-from dietlab.layers import MODELS
-from dietlab.search import EFFORTS, STRATEGIES
-from dietlab.shapes import Dim, ShapeSet, drawn_layers
-from dietlab.traffic import TABLES
-from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, make_workload
+from dietlab.machine import Hardware
+from dietlab.machine.target import TARGETS
+from dietlab.problem import ACTIVATIONS, OPERATORS, PRECISIONS, Dim, ShapeSet, make_workload
+from dietlab.problem.dims import HasDims
+from dietlab.problem.layers import MODELS
+from dietlab.problem.shapes import drawn_layers
+from dietlab.problem.traffic import TABLES
+from dietlab.tuning import EFFORTS, STRATEGIES
 
 TRAFFIC = ("paper", "bert", "serving")
 SEVERAL_HELP = (
@@ -149,7 +149,7 @@ hardware_option = click.option(
 
 
 def effort_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns the option that chooses one of :data:`~dietlab.search.EFFORTS`."""
+    """Returns the option that chooses one of :data:`~dietlab.tuning.EFFORTS`."""
     return click.option(
         "--effort",
         type=click.Choice(list(EFFORTS)),

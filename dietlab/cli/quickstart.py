@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import click
 
-from dietlab.cards import counted
+from dietlab.base.cards import counted
 from dietlab.cli.evaluation import save_report
 from dietlab.cli.options import QUICKSTART, effort_option, parse_shapes, shape_set_option, threads_option
 from dietlab.cli.recorded import tuning_text
 from dietlab.cli.stages import study_hardware, tuned
 from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
-from dietlab.shapes import Dim, ShapeSet
-from dietlab.study import Study
+from dietlab.compare.study import Study
+from dietlab.problem import Dim, ShapeSet, make_workload
 from dietlab.view.pages.report import render_text
-from dietlab.workloads import make_workload
 
 QUICKSTART_AGAINST = (
     "openblas",

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from dietlab.base.errors import RecordError
+from dietlab.base.shipped import data_names, data_path
 from dietlab.cli.options import (
     effort_option,
     json_option,
@@ -21,16 +23,14 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.errors import RecordError
-from dietlab.hardware import Hardware
+from dietlab.compare.study import RECORDS
+from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
-from dietlab.search import DECIDE, TuningRun, effort_named, survey, tune
-from dietlab.search.survey import records_header
-from dietlab.shapes import ShapeSet
-from dietlab.shipped import data_names, data_path
-from dietlab.space import build_space
-from dietlab.study import RECORDS
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.measure.record import DECIDE
+from dietlab.problem import ShapeSet, Workload, workload_from_json
+from dietlab.scheme import build_space
+from dietlab.tuning import TuningRun, effort_named, survey, tune
+from dietlab.tuning.survey import records_header
 
 BROUGHT = f"{RECORDS}.gz"
 """What a file of records is called in its folder of ``data``."""

@@ -7,10 +7,10 @@ from typing import get_args
 
 import click
 
-from dietlab.cards import cell_text
+from dietlab.base.cards import cell_text
+from dietlab.base.errors import RecordError
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
-from dietlab.errors import RecordError
 from dietlab.measure import read_records, write_compressed
 from dietlab.measure.metaschedule import TUNED, WORKLOADS, frame_metaschedule
 from dietlab.measure.record import Status

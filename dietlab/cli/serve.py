@@ -9,10 +9,10 @@ from types import FrameType
 
 import click
 
+from dietlab.base.errors import DietlabError
 from dietlab.cli.parameters import ADDRESS
-from dietlab.errors import DietlabError
-from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
-from dietlab.measure.rpc_tracker import address_text
+from dietlab.measure.rpc.server import LOOPBACK, TRACKER_PORT, serving
+from dietlab.measure.rpc.tracker import address_text
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks whether the tracker still lists this machine: as often as TVM tries to join."""

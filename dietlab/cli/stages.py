@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dietlab.base.errors import DietlabError
 from dietlab.cli.options import (
     ahead_option,
     cost_model_option,
@@ -28,17 +29,16 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
+from dietlab.compare.study import DISPATCHER, MANIFEST, Study
 from dietlab.cost import Prior
-from dietlab.dispatch.measured import beyond_measured, reach_of
-from dietlab.errors import DietlabError
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
-from dietlab.measure.rpc_client import remote_hardware
-from dietlab.search import TuningRun, effort_named
-from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, Study
-from dietlab.timing.rotation import exceeded_bytes, shortage
-from dietlab.workloads import Workload
+from dietlab.measure.rpc.client import remote_hardware
+from dietlab.measure.timing.rotation import exceeded_bytes, shortage
+from dietlab.problem import Workload
+from dietlab.scheme import Cover, build_space, edges_of
+from dietlab.tuning import TuningRun, effort_named
+from dietlab.tuning.measured import beyond_measured, reach_of
 
 
 @click.command()

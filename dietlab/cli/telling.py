@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dietlab.events import Observer
+from dietlab.base.events import Observer
 from dietlab.view.progress_bar import ProgressBar
 
 TUNING = ("search", "decide")

@@ -18,12 +18,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from dietlab.cost.formulas import FloatArray, Parts
-from dietlab.hardware import Hardware
-from dietlab.hardware.target import part
+from dietlab.machine import Hardware
+from dietlab.machine.target import part
 from dietlab.measure import CacheState
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
 
 Adaptation = Literal["paper", "streamed"]
 """``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
@@ -117,7 +116,7 @@ def adaptation_cost(
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
     depends on the cache state: hot ones come from the last-level cache, rotating ones from memory. On a GPU
-    it is a bound from all throughputs of a multiprocessor (:mod:`dietlab.cost.cuda_bound`).
+    it is a bound from all throughputs of a multiprocessor (:mod:`dietlab.targets.cuda.bound`).
 
     Args:
         workload: the operator whose schemes are stitched over its shapes.
@@ -125,8 +124,8 @@ def adaptation_cost(
         kind: ``"paper"`` or ``"streamed"``.
         cache: where a call finds its operands.
         constants: what is particular to its target: ``resident``
-            (:class:`~dietlab.cost.cuda_adaptation.BlockAdaptation`) or ``hiding``
-            (:class:`~dietlab.cost.cpu_adaptation.CpuAdaptation`).
+            (:class:`~dietlab.targets.cuda.adaptation.BlockAdaptation`) or ``hiding``
+            (:class:`~dietlab.targets.cpu.adaptation.CpuAdaptation`).
     """
     make: Callable[..., AdaptationCost] = part(hardware.kind, "cost").adaptation
     return make(workload, hardware, kind, cache, **constants)

@@ -11,8 +11,8 @@ from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
 from dietlab.cost.formulas import FloatArray
 from dietlab.cost.target import cost_target
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, Space
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme, Space
 
 DOUBT = 0.4
 """The standard deviation of the logarithm of a time that is predicted from no measurement."""

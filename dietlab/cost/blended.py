@@ -12,8 +12,8 @@ from dietlab.cost.boosted import Boosted, BoostedPredictor
 from dietlab.cost.calibration import Values
 from dietlab.cost.predictor import Fitted, LearnedPredictor
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, Space
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme, Space
 
 
 @dataclass(frozen=True)

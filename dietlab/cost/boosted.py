@@ -13,8 +13,8 @@ from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import Seen, pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, Space
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme, Space
 
 Objective = Literal["reg:squarederror", "rank:pairwise"]
 

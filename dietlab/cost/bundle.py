@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dietlab.cost.formulas import FloatArray, Parts, f_pad
-from dietlab.hardware import Hardware
-from dietlab.plans import tiles_of
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import IntArray, Role, Workload, extents_of
+from dietlab.machine import Hardware
+from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
+from dietlab.scheme import Scheme, tiles_of
 
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.errors import ModelError
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.gaussian_process import GaussianProcess
-from dietlab.errors import ModelError
 from dietlab.measure import Record
-from dietlab.plans import tiling
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Role, Workload, axis_of
+from dietlab.problem import Role, Shape, Workload, axis_of
+from dietlab.scheme import Scheme, tiling
 
 if TYPE_CHECKING:
     from dietlab.cost.prior import Prior

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost.target import cost_target
-from dietlab.hardware import Hardware
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.machine import Hardware
+from dietlab.problem import Workload
+from dietlab.scheme import Scheme
 
 
 def feature_names(hardware: Hardware) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.workloads import IntArray, Role
+from dietlab.problem import IntArray, Role
 
 FloatArray = npt.NDArray[np.float64]
 

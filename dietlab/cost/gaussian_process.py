@@ -26,10 +26,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.plans import tiles_of
-from dietlab.shapes import Shape
-from dietlab.space import Edge, Scheme
-from dietlab.workloads import Role, Workload, extents_of
+from dietlab.problem import Role, Shape, Workload, extents_of
+from dietlab.scheme import Edge, Scheme, tiles_of
 
 Values = npt.NDArray[np.float64]
 

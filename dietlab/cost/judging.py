@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dietlab.base.errors import ModelError, require_names
+from dietlab.base.statistics import mean_interval
 from dietlab.cost.analytic import Analytic
 from dietlab.cost.boosted import Boosted
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.predictor import Fitted, fitted_by
 from dietlab.cost.registry import COST_MODELS, predictor_named
-from dietlab.errors import ModelError, require_names
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, Space, build_space
-from dietlab.statistics import mean_interval
-from dietlab.workloads import extents
+from dietlab.problem import Shape, extents
+from dietlab.scheme import Scheme, Space, build_space
 
 if TYPE_CHECKING:
     import pandas as pd

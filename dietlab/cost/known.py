@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dietlab.cost.model import CostModel
 from dietlab.cost.predictor import Calibrated, Fitted, Seconds, model_of
 from dietlab.measure import Record
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, Space
+from dietlab.problem import Shape, ShapeSet
+from dietlab.scheme import Scheme, Space
 
 
 @dataclass(frozen=True, repr=False)

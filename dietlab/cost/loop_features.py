@@ -23,12 +23,10 @@ import numpy.typing as npt
 
 from dietlab.cost.bundle import Calls
 from dietlab.cost.target import cost_target
-from dietlab.hardware import Hardware
-from dietlab.plans import tiles_of
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import IntArray, Workload
-from dietlab.workloads.contraction import Weights
+from dietlab.machine import Hardware
+from dietlab.problem import IntArray, Shape, Workload
+from dietlab.problem.contraction import Weights
+from dietlab.scheme import Scheme, tiles_of
 
 Seen = Literal["knobs", "loops"]
 """What a model sees of a pair."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import ModelError
+from dietlab.base.errors import ModelError
 
 Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.signedinteger]

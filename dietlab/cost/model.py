@@ -11,19 +11,18 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.errors import ModelError
+from dietlab.base.files import read_json, reading, write_json
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError
-from dietlab.files import read_json, reading, write_json
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, scheme_with
-from dietlab.workloads import Workload, workload_from_json, workload_to_json
+from dietlab.problem import Shape, Workload, workload_from_json, workload_to_json
+from dietlab.scheme import Scheme, scheme_with
 
 SCHEMA_VERSION = 3
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5}

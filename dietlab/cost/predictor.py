@@ -10,15 +10,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.contracts import name_of, require_methods, require_numbers
+from dietlab.base.contracts import name_of, require_methods, require_numbers
+from dietlab.base.errors import ModelError
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
 from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
 from dietlab.cost.prior import Prior
-from dietlab.errors import ModelError
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme, Space
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme, Space
 
 Seconds = npt.NDArray[np.float64]
 """``[schemes, shapes]``."""

@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from dietlab.base.errors import ModelError
+from dietlab.base.files import read_json, reading, write_json
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError
-from dietlab.files import read_json, reading, write_json
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import RecordFile
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload, workload_from_json, workload_to_json
+from dietlab.problem import Shape, Workload, workload_from_json, workload_to_json
+from dietlab.scheme import Scheme
 
 SCHEMA_VERSION = 1
 

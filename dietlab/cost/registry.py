@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from inspect import getdoc, signature
 from typing import cast
 
-from dietlab.contracts import require_methods, shown
+from dietlab.base.contracts import require_methods, shown
+from dietlab.base.errors import ModelError
+from dietlab.base.registry import Registry
 from dietlab.cost.analytic import AnalyticPredictor
 from dietlab.cost.blended import BlendedPredictor
 from dietlab.cost.boosted import BoostedPredictor
 from dietlab.cost.predictor import LearnedPredictor, PaperPredictor, Predictor
 from dietlab.cost.prior import Prior
-from dietlab.errors import ModelError
 from dietlab.measure import CacheState
-from dietlab.registry import Registry
 
 COST_MODEL = "learned"
 """The default's name."""

@@ -7,12 +7,11 @@ from typing import Any, Protocol
 
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.formulas import FloatArray
-from dietlab.hardware import Hardware
-from dietlab.hardware.target import part
+from dietlab.machine import Hardware
+from dietlab.machine.target import part
 from dietlab.measure import Record
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
 
 Rows = Sequence[Sequence[float]]
 """Numbers of schemes, a row each."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import ModelError
-from dietlab.files import reading
+from dietlab.base.errors import ModelError
+from dietlab.base.files import reading
 
 Values = npt.NDArray[np.float64]
 

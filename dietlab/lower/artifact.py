@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dietlab.hardware.instruction_sets import Requirements
+from dietlab.machine.instruction_sets import Requirements
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from dietlab.errors import BuildError, MissingDependencyError
-from dietlab.files import remedy_of, write_failure
-from dietlab.hardware import Hardware
-from dietlab.hardware.instruction_sets import Requirements, used
+from dietlab.base.errors import BuildError, MissingDependencyError
+from dietlab.base.files import remedy_of, write_failure
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
+from dietlab.machine.instruction_sets import Requirements, used
 
 COMPILER_NAME = "libtvm_compiler.so"
 """TVM's compiler, which its package can do without: what it imports then is the runtime alone."""
@@ -70,13 +69,6 @@ def tvm_module() -> Any:
     return tvm
 
 
-def target_of(hardware: Hardware) -> Any:
-    """Returns TVM's target for one processor."""
-    return tvm_module().target.Target(
-        {"kind": "llvm", "mcpu": hardware.cpu.llvm_cpu, "num-cores": hardware.cores}
-    )
-
-
 def instructions_of(target: Any) -> frozenset[str]:
     """Returns the instruction sets, by Linux's names, that LLVM may use for a target's processor."""
     tvm_module()
@@ -117,10 +109,11 @@ def require_linker() -> str:
     return found
 
 
-def compile_library(module: Any, hardware: Hardware, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
-    """Compiles ``module`` for ``hardware`` into the shared library ``path``.
+def compile_library(module: Any, target: Any, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
+    """Compiles a module into the shared library ``path``.
 
     Args:
+        target: TVM's, of the processor.
         objects: what :func:`object_of` returned of other modules, which the library holds, too.
 
     Raises:
@@ -128,26 +121,26 @@ def compile_library(module: Any, hardware: Hardware, path: Path, objects: Sequen
     """
     started = perf_counter()
     linker = require_linker()
-    kept = _kept(module, hardware, objects)
+    kept = _kept(module, target, objects)
     if kept is None or not _linked(kept, path):
-        built = compiled(module, hardware)
+        built = compiled(module, target)
         export(built, path, linker, objects)
         if kept is not None:
             _linked(path, kept)
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
-    requires = Requirements(platform.machine(), instructions_of(target_of(hardware)))
+    requires = Requirements(platform.machine(), instructions_of(target))
     return Artifact(path, len(code), digest, perf_counter() - started, requires=requires)
 
 
-def _kept(module: Any, hardware: Hardware, objects: Sequence[bytes]) -> Path | None:
+def _kept(module: Any, target: Any, objects: Sequence[bytes]) -> Path | None:
     """Returns the file of a library that is kept, whether it is there or not; None if none is."""
     folder = _KEPT.get()
     if folder is None:
         return None
     import tvm_ffi
 
-    name = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target_of(hardware)}".encode())
+    name = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target}".encode())
     for data in objects:
         name.update(hashlib.sha256(data).digest())
     return folder / f"{name.hexdigest()}.so"
@@ -161,13 +154,13 @@ def _linked(file: Path, name: Path) -> bool:
     return False
 
 
-def object_of(module: Any, hardware: Hardware) -> bytes:
-    """Compiles ``module`` for ``hardware`` into an object file, which several libraries may link.
+def object_of(module: Any, target: Any) -> bytes:
+    """Compiles a module for TVM's ``target`` into an object file, which several libraries may link.
 
     Raises:
         BuildError: if TVM fails, or there is no room for a temporary file.
     """
-    built = compiled(module, hardware).mod
+    built = compiled(module, target).mod
     with TemporaryDirectory(prefix="dietlab-") as folder:
         path = Path(folder) / "module.o"
         try:
@@ -207,8 +200,8 @@ def unwritten(path: Path, error: OSError | str) -> BuildError:
     return BuildError("the library can be written", f"{path}: {error}", remedy_of(error))
 
 
-def compiled(module: Any, hardware: Hardware) -> Any:
-    """Compiles ``module`` for ``hardware``, without a library file.
+def compiled(module: Any, target: Any) -> Any:
+    """Compiles a module for TVM's ``target``, without a library file.
 
     The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation that leaves
     scratch on the stack, where the default pipeline would call the runtime for a workspace.
@@ -219,7 +212,7 @@ def compiled(module: Any, hardware: Hardware) -> Any:
     tvm = tvm_module()
     try:
         with tvm.transform.PassContext(disabled_pass=[NARROWING]):
-            return tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
+            return tvm.compile(module, target=target, tir_pipeline="tirx")
     except Exception as error:  # TVM raises several exception types
         raise BuildError("the program compiles", last_line(error)) from error
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietlab.shapes import Shape
-from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batched
+from dietlab.problem import Epilogue, Role, Shape, Weights, Workload, axis_of, batched
 
 Extent = int | str
 """A static extent, or the name of a dynamic dimension."""

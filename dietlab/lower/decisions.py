@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from dietlab.errors import BuildError, RecordError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import BuildError, RecordError
 from dietlab.lower.target import lower_target
+from dietlab.machine import Hardware
 
 UNRECORDED: Mapping[str, Any] = {
     "short_rows": 32,
@@ -34,8 +34,8 @@ class Lowering:
         least_ahead_bytes: the shortest prefetch distance of a batch's products, in bytes: several times what
             memory delivers during one miss. The next product alone can be shorter.
         prefetch_all_from: rows over those that a core computes, at its peak, while memory brings their
-            weights (:attr:`~dietlab.lower.cpu.geometry.Geometry.balance`): from this ratio on a pass
-            prefetches the whole next panel. Fewer rows leave the rest to the hardware, which is quicker.
+            weights (:attr:`~dietlab.targets.cpu.lowering.geometry.Geometry.balance`): from this ratio on a
+            pass prefetches the whole next panel. Fewer rows leave the rest to the hardware, which is quicker.
         rows_l2_share: the share of a core's L2, above 0 and up to 1, that a block of rows may take beside
             the weights that stream past it.
         single_tile_whole_depth: whether a single row tile takes its K-blocks one after the other: it reads

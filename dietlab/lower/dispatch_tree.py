@@ -10,8 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.plans import Leaf, Tree, boxes, heights
-from dietlab.space import Scheme
+from dietlab.scheme import Leaf, Scheme, Tree, boxes, heights
 
 
 def needed_heights(

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dietlab.errors import BuildError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import BuildError
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import sizes_of
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.target import MachineCode, lower_target
-from dietlab.plans import Tree
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.space.target import space_target
-from dietlab.workloads import Workload
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme, Tree
+from dietlab.scheme.target import space_target
 
 
 def compile_plans(

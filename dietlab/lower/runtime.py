@@ -16,15 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import DispatchError, MissingDependencyError
-from dietlab.lower.nvidia_packages import require_libraries
+from dietlab.base.errors import DispatchError, MissingDependencyError
 from dietlab.lower.target import lower_target
 
 RUNTIME_NAME = "libtvm_runtime.so"
 """TVM's thread pool and, for a GPU, what its driver's part stands on."""
-
-CUDA_RUNTIME_NAME = "libtvm_runtime_cuda.so"
-"""TVM's part for NVIDIA's driver: loads cubins, launches kernels."""
 
 ALIGNMENT_BYTES = 64
 
@@ -99,33 +95,27 @@ def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path |
     return next((path for folder in folders if (path := folder / name).is_file()), None)
 
 
-def load_cuda_runtime(beside: Path | None = None) -> None:
-    """Brings TVM's part for NVIDIA's driver into the process, with the CUDA runtime that it is linked with.
-
-    ``import tvm`` tries to, and goes on without it where the loader does not find the CUDA runtime; every
-    call for a GPU fails then.
+def load_runtime(
+    folder: Path | None,
+    name: str = RUNTIME_NAME,
+    provides: str = "runtime.NumThreads",
+    before: Callable[[Path], None] | None = None,
+) -> None:
+    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already.
 
     Args:
-        beside: where TVM's runtime lies if apache-tvm is not installed.
-
-    Raises:
-        MissingDependencyError: if a part of TVM, the driver or the CUDA runtime is missing.
-    """
-    load_runtime(beside)
-    load_runtime(beside, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
-
-
-def load_runtime(folder: Path | None, name: str = RUNTIME_NAME, provides: str = "runtime.NumThreads") -> None:
-    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already.
+        before: called with its file before that is loaded.
 
     Raises:
         MissingDependencyError: without apache-tvm-ffi or that part.
     """
     if _ffi().get_global_func(provides, allow_missing=True) is None:
-        _open_runtime(name, folder)
+        _open_runtime(name, folder, before)
 
 
-def _open_runtime(name: str, beside: Path | None = None) -> ctypes.CDLL:
+def _open_runtime(
+    name: str, beside: Path | None = None, before: Callable[[Path], None] | None = None
+) -> ctypes.CDLL:
     runtime = find_runtime(name, beside)
     if runtime is None:
         nowhere = "apache-tvm is not installed"
@@ -134,7 +124,8 @@ def _open_runtime(name: str, beside: Path | None = None) -> ctypes.CDLL:
             f"not in {beside}, and {nowhere}" if beside else nowhere,
             "pip install apache-tvm, copy it beside the library, or build for one CPU core.",
         )
-    require_libraries(runtime)
+    if before is not None:
+        before(runtime)
     try:
         return ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dietlab.hardware import Hardware
-from dietlab.hardware.instruction_sets import Requirements
-from dietlab.hardware.target import part
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
-from dietlab.plans import Tree
-from dietlab.workloads import Workload
+from dietlab.machine import Hardware
+from dietlab.machine.instruction_sets import Requirements
+from dietlab.machine.target import part
+from dietlab.problem import Workload
+from dietlab.scheme import Tree
 
 if TYPE_CHECKING:
     from dietlab.lower.decisions import Lowering
@@ -98,5 +98,5 @@ class LowerTarget(Protocol):
 
 def lower_target(name: str) -> LowerTarget:
     """Returns the part of a target that compiles and loads libraries."""
-    found: LowerTarget = part(name, "lower")
+    found: LowerTarget = part(name, "lowering")
     return found

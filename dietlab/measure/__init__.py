@@ -4,11 +4,11 @@ from dietlab.measure.budget import Budget
 from dietlab.measure.local import LocalRunner
 from dietlab.measure.record import Record, Round, Runner, Status, Trial
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
-from dietlab.measure.remote import RemoteRunner
 from dietlab.measure.replay import ReplayRunner
+from dietlab.measure.rpc.remote import RemoteRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
 from dietlab.measure.synthetic import SyntheticRunner
-from dietlab.timing.protocol import CACHE_STATES, CacheState, Timing
+from dietlab.measure.timing.protocol import CACHE_STATES, CacheState, Timing
 
 __all__ = [
     "CACHE_STATES",

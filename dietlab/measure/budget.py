@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
-from dietlab.errors import DietlabError
-from dietlab.timing.disturbance import Pace
-from dietlab.timing.turns import Questions
+from dietlab.base.errors import DietlabError
+from dietlab.measure.timing.disturbance import Pace
+from dietlab.measure.timing.turns import Questions
 
 UNKNOWN_SECONDS = 1.0
 """Seconds of a measurement before there was one: about what compiling a scheme takes on one core."""

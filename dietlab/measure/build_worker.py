@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.compiler import kept_in
 from dietlab.lower.program import compile_plans
-from dietlab.plans import Leaf
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.timing.process import serve
-from dietlab.workloads import workload_from_json
+from dietlab.machine import Hardware
+from dietlab.measure.timing.process import serve
+from dietlab.problem import Shape, workload_from_json
+from dietlab.scheme import Leaf, Scheme
 
 
 def compiled(request: dict[str, Any]) -> Artifact:

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Protocol
 
-from dietlab.errors import BuildError
-from dietlab.files import remedy_of, write_failure
-from dietlab.hardware import Hardware
+from dietlab.base.errors import BuildError
+from dietlab.base.files import remedy_of, write_failure
+from dietlab.machine import Hardware
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.record import Status, Trial
-from dietlab.space import Scheme
-from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
-from dietlab.workloads import Workload
+from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.problem import Workload
+from dietlab.scheme import Scheme
 
 BUILDER = "dietlab.measure.build_worker"
 

@@ -1,6 +1,6 @@
 """Checks and times candidates: ``python -m dietlab.measure.candidate_worker`` answers as
-:mod:`dietlab.timing.bench` says. Each ``plan`` is a library's path; ``options`` are those of
-:class:`~dietlab.timing.target.TimingTarget`."""
+:mod:`dietlab.measure.timing.bench` says. Each ``plan`` is a library's path; ``options`` are those of
+:class:`~dietlab.measure.timing.target.TimingTarget`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietlab.measure.candidates import Candidates
-from dietlab.timing.bench import Bench, Service
-from dietlab.timing.process import serve
-from dietlab.timing.target import timing_target
-from dietlab.workloads import Workload
+from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.process import serve
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import Workload
 
 
 def opened(request: Mapping[str, Any], workload: Workload) -> Bench:

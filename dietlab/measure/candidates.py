@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from dietlab.lower.runtime import ALIGNMENT_BYTES, aligned_empty, as_tensor, load_library, on_each_thread
-from dietlab.shapes import Shape
-from dietlab.timing.arena import Arena
-from dietlab.timing.contender import Array, Call, Operands, Plan
-from dietlab.timing.lru_by_bytes import LruByBytes
-from dietlab.workloads import FloatArray, Workload
+from dietlab.measure.timing.arena import Arena
+from dietlab.measure.timing.contender import Array, Call, Operands, Plan
+from dietlab.measure.timing.lru_by_bytes import LruByBytes
+from dietlab.problem import FloatArray, Shape, Workload
 
 KEPT_BYTES = 1 << 26
 """The most bytes of packed weights that stay in memory: four layers of 16 MB, say, or one in four layouts.

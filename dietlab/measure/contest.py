@@ -8,14 +8,13 @@ from datetime import datetime, timezone
 from functools import partial
 from statistics import fmean, geometric_mean, median
 
-from dietlab.events import PhaseSeconds
+from dietlab.base.events import PhaseSeconds
 from dietlab.measure.builders import Built, Libraries
 from dietlab.measure.record import Record, Status, Trial
-from dietlab.shapes import Shape
-from dietlab.timing.process import WorkerCrashed, WorkerTimeout
-from dietlab.timing.protocol import Timing
-from dietlab.timing.turns import Player, Questions, play
-from dietlab.workloads import Workload
+from dietlab.measure.timing.process import WorkerCrashed, WorkerTimeout
+from dietlab.measure.timing.protocol import Timing
+from dietlab.measure.timing.turns import Player, Questions, play
+from dietlab.problem import Shape, Workload
 
 CACHED_SHARE = 1 / 4
 """The share of a block's seconds that a block on operands in the last-level cache lasts, beside each block on

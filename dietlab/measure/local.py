@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dietlab.errors import MeasureError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import MeasureError
 from dietlab.lower.target import lower_target
+from dietlab.machine import Hardware
 from dietlab.measure.budget import Budget, BudgetSpentError, Limited
 from dietlab.measure.builders import BUILDER, Builders, Libraries
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
-from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
-from dietlab.timing.protocol import TOGETHER, Timing
-from dietlab.timing.seat import Seat
-from dietlab.timing.target import timing_target
-from dietlab.timing.threads import pool_env
-from dietlab.workloads import Workload, require_entered
+from dietlab.measure.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
+from dietlab.measure.timing.protocol import TOGETHER, Timing
+from dietlab.measure.timing.seat import Seat
+from dietlab.measure.timing.target import timing_target
+from dietlab.measure.timing.threads import pool_env
+from dietlab.problem import Workload, require_entered
 
 TIMER = "dietlab.measure.candidate_worker"
 
@@ -36,10 +36,11 @@ class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
 
     Building and timing never overlap: a builder beside it would disturb the measurement. Candidates of up to
-    :data:`~dietlab.timing.protocol.TOGETHER` shapes are timed in turns (:mod:`dietlab.timing.turns`), as
-    contenders are when operators are evaluated, and until they are clearly slower than the fastest on their
-    shape. Generated code runs in a child process only, so that a crash or a hang becomes a record. What the
-    compiler says of a GPU's scheme comes first: one that spills or does not fit is refused and never run.
+    :data:`~dietlab.measure.timing.protocol.TOGETHER` shapes are timed in turns
+    (:mod:`dietlab.measure.timing.turns`), as contenders are when operators are evaluated, and until they are
+    clearly slower than the fastest on their shape. Generated code runs in a child process only, so that a
+    crash or a hang becomes a record. What the compiler says of a GPU's scheme comes first: one that spills or
+    does not fit is refused and never run.
 
     Args:
         hardware: what to compile for; its ``cores`` is how many threads the operator uses.

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
-from dietlab.files import read_lines, reading
+from dietlab.base.errors import RecordError
+from dietlab.base.files import read_lines, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ def frame_metaschedule(folder: str | Path) -> pd.DataFrame:
     ``target``.
 
     Of a file that was cut off, the lines that are whole are used, and a
-    :class:`~dietlab.errors.DietlabWarning` tells what was left out.
+    :class:`~dietlab.base.errors.DietlabWarning` tells what was left out.
 
     Raises:
         RecordError: if a file is missing, a line is not what such a database has, or a program is of a

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import TypeVar
 
-from dietlab.hardware.system import usable_cores
-from dietlab.timing.process import WorkerProcess
+from dietlab.machine.system import usable_cores
+from dietlab.measure.timing.process import WorkerProcess
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -15,15 +15,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dietlab.errors import MeasureError
-from dietlab.events import Stage
-from dietlab.files import append_line, cut_truncated, read_lines, reading, write_whole
-from dietlab.hardware import Hardware
+from dietlab.base.errors import MeasureError
+from dietlab.base.events import Stage
+from dietlab.base.files import append_line, cut_truncated, read_lines, reading, write_whole
+from dietlab.machine import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Status, Trial
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload, workload_from_json, workload_to_json
+from dietlab.problem import Shape, Workload, workload_from_json, workload_to_json
+from dietlab.scheme import Scheme
 
 LISTING = "libraries.jsonl"
 PACKED = ".xz"

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from dietlab.errors import RecordError
-from dietlab.events import PhaseSeconds
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.base.errors import RecordError
+from dietlab.base.events import PhaseSeconds
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
 
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dietlab.dims import Dim
-from dietlab.errors import MissingDependencyError, RecordError
-from dietlab.files import replacing, writing
+from dietlab.base.errors import MissingDependencyError, RecordError
+from dietlab.base.files import replacing, writing
 from dietlab.measure.record import Record
 from dietlab.measure.store import RecordFile, compared
+from dietlab.problem.dims import Dim
 
 if TYPE_CHECKING:
     import pandas as pd

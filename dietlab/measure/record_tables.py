@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
-from dietlab.cards import Fold, Listing, Quantity, counted, seconds_text
+from dietlab.base.cards import Fold, Listing, Quantity, counted, seconds_text
 from dietlab.measure.record import Record
-from dietlab.workloads import Workload
+from dietlab.problem import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

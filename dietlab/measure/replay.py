@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dietlab.errors import RecordError
+from dietlab.base.errors import RecordError
 from dietlab.measure.record import Record, Trial
 from dietlab.measure.store import read_records
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
 
 
 class ReplayRunner:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.cards import Card, Carded, Fold, Listing, Quantity
-from dietlab.errors import DietlabError, RecordError
-from dietlab.files import append_line, cut_truncated, read_lines, reading, write_whole
-from dietlab.hardware import Hardware
+from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity
+from dietlab.base.errors import DietlabError, RecordError
+from dietlab.base.files import append_line, cut_truncated, read_lines, reading, write_whole
 from dietlab.lower.decisions import Lowering
+from dietlab.machine import Hardware
 from dietlab.measure.foreign import told_of
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
-from dietlab.workloads import Workload, without_class, workload_from_json
+from dietlab.problem import Workload, without_class, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,7 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
 
 def read_records(path: str | Path) -> RecordFile:
     """Reads ``.jsonl`` or ``.jsonl.gz``. Of a file that was cut off, the records that are whole are returned,
-    and a :class:`~dietlab.errors.DietlabWarning` tells what was left out.
+    and a :class:`~dietlab.base.errors.DietlabWarning` tells what was left out.
 
     Args:
         path: of the file.

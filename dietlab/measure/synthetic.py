@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dietlab.errors import MeasureError
-from dietlab.hardware import Hardware
+from dietlab.base.errors import MeasureError
+from dietlab.machine import Hardware
 from dietlab.measure.record import Record, Trial
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.space.target import space_target
-from dietlab.timing.target import timing_target
-from dietlab.workloads import Workload
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
+from dietlab.scheme.target import space_target
 
 
 def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, shape: Shape) -> float:

@@ -15,7 +15,7 @@ TANH_FORMULAS = ("NewGELUActivation", "FastGELUActivation", "AccurateGELUActivat
 
 
 def activation_of(module: object) -> str:
-    """Returns which activation of :class:`~dietlab.workloads.Dense` a module or function is; ``""`` if none.
+    """Returns which activation of :class:`~dietlab.problem.Dense` a module or function is; ``""`` if none.
 
     Nothing is called. A class that was derived from a known one may compute something else, and is none.
 

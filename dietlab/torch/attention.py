@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dietlab.dims import holds
-from dietlab.errors import MissingDependencyError, StudyError
-from dietlab.study import Study
+from dietlab.base.errors import MissingDependencyError, StudyError
+from dietlab.compare.study import Study
+from dietlab.problem import BatchMatmul, Workload
+from dietlab.problem.dims import holds
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
 from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import SERVED, Served, library_of, require_served, serve
-from dietlab.workloads import BatchMatmul, Workload
 
 NAME = "dietlab"
 """What a model's configuration calls this attention."""

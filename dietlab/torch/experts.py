@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dietlab.errors import MissingDependencyError, StudyError
-from dietlab.study import Study
+from dietlab.base.errors import MissingDependencyError, StudyError
+from dietlab.compare.study import Study
+from dietlab.problem import Dense
 from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import SERVED, library_of, require_served, serve, unserved
-from dietlab.workloads import Dense
 
 NAME = "dietlab"
 """What a model's configuration calls these experts."""

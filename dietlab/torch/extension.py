@@ -22,8 +22,8 @@ import torch
 import tvm_ffi
 from torch.utils import cpp_extension
 
-from dietlab.errors import DietlabError, MissingDependencyError
-from dietlab.files import replacing, turn, write_whole, writing
+from dietlab.base.errors import DietlabError, MissingDependencyError
+from dietlab.base.files import replacing, turn, write_whole, writing
 
 FOLDER = Path(__file__).parent
 COMPILED = FOLDER / "compiled"

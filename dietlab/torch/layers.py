@@ -25,7 +25,7 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_erf": torch.nn.functional.gelu,
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
 }
-"""PyTorch's functions for the activations of :class:`~dietlab.workloads.Dense`."""
+"""PyTorch's functions for the activations of :class:`~dietlab.problem.Dense`."""
 
 TRACED = (FakeTensor, FunctionalTensor, torch.fx.Proxy)
 """What stands for a plain tensor while PyTorch traces a model."""

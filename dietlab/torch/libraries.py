@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dietlab.dims import holds
-from dietlab.dispatch import build, load
-from dietlab.errors import DietlabError, StudyError
-from dietlab.hardware import Hardware
-from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.base.errors import DietlabError, StudyError
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
+from dietlab.problem import BatchMatmul, Dense
+from dietlab.problem.dims import holds
+from dietlab.tuning import build, load
 
 Kind = TypeVar("Kind", Dense, BatchMatmul)
 
@@ -57,7 +57,7 @@ def library_of(study: Study, **epilogue: object) -> str:
     keeps the libraries that it opened, and a study that was tuned further gets others.
 
     Args:
-        epilogue: fields of :class:`~dietlab.workloads.Dense`, such as ``bias=True``.
+        epilogue: fields of :class:`~dietlab.problem.Dense`, such as ``bias=True``.
 
     Raises:
         StudyError: if the study was not tuned.

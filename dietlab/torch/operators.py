@@ -9,8 +9,8 @@ import os
 
 import torch
 
-from dietlab.dispatch import load
 from dietlab.torch.extension import extension
+from dietlab.tuning import load
 
 SOURCE = "operators.cpp"
 

@@ -13,23 +13,23 @@ from typing import Any
 
 import torch
 
-from dietlab.bench.studies import built
-from dietlab.bench.suite import Task, every_layer_task
-from dietlab.dims import Dim, holds
-from dietlab.errors import DietlabError
-from dietlab.events import Observer, audience
-from dietlab.hardware import Hardware
-from dietlab.layers import layers_of
-from dietlab.results import ResultTable
-from dietlab.results.report import study_folder
-from dietlab.shipped import data_path
-from dietlab.study import Study
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import Observer, audience
+from dietlab.base.shipped import data_path
+from dietlab.compare.results import ResultTable
+from dietlab.compare.results.report import study_folder
+from dietlab.compare.study import Study
+from dietlab.compare.suites.studies import built
+from dietlab.compare.suites.suite import Task, every_layer_task
+from dietlab.machine import Hardware
+from dietlab.problem import Dense
+from dietlab.problem.dims import Dim, holds
+from dietlab.problem.layers import layers_of
 from dietlab.torch.experts import experts_of, layer_weights, replace_experts
 from dietlab.torch.found import layers_in
 from dietlab.torch.libraries import unfit
 from dietlab.torch.replace import replace_linears
 from dietlab.view import ProgressBar
-from dietlab.workloads import Dense
 
 STUDIES = Path("dietlab") / "studies"
 """Where studies that no one gave a folder are kept, in the folder for such things (XDG base directories)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from dietlab.errors import StudyError
+from dietlab.base.errors import StudyError
 from dietlab.torch.chains import Chain, pairs_of, steps_named
 from dietlab.torch.experts import pack_experts
 from dietlab.torch.layers import TunedLayer, drop_packed

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from dietlab.study import Study
+from dietlab.compare.study import Study
+from dietlab.problem import Dense
 from dietlab.torch.chains import Chain, make_chain
 from dietlab.torch.found import ModelLayer, activations_behind, chains_in, layers_in
 from dietlab.torch.layers import drop_packed
 from dietlab.torch.libraries import library_of, require_served, unserved
-from dietlab.workloads import Dense
 
 NAMED = 8
 """Layers that a warning names at most: their names are alike, and there may be hundreds."""

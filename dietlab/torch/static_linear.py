@@ -18,8 +18,8 @@ class StaticLinear(torch.nn.Linear):  # type: ignore[misc]
     each number of rows, and again after they were changed in place.
 
     A layer becomes one by its class; ``folder`` is that of its programs
-    (:func:`~dietlab.evaluation.ansor.tune_static`), for as many rows as the name of each says (``T=24.so``),
-    with a bias if the layer has one.
+    (:func:`~dietlab.compare.ansor.contender.tune_static`), for as many rows as the name of each says
+    (``T=24.so``), with a bias if the layer has one.
     """
 
     folder: str

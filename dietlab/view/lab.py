@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dietlab.errors import MissingDependencyError
+from dietlab.base.errors import MissingDependencyError
 
 
 def missing_lab(what: str, reason: object) -> MissingDependencyError:

@@ -6,9 +6,8 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 
-from dietlab.cards import counted
-from dietlab.cost import too_few_pairs
-from dietlab.events import (
+from dietlab.base.cards import counted
+from dietlab.base.events import (
     Event,
     ModelFitted,
     RoundFinished,
@@ -17,6 +16,7 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
+from dietlab.cost import too_few_pairs
 
 EARLY = 0.1
 """The share of a stage's units below which its own speed says nothing about the time left: micro-kernels are

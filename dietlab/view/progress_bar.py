@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TextIO
 
-from dietlab.cards import counted
-from dietlab.events import Event, StageAdvanced, StageFinished, StageStarted
+from dietlab.base.cards import counted
+from dietlab.base.events import Event, StageAdvanced, StageFinished, StageStarted
 from dietlab.view.progress import StageClock, duration, in_notebook
 
 WIDTH = 20

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from dietlab.results.row import OURS
+from dietlab.compare.results.row import OURS
 
 PALETTE = {
     "ours": "#D55E00",

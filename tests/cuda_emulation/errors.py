@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dietlab.errors import DietlabError
+from dietlab.base.errors import DietlabError
 
 
 class EmulatorError(DietlabError, RuntimeError):

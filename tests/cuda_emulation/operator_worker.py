@@ -1,7 +1,7 @@
 """Builds operators for a GPU and runs them on the stub driver: ``python -m cuda_emulation.operator_worker``.
 
-One JSON line in, one out (see :mod:`dietlab.timing.process`): a child process, because the stub driver lasts
-for the process.
+One JSON line in, one out (see :mod:`dietlab.measure.timing.process`): a child process, because the stub
+driver lasts for the process.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ DRIVER = install()
 import numpy as np  # noqa: E402
 import tvm  # noqa: E402
 
-from dietlab.hardware import Hardware  # noqa: E402
-from dietlab.lower.cuda.compiler import compile_library  # noqa: E402
-from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
-from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
-from dietlab.lower.cuda.library import library_module  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
+from dietlab.machine import Hardware  # noqa: E402
 from dietlab.measure.candidates import Candidates  # noqa: E402
-from dietlab.plans.tree import tree_from_json  # noqa: E402
-from dietlab.shapes import Shape  # noqa: E402
-from dietlab.space import Scheme  # noqa: E402
-from dietlab.timing.bench import Bench  # noqa: E402
-from dietlab.timing.cuda_clock import CudaClock  # noqa: E402
-from dietlab.timing.cuda_driver import CudaDriver  # noqa: E402
-from dietlab.timing.gpu import Gpu  # noqa: E402
-from dietlab.timing.process import serve  # noqa: E402
-from dietlab.timing.tvm_arrays import TvmArrays, TvmOutput  # noqa: E402
-from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
+from dietlab.measure.timing.bench import Bench  # noqa: E402
+from dietlab.measure.timing.process import serve  # noqa: E402
+from dietlab.problem import (  # noqa: E402
+    Shape,
+    tolerance,
+    workload_from_json,
+)
+from dietlab.scheme import Scheme  # noqa: E402
+from dietlab.scheme.tree import tree_from_json  # noqa: E402
+from dietlab.targets.cuda.arrays import TvmArrays, TvmOutput  # noqa: E402
+from dietlab.targets.cuda.clock import CudaClock  # noqa: E402
+from dietlab.targets.cuda.driver import CudaDriver  # noqa: E402
+from dietlab.targets.cuda.gpu import Gpu  # noqa: E402
+from dietlab.targets.cuda.lowering.compiler import compile_library  # noqa: E402
+from dietlab.targets.cuda.lowering.cubin import Cubin  # noqa: E402
+from dietlab.targets.cuda.lowering.geometry import BlockGeometry  # noqa: E402
+from dietlab.targets.cuda.lowering.library import library_module  # noqa: E402
 
 from .shifted import Shifted  # noqa: E402
 

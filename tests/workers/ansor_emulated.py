@@ -1,7 +1,7 @@
 """Tunes for a GPU on a stub driver whose kernels are emulated: every candidate is really run and compared.
 
-One JSON line in, one out (see :mod:`dietlab.timing.process`): a child process, because the stub driver lasts
-for the process.
+One JSON line in, one out (see :mod:`dietlab.measure.timing.process`): a child process, because the stub
+driver lasts for the process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ DRIVER = install()
 import numpy as np  # noqa: E402
 import tvm  # noqa: E402
 
-from dietlab.errors import BuildError, MeasureError  # noqa: E402
-from dietlab.evaluation import ansor_worker  # noqa: E402
-from dietlab.evaluation.ansor_gpu import GpuPlatform, cuda_module, link  # noqa: E402
-from dietlab.hardware import Hardware  # noqa: E402
-from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
+from dietlab.base.errors import BuildError, MeasureError  # noqa: E402
+from dietlab.compare.ansor import worker as ansor_worker  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
-from dietlab.shapes import Shape  # noqa: E402
-from dietlab.timing.disturbance import Pace  # noqa: E402
-from dietlab.timing.problem import Problem  # noqa: E402
-from dietlab.timing.process import serve  # noqa: E402
-from dietlab.workloads import Workload, workload_from_json  # noqa: E402
+from dietlab.machine import Hardware  # noqa: E402
+from dietlab.measure.timing.disturbance import Pace  # noqa: E402
+from dietlab.measure.timing.problem import Problem  # noqa: E402
+from dietlab.measure.timing.process import serve  # noqa: E402
+from dietlab.problem import (  # noqa: E402
+    Shape,
+    Workload,
+    workload_from_json,
+)
+from dietlab.targets.cuda.ansor import GpuPlatform, cuda_module, link  # noqa: E402
+from dietlab.targets.cuda.lowering.cubin import Cubin  # noqa: E402
 
 
 def assemble(source: str, arch: str) -> Cubin:

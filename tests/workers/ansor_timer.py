@@ -13,8 +13,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from dietlab.lower.cuda.cubin import read_cubin
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
+from dietlab.targets.cuda.lowering.cubin import read_cubin
 
 FOLDER = Path(os.environ["ANSOR_STAND_IN"])
 ELF, CUDA = b"\x7fELF\x02\x01", 190

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
 
 
 def crash(request: dict[str, Any]) -> dict[str, Any]:

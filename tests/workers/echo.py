@@ -8,8 +8,8 @@ from contextlib import suppress
 from threading import Event
 from typing import Any
 
-from dietlab.timing.process import serve
-from dietlab.timing.worker import show_torch
+from dietlab.measure.timing.process import serve
+from dietlab.measure.timing.worker import show_torch
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:

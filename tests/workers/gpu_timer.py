@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
 
 ASKED = Counter[str]()
 

@@ -6,10 +6,10 @@ import os
 from threading import Event
 from typing import Any
 
-from dietlab.errors import BuildError
+from dietlab.base.errors import BuildError
 from dietlab.measure.build_worker import build
-from dietlab.space import Scheme
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
+from dietlab.scheme import Scheme
 
 
 def moody(request: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import os
 from threading import Event
 from typing import Any
 
-from dietlab.errors import MeasureError
+from dietlab.base.errors import MeasureError
 from dietlab.measure.candidate_worker import opened
-from dietlab.timing.bench import Service
-from dietlab.timing.process import serve
+from dietlab.measure.timing.bench import Service
+from dietlab.measure.timing.process import serve
 
 SERVICE = Service(opened)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
 
 _numbers = count(1)
 

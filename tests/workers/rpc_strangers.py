@@ -12,7 +12,7 @@ from threading import Event
 
 from tvm import rpc
 
-from dietlab.measure.rpc_server import ASK
+from dietlab.measure.rpc.server import ASK
 
 
 def register(kind: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from dietlab.timing.process import serve
-from dietlab.workloads import workload_from_json
+from dietlab.measure.timing.process import serve
+from dietlab.problem import workload_from_json
 
 
 def told(request: dict[str, Any]) -> dict[str, Any]:

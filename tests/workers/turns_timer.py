@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from dietlab.timing.process import serve
+from dietlab.measure.timing.process import serve
 
 _questions = count(1)
 

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dietlab.cost.bundle import peak_speed
-from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
-from dietlab.cost.cpu_features import CPU_FEATURES, cpu_features
 from dietlab.cost.formulas import FloatArray
-from dietlab.cost.overlap import with_fitted_hiding
 from dietlab.cost.target import Rows
-from dietlab.hardware import UNITS, Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record
-from dietlab.shapes import Shape
-from dietlab.space import EDGES, CpuMicroKernel, CpuScheme
-from dietlab.workloads import Workload
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import EDGES
+from dietlab.targets.cpu.adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
+from dietlab.targets.cpu.features import CPU_FEATURES, cpu_features
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.overlap import with_fitted_hiding
+from dietlab.targets.cpu.units import UNITS
 
 LINE_BYTES = 64
 """Bytes of a line of cache, which one prefetch asks for."""
@@ -28,7 +30,7 @@ adaptation, refined = CpuAdaptation, with_fitted_hiding
 
 
 def features(schemes: Sequence[CpuScheme], workload: Workload, hardware: Hardware) -> Rows:
-    """Returns the features of schemes (:func:`~dietlab.cost.cpu_features.cpu_features`)."""
+    """Returns the features of schemes (:func:`~dietlab.targets.cpu.features.cpu_features`)."""
     return [cpu_features(scheme, workload, hardware) for scheme in schemes]
 
 
@@ -46,12 +48,12 @@ def _knobs(scheme: CpuScheme, workload: Workload) -> list[float]:
 
 def loops(kernel: CpuMicroKernel, hardware: Hardware) -> tuple[int, int]:
     """Returns the K-block, and the vectors across a tile."""
-    return kernel.block, kernel.vectors(hardware.cpu.lanes)
+    return kernel.block, kernel.vectors(cpu_of(hardware).lanes)
 
 
 def levels(hardware: Hardware) -> dict[str, int]:
     """Returns the sizes of the caches."""
-    cpu = hardware.cpu
+    cpu = cpu_of(hardware)
     return {"L1": cpu.l1d_bytes, "L2": cpu.l2_bytes, "the last level": cpu.last_level_bytes}
 
 
@@ -71,10 +73,10 @@ def reach(kernel: CpuMicroKernel, hardware: Hardware) -> float:
     weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
     wait for their sums is part of the adaptation.) A matrix unit loads and multiplies whole groups of rows.
     """
-    facts, units = kernel.facts, hardware.cpu.units(kernel.facts.dtype)
+    facts, units = kernel.facts, cpu_of(hardware).units(kernel.facts.dtype)
     fastest = max((UNITS[unit].rate for unit in units), default=facts.rate)
-    rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(hardware.cpu.lanes)
-    lines = vectors * hardware.cpu.vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
+    rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(cpu_of(hardware).lanes)
+    lines = vectors * cpu_of(hardware).vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
     return facts.rate / fastest / (1 + (rows + vectors + lines) / (rows * vectors))
 
 

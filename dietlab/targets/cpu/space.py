@@ -1,13 +1,265 @@
-"""The space of a CPU: register tiles."""
+"""The space of a CPU: the register tiles that fit it."""
 
 from __future__ import annotations
 
-from dietlab.space import CpuMicroKernel, cpu_limits
-from dietlab.space.cpu_space import cpu_candidates
-from dietlab.workloads import Workload, static_extent
+from collections.abc import Iterator
+from itertools import product
+
+from dietlab.machine import Hardware
+from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, smallest, static_extent
+from dietlab.scheme.limit import Limit
+from dietlab.scheme.micro_kernel import ORDERS, Edge
+from dietlab.scheme.scheme import Scheme
+from dietlab.targets.cpu.kernel import TILE_REGISTERS, Along, CpuMicroKernel
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.units import UNITS
+
+UNROLLS = (1, 2, 4, 8)
+"""Reduction steps of a unit's instruction in one iteration of the inner loop."""
+
+MATRIX_UNROLLS = (1, 2)
+"""The same for a unit whose instruction takes many: its loop's overhead is small beside it."""
+
+PREFETCHES = ((0, False), (16, False), (0, True))
+"""Prefetch distances into L1 in steps, and whether the next panel of packed weights, or a batch's next
+product, is prefetched into L2."""
+
+FAR = (64, False)
+"""The prefetch of packed weights of a tile's own panel that lets memory work while few rows are computed: on
+a Xeon with AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of
+48 columns 2 to 11 %, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
+
+OWN_AND_NEXT = (24, True)
+"""The prefetch of packed weights where the hardware alone brings a tile's own lines from memory to L1 too
+late: on a Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than without prefetch.
+On a Zen 4, whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
+
+BLOCKS = (256, 512, 1024)
+"""Steps of a K-block, where they divide the reduction. The input's part stays in L1 or L2 while weights
+stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third less."""
+
+MAX_VECTORS = 8
+"""The widest tile in vectors: with 32 registers, a tile of 8 has room for two rows."""
+
+FMA_LATENCY = 4
+"""Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
+optimization manuals): with fewer accumulators than that the unit idles."""
+
+FLOAT_BYTES = 4
+
+L2_SHARE = 3 / 4
+"""The share of L2 that a stationary operand may take."""
+
+STACK_BYTES = 4 << 20
+"""The most bytes of a core's stack, commonly 8 MiB, for weights transposed on the fly."""
+
+
+def candidates(
+    workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
+) -> Iterator[Scheme[CpuMicroKernel]]:
+    """Yields every register tile up to the size of the register file, with every value of the other
+    parameters, in every loop order."""
+    lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
+    # Without a unit for this type plain ones are candidates, so that a limit says why there are none.
+    known = cpu_of(hardware).units(workload.dtype) or ("fma",)
+    # A library packs weights in one layout: that of the fastest.
+    units = [unit for unit in known if UNITS[unit].layout == UNITS[known[0]].layout]
+    # Along the depth vectors need it to be what is contiguous in the weights.
+    axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
+    sizes = list(product(range(1, registers + 1), range(1, MAX_VECTORS + 1)))
+    tiles = list(product(range(1, TILE_REGISTERS), range(1, TILE_REGISTERS)))
+    for unit in units:
+        facts = UNITS[unit]
+        counts, unrolls = (tiles, MATRIX_UNROLLS) if facts.matrix else (sizes, UNROLLS)
+        for (groups, vectors), unroll, order, (steps, ahead, block), edge, along in product(
+            counts, unrolls, ORDERS, streams(workload), edges, axes
+        ):
+            rows, cols = groups * facts.tile_rows, vectors * lanes if along == "cols" else vectors
+            unrolled = unroll * facts.tile_steps
+            yield Scheme(CpuMicroKernel(rows, cols, unrolled, steps, ahead, along, block, unit), edge, order)
+
+
+def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
+    """Returns the access patterns of a micro-kernel: prefetch distance into L1 in steps, whether the next
+    panel is prefetched into L2, and the K-block."""
+    if batched(workload):
+        return tuple((*prefetch, 0) for prefetch in PREFETCHES)
+    depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
+    parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
+    blocks = (0, *(parts if workload.weights == "packed" and workload.dtype == "float32" else ()))
+    own = (*PREFETCHES, *([FAR] if workload.weights == "packed" else ()))
+    return (*((*prefetch, 0) for prefetch in own), *((*OWN_AND_NEXT, block) for block in blocks))
+
+
+def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """Returns the limits of a register-tile micro-kernel, in the order in which they are checked.
+
+    Args:
+        workload: the operator, which gives types and layouts.
+        hardware: a CPU, which gives registers and caches.
+    """
+    cpu = cpu_of(hardware)
+    lanes = cpu.lanes
+    return (
+        Limit(
+            f"a unit of this processor multiplies {workload.dtype}",
+            0,
+            "other units",
+            lambda s: int(s.kernel.unit not in cpu.units(workload.dtype)),
+        ),
+        Limit(
+            "accumulators and operands fit the vector registers",
+            cpu.vector_registers,
+            "registers",
+            lambda s: 0 if s.kernel.facts.matrix else s.kernel.registers(lanes),
+        ),
+        Limit(
+            "accumulators and operands fit AMX's tile registers",
+            TILE_REGISTERS,
+            "registers",
+            lambda s: s.kernel.registers(lanes) if s.kernel.facts.matrix else 0,
+        ),
+        Limit(
+            "accumulators hide the latency of a multiply-add",
+            0,
+            "idle cycles a step",
+            lambda s: FMA_LATENCY - s.rows * s.kernel.vectors(lanes),
+        ),
+        *layout_limits(workload),
+        *_size_limits(workload, hardware),
+    )
+
+
+def layout_limits(workload: Workload) -> tuple[Limit, ...]:
+    """Returns the limits that the layout of the weights sets; beyond them there is no program.
+
+    Args:
+        workload: the operator, which gives the layout.
+    """
+    packed, transposed = workload.weights == "packed", workload.weights == "transposed"
+    static_depth = static_extent(workload, "depth") is not None
+    in_batch = batched(workload)
+    return (
+        Limit(
+            f"a unit that multiplies {workload.dtype} is the micro-kernel's",
+            0,
+            "other types",
+            lambda s: int(s.kernel.facts.dtype != workload.dtype),
+        ),
+        Limit(
+            "what is prefetched is a packed panel that stays, or the next product of a batch",
+            0,
+            "panels ahead",
+            lambda s: int(s.kernel.ahead and not (in_batch or (packed and s.order == "ws"))),
+        ),
+        Limit(
+            "weights that vary and lie in rows are stationary",
+            0,
+            "passes over them",
+            lambda s: int(transposed and s.order != "ws"),
+        ),
+        Limit(
+            "dot products are composed, read both operands in order and leave no epilogue",
+            0,
+            "exceptions",
+            lambda s: (
+                (s.kernel.along == "depth")
+                * ((not s.composed) + (s.kernel.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
+            ),
+        ),
+        Limit(
+            "K-blocks are of packed, stationary weights under composed tiles",
+            0,
+            "exceptions",
+            lambda s: (s.kernel.block > 0) * ((not packed) + (s.order != "ws") + (not s.composed)),
+        ),
+        Limit(
+            "weights of less than 32 bits are packed, along a depth known beforehand, under composed tiles",
+            0,
+            "exceptions",
+            lambda s: (
+                (s.kernel.unit != "fma")
+                * ((not packed) + (not static_depth) + (not s.composed) + (s.kernel.block > 0))
+            ),
+        ),
+        Limit(
+            "a matrix unit's instructions fill the reduction",
+            0,
+            "elements beyond",
+            lambda s: (static_extent(workload, "depth") or 0) % s.kernel.depth_multiple,
+        ),
+        Limit(
+            "a padded copy has a size known beforehand",
+            0,
+            "copies",
+            lambda s: int(s.edge == "padded" and s.rows > 1 and not static_depth),
+        ),
+    )
+
+
+def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """Returns the limits that extents and caches set; a dynamic extent counts with its largest value."""
+    cpu, lanes = cpu_of(hardware), cpu_of(hardware).lanes
+    cols, depth = (largest(workload, role) for role in ("cols", "depth"))
+
+    def steps(scheme: Scheme[CpuMicroKernel], extent: int) -> int:
+        return -(-extent // scheme.kernel.facts.per_step)
+
+    # What stays in a cache is a question to each shape if the depth is dynamic: some may fit.
+    least_depth = smallest(workload, "depth")
+    padded_cols = -(-cols // lanes) * lanes
+    # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
+    busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
+    return (
+        Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),
+        Limit(
+            "every core gets a panel of weights",
+            padded_cols,
+            "columns",
+            lambda s: (busy_cores - 1) * s.cols + lanes,
+        ),
+        Limit(
+            "the reduction axis fills an unrolled step",
+            depth,
+            "steps",
+            lambda s: (
+                (s.kernel.unroll - 1) * s.kernel.facts.per_step + 1
+                if s.kernel.along == "cols" and s.kernel.unit != "fma"
+                else s.kernel.unroll
+                if s.kernel.along == "cols"
+                else (s.kernel.unroll - 1) * lanes + 1
+            ),
+        ),
+        Limit(
+            "a stationary panel of weights fits L2",
+            cpu.l2_bytes * L2_SHARE,
+            "bytes",
+            lambda s: (
+                s.cols * (s.kernel.block or steps(s, least_depth)) * FLOAT_BYTES
+                if s.order == "ws" and s.cols > lanes
+                else 0
+            ),
+        ),
+        Limit(
+            "a panel transposed on the fly fits the stack",
+            STACK_BYTES,
+            "bytes",
+            lambda s: (
+                s.cols * depth * FLOAT_BYTES
+                if workload.weights == "transposed" and s.kernel.along == "cols"
+                else 0
+            ),
+        ),
+        Limit(
+            "the padded copy of the edge tile fits half of L2",
+            cpu.l2_bytes / 2,
+            "bytes",
+            lambda s: s.rows * depth * FLOAT_BYTES if s.edge == "padded" and s.rows > 1 else 0,
+        ),
+    )
+
 
 KERNEL = CpuMicroKernel
-candidates, limits = cpu_candidates, cpu_limits
 
 
 def pads(workload: Workload) -> bool:

@@ -6,6 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # mypy compares each part with its protocol
     from dietlab.targets import Parts
-    from dietlab.targets.cuda import cost, evaluation, hardware, lower, space, timing
+    from dietlab.targets.cuda import contenders, cost, device, lowering, machine, space
 
-    PARTS = Parts(hardware, space, lower, timing, cost, evaluation)
+    PARTS = Parts(machine, space, lowering, device, cost, contenders)

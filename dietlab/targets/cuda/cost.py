@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietlab.cost.adaptation import Adaptation, AdaptationCost
-from dietlab.cost.cuda_adaptation import BlockAdaptation, CudaAdaptation
-from dietlab.cost.cuda_bounded import BoundedAdaptation
-from dietlab.cost.cuda_features import CUDA_FEATURES, cuda_features
 from dietlab.cost.formulas import FloatArray
 from dietlab.cost.target import Rows
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
-from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, CudaScheme, Scheme
-from dietlab.workloads import Workload
+from dietlab.problem import Shape, Workload
+from dietlab.scheme import Scheme
+from dietlab.targets.cuda.adaptation import BlockAdaptation, CudaAdaptation
+from dietlab.targets.cuda.bounded import BoundedAdaptation
+from dietlab.targets.cuda.features import CUDA_FEATURES, cuda_features
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.limits import gpu_of
 
 FEATURES = CUDA_FEATURES
 
@@ -47,7 +48,7 @@ def loops(kernel: CudaMicroKernel, hardware: Hardware) -> tuple[int, int]:
 
 def levels(hardware: Hardware) -> dict[str, int]:
     """Returns the sizes of a block's shared memory and of L2."""
-    shared = hardware.gpu.smem_per_block_bytes
+    shared = gpu_of(hardware).smem_per_block_bytes
     return {"shared memory": shared, "the last level": hardware.last_level_bytes}
 
 

@@ -1,13 +1,362 @@
-"""The space of a GPU: tiles of thread blocks."""
+"""The space of a GPU: the thread-block tiles that fit it."""
 
 from __future__ import annotations
 
-from dietlab.space import CudaMicroKernel, cuda_limits
-from dietlab.space.cuda_space import cuda_candidates
-from dietlab.workloads import Workload
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+from math import ceil
+
+from dietlab.machine import Hardware
+from dietlab.problem import Role, Workload, axis_of, batch_of, largest, require_dtype
+from dietlab.scheme.limit import Limit
+from dietlab.scheme.micro_kernel import Edge
+from dietlab.scheme.scheme import Scheme
+from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
+from dietlab.targets.cuda.limits import GpuLimits, gpu_of
+from dietlab.targets.cuda.ring import barrier_bytes, described, missing_registers, registers_of_roles
+from dietlab.targets.cuda.unit import GROUPED, PIECES, WARP, Unit
+
+STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128), "tma": (64,)}
+STAGES: dict[Unit, tuple[int, ...]] = {
+    "fma": (2, 3, 4),
+    "mma": (2, 3, 4),
+    "wgmma": (3, 4, 5),
+    "tma": (4, 6, 8, 12, 16),
+}
+SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
+"""The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
+up for too few tiles."""
+
+MULTICAST = (1, 2, 4)
+"""Blocks of a cluster that share the rows of ``x``."""
+
+RESIDENT = (1, 2)
+
+THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
+"""Threads of a tile: a warp's are 4 rows of 8, whose reads of shared memory meet no conflict."""
+
+WARPS_DOWN, WARPS_ACROSS = (1, 2, 4), (1, 2, 4)
+TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8)
+"""Rows and columns of one thread's tile."""
+
+WARP_ROWS, WARP_COLS = (16, 32, 48, 64), (16, 32, 64)
+"""Rows and columns of one warp's tile on tensor cores."""
+
+GROUPS_DOWN, GROUPS_ACROSS = (1, 2), (1, 2)
+GROUP_ROWS, GROUP_COLS = (64, 128), (32, 64, 96, 128, 192, 256)
+"""Rows and columns of the tile of four warps that multiply together."""
+
+ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
+    "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
+    "mma": (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS),
+    "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
+    "tma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
+}
+"""Of each unit: workers down and across, rows and columns of a worker's tile."""
+
+BOOKKEEPING = 32
+"""Registers of a thread that hold neither sums nor operands: addresses, predicates, counters. An estimate;
+each record has what the compiler really used."""
+
+MOST_HELD = 32
+"""The most registers of a thread that hold copies beside ``wgmma``: with more, and their addresses, some
+spill, since the sums cannot give way while the tensor cores add to them."""
+
+COPY_BYTES = 16
+"""The most bytes that one instruction copies."""
+
+LEAST_ASYNCHRONOUS_BYTES = 4
+"""The least bytes that cp.async copies."""
+
+MOST_BATCHES = 65535
+"""Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
+
+ROW_PAD_BYTES = 16
+"""Bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in different banks."""
+
+
+def candidates(
+    workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
+) -> Iterator[Scheme[CudaMicroKernel]]:
+    """Yields every tile of every arrangement of workers, on the units for the operands' type."""
+    shares = SHARES if gpu_of(hardware).clusters else [share for share in SHARES if share[1] == 1]
+    for unit in units(workload, hardware):
+        for (down, across, rows, cols), step, (slices, splits), stages in product(
+            product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
+        ):
+            if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices > 1):
+                continue
+            kernel = CudaMicroKernel(
+                down * rows, across * cols, step, down, across, slices, stages, unit, splits
+            )
+            few = RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]
+            shared = MULTICAST if unit == "tma" and splits == 1 else MULTICAST[:1]
+            for multicast, resident, edge in product(shared, few, edges):
+                yield Scheme(replace(kernel, resident=resident, multicast=multicast), edge)
+
+
+def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
+    """Returns the units that multiply operands of a type. Single warps serve few rows with less waste than
+    groups of warps, which compute 64 rows or more at a time."""
+    if workload.dtype == "float32":
+        return ("fma",)
+    if not gpu_of(hardware).warp_groups:
+        return ("mma",)
+    return ("mma", "wgmma", "tma") if described(workload) else ("mma", "wgmma")
+
+
+def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
+    """Returns whether a second block on a multiprocessor needs a bound on registers: with all that the
+    compiler may take, only one fits."""
+    gpu = gpu_of(hardware)
+    return 2 * kernel.threads * gpu.registers_per_thread > gpu.registers_per_sm
+
+
+def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked.
+
+    Args:
+        workload: the operator, which gives types and layouts.
+        hardware: a GPU, which gives registers and shared memory.
+    """
+    gpu = gpu_of(hardware)
+    itemsize = require_dtype(workload.dtype).itemsize
+    cols = largest(workload, "cols")
+    narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
+    return (
+        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(workload.dtype == "int8")),
+        _limit(
+            "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
+            0,
+            "too old",
+            lambda k: int(k.unit == "mma" and not gpu.asynchronous),
+        ),
+        _limit(
+            "groups of warps multiply from shared memory at compute capability 9.0",
+            0,
+            "other GPU",
+            lambda k: int(k.unit in GROUPED and not gpu.warp_groups),
+        ),
+        _limit(
+            "bulk copies bring tiles of one matrix whose lines begin at multiples of 16 bytes",
+            0,
+            "no descriptors",
+            lambda k: int(k.unit == "tma" and not described(workload)),
+        ),
+        _limit(
+            "what a producer gives leaves room for the workers' sums",
+            0,
+            "registers missing",
+            lambda k: missing_registers(k, thread_registers(k)) if k.unit == "tma" else 0,
+        ),
+        _limit(
+            "batches lie along the second axis of the grid",
+            MOST_BATCHES,
+            "batches",
+            lambda k: batch_of(workload) or 1,
+        ),
+        _limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
+        _limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
+        _limit(
+            "a thread's sums, operands and copies fit its registers",
+            gpu.registers_per_thread,
+            "registers",
+            lambda k: thread_registers(k) + held_registers(k, workload, gpu) if k.unit != "tma" else 0,
+        ),
+        _limit(
+            "what a group of warps copies through registers leaves room for sums",
+            MOST_HELD,
+            "registers",
+            lambda k: held_registers(k, workload, gpu) if k.unit == "wgmma" else 0,
+        ),
+        _limit(
+            "all threads' registers fit the block",
+            gpu.registers_per_block,
+            "registers",
+            lambda k: launched_registers(k, gpu) * k.threads,
+        ),
+        _limit(
+            "resident blocks' registers fit the multiprocessor",
+            gpu.registers_per_sm,
+            "registers",
+            lambda k: k.resident * launched_registers(k, gpu) * k.threads if k.resident > 1 else 0,
+        ),
+        _limit(
+            "resident blocks fit the multiprocessor",
+            gpu.threads_per_sm,
+            "threads",
+            lambda k: k.resident * k.threads,
+        ),
+        _limit(
+            "resident blocks' shared memory fits the multiprocessor",
+            gpu.smem_per_sm_bytes,
+            "bytes",
+            lambda k: k.resident * (shared_bytes(k, itemsize) + gpu.smem_reserved_bytes),
+        ),
+        _limit(
+            "blocks share a reduction or rows in clusters, from compute capability 9.0 on",
+            CLUSTER if gpu.clusters else 1,
+            "blocks",
+            lambda k: k.cluster,
+        ),
+        _limit(
+            "blocks that share rows lie side by side: the output has whole clusters of columns",
+            0,
+            "columns left over",
+            lambda k: 0 if k.multicast == 1 else columns_left(workload, k),
+        ),
+        _limit(
+            "each block of a cluster has two steps or more",
+            largest(workload, "depth"),
+            "deep",
+            lambda k: 2 * k.splits * k.step if k.splits > 1 else 0,
+        ),
+        _limit(
+            "the stages fit shared memory",
+            gpu.smem_per_block_bytes,
+            "bytes",
+            lambda k: shared_bytes(k, itemsize),
+        ),
+        _limit(
+            "copies without cp.async go through registers: two stages at most",
+            2,
+            "stages",
+            lambda k: 0 if gpu.asynchronous else k.stages,
+        ),
+        _limit(
+            "a thread reuses what it reads",
+            3,
+            "vectors read for four steps of multiply-adds",
+            lambda k: 4 * (k.tile_rows + k.tile_cols) / k.accumulators if k.unit == "fma" else 0,
+        ),
+        _limit(
+            "a fetch occupies most threads",
+            0,
+            "threads idle beyond half",
+            lambda k: k.threads / 2 - (k.rows + k.cols) * k.step * itemsize / 16,
+        ),
+        _limit(
+            "the tile is at most twice as wide as the output, or the narrowest",
+            max(2 * cols, narrow),
+            "columns",
+            lambda k: k.cols,
+        ),
+    )
+
+
+def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKernel], float]) -> Limit:
+    """Returns a limit of what is compiled, whatever the scheme around it."""
+    return Limit(reason, most, unit, lambda scheme: measure(scheme.kernel))
+
+
+def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
+    """Returns the columns of the output that whole clusters leave over; one, if their number is dynamic."""
+    cols = axis_of(workload, "cols").extent
+    return cols % (kernel.cols * kernel.multicast) if isinstance(cols, int) else 1
+
+
+def thread_registers(kernel: CudaMicroKernel) -> int:
+    """Registers that one thread needs at least: sums, one step's operands (those of ``wgmma`` stay in shared
+    memory: two descriptors, and what is added to them), bookkeeping.
+
+    Args:
+        kernel: of a thread block.
+    """
+    if kernel.unit in GROUPED:
+        operands = 8
+    elif kernel.unit == "mma":
+        operands = (kernel.tile_rows // 16) * 4 + (kernel.tile_cols // 8) * 2
+    else:
+        operands = 4 * (kernel.tile_rows + kernel.tile_cols)
+    return kernel.accumulators + operands + BOOKKEEPING
+
+
+def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
+    """Registers of a thread that hold its part of the coming step, where copies cannot pass them by: before
+    cp.async, and for single elements of 16 bits, which it does not copy.
+
+    Args:
+        kernel: of a thread block.
+        workload: gives the type of the operands.
+        gpu: says which copies it has.
+    """
+    itemsize, held = require_dtype(workload.dtype).itemsize, 0
+    along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
+    for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
+        width = copied_elements(axis_of(workload, along[operand]).extent, itemsize)
+        if not gpu.asynchronous or width * itemsize < LEAST_ASYNCHRONOUS_BYTES:
+            elements = ceil(lines * kernel.step / kernel.threads)
+            held += elements if width == 1 else ceil(elements * itemsize / 4)
+    return held
+
+
+def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
+    """Returns the registers of a thread that a block is launched with, by the estimate."""
+    if kernel.unit == "tma":
+        return registers_of_roles(kernel).launched
+    return min(thread_registers(kernel), gpu.registers_per_thread)
+
+
+def copied_elements(extent: object, itemsize: int) -> int:
+    """Elements that one copy along an axis brings: its lines begin at multiples of them. One, if its extent
+    is dynamic.
+
+    Args:
+        extent: of that axis: a number, or a name if it is dynamic.
+        itemsize: bytes of an element.
+    """
+    most = COPY_BYTES // itemsize
+    if not isinstance(extent, int):
+        return 1
+    return next((width for width in (most, most // 2, most // 4) if extent % width == 0), 1)
+
+
+def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
+    """Returns the registers of a thread that the compiler allots: at most what a thread can have and what the
+    requested resident blocks leave.
+
+    Args:
+        kernel: of a thread block.
+        gpu: gives the registers of a thread and of a multiprocessor.
+    """
+    if kernel.unit == "tma":
+        return launched_registers(kernel, gpu)
+    room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
+    return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
+
+
+def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
+    """Returns the shared memory of one block in bytes: the stages or, at the end, what goes through
+    it to other threads or to memory, whichever is more.
+
+    Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
+    ``wgmma`` reads is swizzled, not padded.
+
+    Args:
+        kernel: of a thread block.
+        itemsize: bytes of an element.
+    """
+    pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
+    elements = (kernel.rows + kernel.cols) * kernel.step
+    padded = kernel.rows // kernel.run_rows + max(kernel.cols // kernel.panel_run_cols, kernel.step)
+    stage = elements * itemsize + padded * pad
+    return max(kernel.stages * stage, exchanged_bytes(kernel)) + barrier_bytes(kernel)
+
+
+def exchanged_bytes(kernel: CudaMicroKernel) -> int:
+    """Returns the shared memory in bytes through which a block's slices, or the blocks of a cluster,
+    exchange their sums, and 16-bit outputs are put in order before they are stored.
+
+    Args:
+        kernel: of a thread block.
+    """
+    tile = 4 * kernel.rows * kernel.cols
+    ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
+    return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)
+
 
 KERNEL = CudaMicroKernel
-candidates, limits = cuda_candidates, cuda_limits
 
 
 def pads(workload: Workload) -> bool:

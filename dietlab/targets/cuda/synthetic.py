@@ -1,6 +1,6 @@
 """A simple GPU that stands in for a real one in tests and lessons.
 
-Not the bound that the search begins with (``dietlab/cost/cuda_bound.py``), which would be judged by itself
+Not the bound that the search begins with (``dietlab/targets/cuda/bound.py``), which would be judged by itself
 here: other constants, units that hinder each other alike, none of the groups that clusters lie in, and each
 micro-kernel as fast or slow as nothing of its sizes tells. Times without that last part are in the order of
 those that an H200 took (``data/h200``; Spearman's rank correlation over the schemes of a shape, mean over
@@ -13,12 +13,14 @@ import hashlib
 from math import ceil, exp
 from statistics import NormalDist
 
-from dietlab.hardware import Hardware
-from dietlab.hardware.occupancy import blocks_per_sm
-from dietlab.plans import plan_for
-from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, CudaScheme, Unit, compiled_registers, shared_bytes
-from dietlab.workloads import Workload, extents, require_dtype
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, Workload, extents, require_dtype
+from dietlab.scheme import plan_for
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.occupancy import blocks_per_sm
+from dietlab.targets.cuda.space import compiled_registers, shared_bytes
+from dietlab.targets.cuda.unit import Unit
 
 LAUNCH_SECONDS = 4e-6
 """Seconds of a call beside its blocks; a little more than of an empty kernel on an H200."""
@@ -64,20 +66,25 @@ def synthetic_call(
     busy, waiting = _step(kernel, rows, hardware, itemsize)
     stored = rows * kernel.cols * (itemsize + (4 if kernel.splits > 1 else 0)) / STORED_BYTES
     edge = START_CYCLES + (CLUSTER_CYCLES if kernel.splits > 1 else 0)
-    registers = compiled_registers(kernel, hardware.gpu)
-    resident = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
+    registers = compiled_registers(kernel, gpu_of(hardware))
+    resident = blocks_per_sm(gpu_of(hardware), kernel.threads, registers, shared_bytes(kernel, itemsize))
     waves, left = divmod(blocks, max(1, resident))
     cycles = 0.0
     for beside, times in ((max(1, resident), waves), (left, min(1, left))):
         cycles += times * (edge + steps * _together(beside * busy, waiting) + beside * stored)
-    computing = cycles / (1e9 * (hardware.gpu.clock_ghz or CLOCK_GHZ))
+    computing = cycles / (1e9 * (gpu_of(hardware).clock_ghz or CLOCK_GHZ))
     moving = workload.bytes(shape) / (MEMORY_SHARE * 1e9 * (hardware.dram_gbps or DRAM_GBPS))
     return LAUNCH_SECONDS + max(computing * exp(deviation * _own(kernel.key)), moving)
 
 
 def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int) -> tuple[float, float]:
     """Returns the cycles for which a block's step keeps a multiprocessor busy, and those that it waits."""
-    gpu, unit, workers, warps = hardware.gpu, kernel.unit, kernel.down * kernel.across, kernel.threads / 32
+    gpu, unit, workers, warps = (
+        gpu_of(hardware),
+        kernel.unit,
+        kernel.down * kernel.across,
+        kernel.threads / 32,
+    )
     peak = hardware.peak_for("float32" if unit == "fma" else "float16") or PEAK_GFLOPS
     reached = REACHED[unit] * (OUTDATED if unit == "mma" and gpu.warp_groups else 1.0)
     macs, down, across = rows * kernel.cols * kernel.step, rows / kernel.down, kernel.cols / kernel.across

@@ -8,8 +8,8 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dietlab.dims import Shape
-from dietlab.results.report import Report
+from dietlab.compare.results.report import Report
+from dietlab.problem.dims import Shape
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT
 

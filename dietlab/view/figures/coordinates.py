@@ -6,10 +6,10 @@ from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import SpaceError, WorkloadError
-from dietlab.search import TuningRun
-from dietlab.shapes import Shape
-from dietlab.space import Space
+from dietlab.base.errors import SpaceError, WorkloadError
+from dietlab.problem import Shape
+from dietlab.scheme import Space
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import SCALE, TEXT
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch import Dispatcher, candidate_plans, length_grid
-from dietlab.plans import Split, Tree, intervals
-from dietlab.search import TuningRun
-from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
-from dietlab.space import with_parameters
+from dietlab.problem import Dim, Shape, ShapeSet
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Split, Tree, intervals, with_parameters
+from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.folding import LEVELS, Shown, Span, shown_nodes, tree_nodes
 from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from dietlab.plans import Leaf, Tree
+from dietlab.scheme import Leaf, Tree
 
 LEVELS = 3
 """Comparisons unfolded by default: 8 columns without the path."""

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
-from dietlab.results import Part, Report
-from dietlab.shapes import Shape
+from dietlab.base.errors import RecordError
+from dietlab.compare.results import Part, Report
+from dietlab.problem import Shape
 from dietlab.view.figures.base import RATIO_TICKS, add_held_out_key, new_figure, speedup_title
 from dietlab.view.figures.results import cache_of
 from dietlab.view.theme import TIE, legend_rank, marks, styles

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.dims import Dim
+from dietlab.problem.dims import Dim
 from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key
 from dietlab.view.figures.dispatch_tree import last_drawn
 from dietlab.view.lab import lab_imports

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dietlab.dispatch import Dispatcher
-from dietlab.plans import restricted
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.workloads import at_layer, length_dim, shapes_of_layer
+from dietlab.problem import Shape, ShapeSet, at_layer, length_dim, shapes_of_layer
+from dietlab.scheme import restricted
+from dietlab.tuning import Dispatcher
 
 Layer = Mapping[str, int]
 """The extent of every dynamic dimension but the length; empty if there is no other."""

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
+from dietlab.base.errors import WorkloadError
+from dietlab.compare.results.policies import POLICIES, policy_waste
 from dietlab.cost import padding_waste
-from dietlab.errors import WorkloadError
-from dietlab.plans import plan_for
-from dietlab.results.policies import POLICIES, policy_waste
-from dietlab.shapes import Shape, only_dim
-from dietlab.space import CpuScheme, scheme_with
+from dietlab.problem import Shape, Workload, at_layer
+from dietlab.problem import extents as sizes_of
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import plan_for, scheme_with
+from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import PALETTE
-from dietlab.workloads import Workload, at_layer
-from dietlab.workloads import extents as sizes_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel
-from dietlab.dispatch import Dispatcher
-from dietlab.plans import Plan
-from dietlab.shapes import Shape, only_dim
+from dietlab.problem import Shape, at_layer
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Plan
+from dietlab.tuning import Dispatcher
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
-from dietlab.workloads import at_layer
 
 if TYPE_CHECKING:
     import pandas as pd

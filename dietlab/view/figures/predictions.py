@@ -6,9 +6,9 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.base.errors import ModelError
 from dietlab.cost import CostModel, fit_cost_model
-from dietlab.errors import ModelError
-from dietlab.search import TuningRun
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE, ring
 

@@ -13,9 +13,9 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
-from dietlab.results.report import Report
-from dietlab.results.row import Row, fastest, with_reasons
+from dietlab.base.errors import RecordError
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import Row, fastest, with_reasons
 from dietlab.view.figures.base import (
     MICRO,
     RATIO_TICKS,

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import HardwareError, WorkloadError
-from dietlab.hardware import Hardware
-from dietlab.hardware.ceilings import Ceiling, ceilings
-from dietlab.results.report import Report
-from dietlab.shapes import Shape
+from dietlab.base.errors import HardwareError, WorkloadError
+from dietlab.compare.results.report import Report
+from dietlab.machine import Hardware
+from dietlab.machine.ceilings import Ceiling, ceilings
+from dietlab.problem import Shape, Workload, length_dim, require_dtype
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE, TIE
-from dietlab.workloads import Workload, length_dim, require_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +109,7 @@ def only_length(workload: Workload) -> str:
     """
     name = length_dim(workload)
     if len(workload.dims) > 1:
-        remedy = "Bind the others: Report.of_layer, or dietlab.workloads.at_layer."
+        remedy = "Bind the others: Report.of_layer, or dietlab.problem.at_layer."
         raise WorkloadError("a roofline is of one dynamic dimension", str(workload), remedy)
     return name
 

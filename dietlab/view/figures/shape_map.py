@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dietlab.dims import Dim, Shape, as_extent
-from dietlab.dispatch import Dispatcher, Portfolio
-from dietlab.errors import DietlabError, DispatchError, RecordError, require_names
-from dietlab.plans import boxes, restricted
-from dietlab.results import Report
-from dietlab.results.speedups import JUDGES
-from dietlab.space import with_parameters
+from dietlab.base.errors import DietlabError, DispatchError, RecordError, require_names
+from dietlab.compare.results import Report
+from dietlab.compare.results.speedups import JUDGES
+from dietlab.problem import length_dim
+from dietlab.problem.dims import Dim, Shape, as_extent
+from dietlab.scheme import boxes, restricted, with_parameters
+from dietlab.tuning import Dispatcher, Portfolio
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.map_traces import (
     LOSSES,
@@ -27,7 +27,6 @@ from dietlab.view.figures.map_traces import (
     lay_out,
 )
 from dietlab.view.figures.results import cache_of
-from dietlab.workloads import length_dim
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
+from dietlab.base.errors import RecordError
 from dietlab.view.figures.base import DOUBLINGS, MICRO, is_wide, new_figure
 from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.compare.results.report import Report
 from dietlab.cost import CostModel
 from dietlab.measure import CACHE_STATES
-from dietlab.results.report import Report
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme
 from dietlab.view.figures.base import (
     MICRO,
     RATIO_TICKS,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.errors import RecordError
-from dietlab.results.report import Report
+from dietlab.base.errors import RecordError
+from dietlab.compare.results.report import Report
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import GRID, PALETTE
 

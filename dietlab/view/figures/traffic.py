@@ -9,13 +9,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.errors import WorkloadError
-from dietlab.results.policies import PLANS, POLICIES, Padding, policy_waste
-from dietlab.results.report import Report
-from dietlab.results.trace import TraceTime
+from dietlab.base.errors import WorkloadError
+from dietlab.compare.results.policies import PLANS, POLICIES, Padding, policy_waste
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.trace import TraceTime
+from dietlab.problem import workload_from_json
 from dietlab.view.figures.base import MICRO, name_x_axis, new_figure
 from dietlab.view.theme import GRID, PALETTE
-from dietlab.workloads import workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd

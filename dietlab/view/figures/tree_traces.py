@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.dispatch import Dispatcher
+from dietlab.tuning import Dispatcher
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.folding import Node, Shown
 from dietlab.view.figures.plan_styles import plan_colour, plan_dash, plan_symbol, text_on

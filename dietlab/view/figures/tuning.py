@@ -7,9 +7,9 @@ from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.errors import ModelError, require_type
-from dietlab.events import PhaseSeconds
-from dietlab.search import TuningRun
+from dietlab.base.errors import ModelError, require_type
+from dietlab.base.events import PhaseSeconds
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 

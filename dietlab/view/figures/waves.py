@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.base.errors import WorkloadError
 from dietlab.cost import adaptation_cost
 from dietlab.cost.adaptation import AdaptationCost
-from dietlab.errors import WorkloadError
-from dietlab.hardware import Hardware
-from dietlab.hardware.occupancy import LIMITERS, Limiter, block_bounds, limiter
+from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
-from dietlab.plans import plan_for
-from dietlab.shapes import Shape, only_dim
-from dietlab.space import CudaMicroKernel, Scheme, compiled_registers, shared_bytes
+from dietlab.problem import Shape, Workload, extents, require_dtype
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Scheme, plan_for
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, block_bounds, limiter
+from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.theme import GRID, PALETTE, ring
-from dietlab.workloads import Workload, extents, require_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +74,7 @@ def occupancy_of(
     Raises:
         HardwareError: if ``hardware`` is no GPU, or registers are negative.
     """
-    gpu = hardware.gpu
+    gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
     shared = shared_bytes(kernel, require_dtype(workload.dtype).itemsize)
     sizes = gpu, kernel.threads, used, shared

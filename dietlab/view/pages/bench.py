@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dietlab.base.files import write_whole
+from dietlab.compare.results.table import ResultTable
+from dietlab.compare.study import DISPATCHER, MODEL
 from dietlab.cost import CostModel
-from dietlab.dispatch import Dispatcher
-from dietlab.files import write_whole
-from dietlab.results.table import ResultTable
-from dietlab.study import DISPATCHER, MODEL
+from dietlab.tuning import Dispatcher
 from dietlab.view.pages.bench_text import bench_title, machine_lines, notes_of, tables
 from dietlab.view.pages.page import figure_markup, render_page
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
-from dietlab.cards import counted
-from dietlab.hardware import above_roofline
-from dietlab.results.criteria import criteria_of
-from dietlab.results.samples import bounds
-from dietlab.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
-from dietlab.results.speedups import summary_cells as contender_cells
-from dietlab.results.summary import Line, by_workload, suite_of, summarise
-from dietlab.results.table import LENGTH, Entry, ResultTable
-from dietlab.results.table_parts import COLUMNS as PART_COLUMNS
-from dietlab.results.table_parts import Part, by_layer, by_length
-from dietlab.shapes import Shape
+from dietlab.base.cards import counted
+from dietlab.compare.results.criteria import criteria_of
+from dietlab.compare.results.samples import bounds
+from dietlab.compare.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
+from dietlab.compare.results.speedups import summary_cells as contender_cells
+from dietlab.compare.results.summary import Line, by_workload, suite_of, summarise
+from dietlab.compare.results.table import LENGTH, Entry, ResultTable
+from dietlab.compare.results.table_parts import COLUMNS as PART_COLUMNS
+from dietlab.compare.results.table_parts import Part, by_layer, by_length
+from dietlab.machine import above_roofline
+from dietlab.problem import Shape
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

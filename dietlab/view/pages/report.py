@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dietlab.cards import counted
-from dietlab.files import write_whole
-from dietlab.results.first_calls import FIRST_CAPTION, FIRST_HEADER, first_cells
-from dietlab.results.parts import judged, part_cells, part_header
-from dietlab.results.report import Report
-from dietlab.results.row import Row
-from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
+from dietlab.base.cards import counted
+from dietlab.base.files import write_whole
+from dietlab.compare.results.first_calls import FIRST_CAPTION, FIRST_HEADER, first_cells
+from dietlab.compare.results.parts import judged, part_cells, part_header
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import Row
+from dietlab.compare.results.speedups import SUMMARY_HEADER, summary_cells
 from dietlab.view.figures.traffic import (
     PADDING_HEADER,
     TRACE_HEADER,

@@ -9,8 +9,8 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import DietlabError
-from dietlab.files import write_whole
+from dietlab.base.errors import DietlabError
+from dietlab.base.files import write_whole
 from dietlab.view.lab import lab_imports
 from dietlab.view.static.picture import redraw
 

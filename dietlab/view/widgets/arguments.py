@@ -14,23 +14,16 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dietlab.background import require_work
+from dietlab.base.background import require_work
+from dietlab.base.errors import DietlabError, DispatchError, HardwareError, RecordError, WorkloadError
+from dietlab.compare.results import Report, ResultTable
+from dietlab.compare.study import FACTS, RECORDS, REPORT, Study
 from dietlab.cost import Known
-from dietlab.dispatch import Portfolio, choose_portfolio
-from dietlab.errors import (
-    DietlabError,
-    DispatchError,
-    HardwareError,
-    RecordError,
-    WorkloadError,
-)
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record, read_records
-from dietlab.results import Report, ResultTable
-from dietlab.search import TuningRun
-from dietlab.study import FACTS, RECORDS, REPORT, Study
+from dietlab.problem import Workload
+from dietlab.tuning import Portfolio, TuningRun, choose_portfolio
 from dietlab.view.lab import lab_imports
-from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     from dietlab.view.widgets.choice import Choice

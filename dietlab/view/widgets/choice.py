@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dietlab.errors import DietlabError, SpaceError
-from dietlab.space import CpuMicroKernel, MicroKernel, Scheme
+from dietlab.base.errors import DietlabError, SpaceError
+from dietlab.scheme import MicroKernel, Scheme
+from dietlab.targets.cpu.kernel import CpuMicroKernel
 from dietlab.view.lab import lab_imports
 
 with lab_imports("linked widgets"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dietlab.search import TuningRun
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
 from dietlab.view.widgets.arguments import RunSource, choice_of, run_of
 from dietlab.view.widgets.cost_lab import nothing_measured

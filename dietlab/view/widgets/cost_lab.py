@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.base.errors import ModelError
 from dietlab.cost import CostModel, Known, evaluate_model, too_few_pairs
-from dietlab.errors import ModelError
-from dietlab.search import TuningRun
+from dietlab.tuning import TuningRun
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.predictions import (
     TILE,

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.errors import DispatchError
 from dietlab.cost import Known
-from dietlab.dispatch import Dispatcher, Portfolio
-from dietlab.dispatch.portfolio import BEYOND, variants
-from dietlab.errors import DispatchError
-from dietlab.plans import Leaf, Split, Tree, needed, spans
-from dietlab.shapes import Shape, only_dim
-from dietlab.space import MicroKernel, Scheme
+from dietlab.problem import Shape, at_layer, length_dim, shapes_of_layer
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Leaf, MicroKernel, Scheme, Split, Tree, needed, spans
+from dietlab.tuning import Dispatcher, Portfolio
+from dietlab.tuning.portfolio import BEYOND, variants
 from dietlab.view.figures.dispatch_tree import dispatch_table
 from dietlab.view.figures.one_layer import Layer
-from dietlab.workloads import at_layer, length_dim, shapes_of_layer
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.base.errors import DispatchError
 from dietlab.cost import Known
-from dietlab.dispatch import Dispatcher, Portfolio, train_dispatcher
-from dietlab.errors import DispatchError
-from dietlab.plans import depth, leaves
-from dietlab.shapes import Dim, Shape, only_dim
-from dietlab.space import Scheme
+from dietlab.problem import Dim, Shape, length_dim
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Scheme, depth, leaves
+from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.dispatch_tree import (
     draw_dispatch,
@@ -35,7 +35,6 @@ from dietlab.view.theme import ring
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
-from dietlab.workloads import length_dim
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import DietlabError, closest, mismatch
+from dietlab.base.errors import DietlabError, closest, mismatch
 from dietlab.view.figures.base import new_figure
 from dietlab.view.widgets.cards import cards_html, grouped
 from dietlab.view.widgets.export import FileButtons

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from dietlab.errors import DietlabError
+from dietlab.base.errors import DietlabError
 from dietlab.view.static.saving import KINDS, render
 from dietlab.view.widgets.live import LiveFigure
 

@@ -6,20 +6,19 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.base.errors import DietlabError, SpaceError, require_type
 from dietlab.cost import adaptation_cost
 from dietlab.cost.bundle import peak_speed
-from dietlab.errors import DietlabError, SpaceError, require_type
-from dietlab.hardware import Hardware
 from dietlab.lower.program import machine_code_of, read_as, require_kind, source_of
 from dietlab.lower.target import MachineCode
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, Workload, largest_shape
+from dietlab.scheme import Scheme
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.plans import PARTS
 from dietlab.view.lab import lab_imports
 from dietlab.view.widgets.arguments import hardware_of, workload_of
 from dietlab.view.widgets.choice import Choice
-from dietlab.workloads import Workload, largest_shape
 
 with lab_imports("kernel inspectors"):
     import ipywidgets
@@ -27,7 +26,7 @@ with lab_imports("kernel inspectors"):
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
 
 REMEMBERED = 32
 """Programs that are kept: to compile one takes half a second."""

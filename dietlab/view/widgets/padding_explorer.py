@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from dietlab.compare.results.policies import PLANS
 from dietlab.cost import adaptation_cost, f_pad
-from dietlab.hardware import Hardware
-from dietlab.plans import plan_for
-from dietlab.results.policies import PLANS
-from dietlab.shapes import Dim, Shape, only_dim
-from dietlab.space import CpuMicroKernel, CpuScheme, Edge, Scheme, cpu_limits, edges_of
-from dietlab.space.cpu_space import MAX_VECTORS
+from dietlab.machine import Hardware
+from dietlab.problem import Dim, Shape, Workload, at_layer, extents, length_dim
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Edge, Scheme, edges_of, plan_for
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.space import MAX_VECTORS
+from dietlab.targets.cpu.space import limits as cpu_limits
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.padding import (
     SHOWN,
@@ -29,12 +32,11 @@ from dietlab.view.figures.shape_map import middle
 from dietlab.view.figures.traffic import COLOURS
 from dietlab.view.theme import GRID, OPEN, PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
-from dietlab.workloads import Workload, at_layer, extents, length_dim
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 
@@ -108,7 +110,7 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
 def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Any]:
     import ipywidgets
 
-    lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
+    lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
     style = {"description_width": "initial"}
 
     def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Any:
@@ -170,7 +172,7 @@ def _figure(workload: Workload, hardware: Hardware, scheme: CpuScheme, shape: Sh
     """Draws the output in tiles and, below, the map of waste and the policies."""
     name, dim = only_dim(workload)
     sizes = extents(workload, shape)
-    heights = range(1, hardware.cpu.vector_registers + 1)
+    heights = range(1, cpu_of(hardware).vector_registers + 1)
     waste = frame_waste(workload, scheme, heights, _window(dim, shape[name]))
     outputs = f"{sizes['rows']} x {sizes['cols']} outputs{' of a product' if sizes['batch'] > 1 else ''}"
     title = f"{shape}: {outputs} in tiles of {scheme.rows} x {scheme.cols}"

@@ -14,9 +14,9 @@ from threading import RLock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dietlab.background import BackgroundRun, Work, run_in_background
-from dietlab.errors import DietlabError
-from dietlab.events import Event, StageFinished
+from dietlab.base.background import BackgroundRun, Work, run_in_background
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import Event, StageFinished
 from dietlab.view.widgets.arguments import panel_arguments
 from dietlab.view.widgets.live import with_picture
 from dietlab.view.widgets.panel_follow import StudyTail
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
 
 MIN_SECONDS = 0.25
 TEXT_SHARE, FIGURE_SHARE = 0.004, 0.008

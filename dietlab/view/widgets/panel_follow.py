@@ -12,8 +12,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from dietlab.errors import RecordError, StudyError
-from dietlab.events import (
+from dietlab.base.errors import RecordError, StudyError
+from dietlab.base.events import (
     Event,
     ModelFitted,
     PhaseSeconds,
@@ -23,11 +23,12 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
-from dietlab.files import read_json, reading
+from dietlab.base.files import read_json, reading
+from dietlab.compare.study import FACTS, MODEL, RECORDS, Study
 from dietlab.measure import Record
+from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.measure.store import SCHEMA_VERSION
-from dietlab.search import DECIDE, SEARCH, effort_named
-from dietlab.study import FACTS, MODEL, RECORDS, Study
+from dietlab.tuning import effort_named
 from dietlab.view.progress import duration
 from dietlab.view.widgets.arguments import study_of
 

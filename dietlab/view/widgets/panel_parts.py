@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 from uuid import uuid4
 
-from dietlab.background import BackgroundRun
+from dietlab.base.background import BackgroundRun
 from dietlab.view.figures.tuning import frame_phases
 from dietlab.view.progress import StageClock, describe
 from dietlab.view.widgets import panel_plots

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import too_few_pairs
-from dietlab.space import with_parameters
+from dietlab.scheme import with_parameters
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.tuning import frame_phases
 from dietlab.view.lab import lab_imports

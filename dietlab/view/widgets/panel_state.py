@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dietlab.events import (
+from dietlab.base.events import (
     Event,
     ModelFitted,
     PhaseSeconds,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dietlab.hardware import Hardware
-from dietlab.results.report import Report
+from dietlab.compare.results.report import Report
+from dietlab.machine import Hardware
+from dietlab.problem import Workload
 from dietlab.view.figures.roofline import (
     LENGTHS,
     frame_below_roofline,
@@ -18,10 +19,9 @@ from dietlab.view.figures.roofline import (
     tile_level,
 )
 from dietlab.view.widgets.arguments import Source, hardware_of, reports_of, workload_of
-from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 LAYER_TRACE = 0

@@ -9,21 +9,21 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import SpaceError
-from dietlab.hardware import Hardware
-from dietlab.hardware.knob import Knob
-from dietlab.hardware.target import hardware_target
-from dietlab.space import Cover, Scheme, Space, build_space, edges_of
+from dietlab.base.errors import SpaceError
+from dietlab.machine import Hardware
+from dietlab.machine.knob import Knob
+from dietlab.machine.target import hardware_target
+from dietlab.problem import Workload
+from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
-from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]

@@ -11,27 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.base.errors import DietlabError, require_type
+from dietlab.compare.results import Report, ResultTable
+from dietlab.compare.results.speedups import JUDGES
+from dietlab.compare.study import MODEL, Study
 from dietlab.cost import CostModel
-from dietlab.errors import DietlabError, require_type
-from dietlab.plans import plan_for
-from dietlab.results import Report, ResultTable
-from dietlab.results.speedups import JUDGES
-from dietlab.shapes import Shape
-from dietlab.space import Scheme
-from dietlab.study import MODEL, Study
+from dietlab.problem import Shape, axis_of, workload_from_json
+from dietlab.scheme import Scheme, plan_for
 from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import frame_map, plot_map
-from dietlab.view.figures.speedup import (
-    both_times,
-    frame_against,
-    frame_parts,
-    plot_against,
-)
+from dietlab.view.figures.speedup import both_times, frame_against, frame_parts, plot_against
 from dietlab.view.theme import ring
 from dietlab.view.widgets.arguments import Source
 from dietlab.view.widgets.speedup_sources import Setting, loaded_tables, overlay, settings_beside
-from dietlab.workloads import axis_of, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dietlab.errors import DietlabError
-from dietlab.results import Report, ResultTable
-from dietlab.study import Study
+from dietlab.base.errors import DietlabError
+from dietlab.compare.results import Report, ResultTable
+from dietlab.compare.study import Study
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
 from dietlab.view.widgets.arguments import Source, read_source

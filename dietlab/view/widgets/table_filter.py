@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import RecordError
+from dietlab.base.errors import RecordError
 
 if TYPE_CHECKING:
     import pandas as pd

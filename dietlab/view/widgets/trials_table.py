@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import DietlabError, RecordError
+from dietlab.base.errors import DietlabError, RecordError
 from dietlab.view.lab import lab_imports
 from dietlab.view.widgets.arguments import RunSource, choice_of, run_of
 from dietlab.view.widgets.choice import Choice

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dietlab.base.errors import RecordError
 from dietlab.cost import f_pad
-from dietlab.errors import RecordError
-from dietlab.hardware import Hardware
+from dietlab.machine import Hardware
 from dietlab.measure import Record
-from dietlab.shapes import only_dim
-from dietlab.space import CudaMicroKernel, Edge, Scheme, Unit, cuda_limits
-from dietlab.space.cuda_kernel import CLUSTER
-from dietlab.space.cuda_space import ARRANGEMENTS, STAGES, STEPS, units
+from dietlab.problem import Workload, extents
+from dietlab.problem.shapes import only_dim
+from dietlab.scheme import Edge, Scheme
+from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.space import ARRANGEMENTS, STAGES, STEPS, units
+from dietlab.targets.cuda.space import limits as cuda_limits
+from dietlab.targets.cuda.unit import Unit
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.waves import (
     Occupancy,
@@ -25,12 +29,11 @@ from dietlab.view.figures.waves import (
     waves_of,
 )
 from dietlab.view.widgets.arguments import hardware_of, records_of, workload_of
-from dietlab.workloads import Workload, extents
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dietlab.study import Study
+    from dietlab.compare.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 OWN = "the tile below"
@@ -113,7 +116,7 @@ def waves_explorer(
     """
     work, chip = workload_of(workload), hardware_of(gpu)
     only_dim(work)
-    _ = chip.gpu
+    _ = gpu_of(chip)
     return _explorer(work, chip, _checked(records))
 
 
@@ -218,7 +221,7 @@ def _numbers(
     static, padded = cost.static(scheme, shape), f_pad(extents(workload, shape), scheme.cover_tile)
     busy = min(1.0, static / padded) if padded > 0 else 0.0
     how = "as given" if registers else "estimated"
-    warps = f"{fits.blocks * kernel.threads // hardware.gpu.warp_threads} warps"
+    warps = f"{fits.blocks * kernel.threads // gpu_of(hardware).warp_threads} warps"
     return {
         "tile": f"{kernel.rows} x {kernel.cols} outputs by {kernel.threads} threads",
         "registers, shared memory": f"{fits.registers} a thread ({how}), {fits.shared_bytes / 1024:.1f} KiB",

@@ -1,0 +1,1 @@
+"""The base of everything: errors, events, files, registries, statistics."""

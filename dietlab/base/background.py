@@ -1,0 +1,255 @@
+"""Work that goes on in the background: a notebook stays responsive, and can pause, resume and stop it.
+
+Work is any function of observers, such as ``lambda observers: study.tune(runner, observers)``. It is held
+or ended where it sends an event, which is between two records: whatever was measured is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from threading import Event as Flag
+from threading import Lock, Thread
+from time import monotonic
+from traceback import clear_frames
+from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import Event, Observer, StageFinished
+
+Result = TypeVar("Result")
+Work = Callable[[Sequence[Observer]], Result]
+RunState = Literal["running", "paused", "stopped", "finished", "failed"]
+
+
+class RunStopped(DietlabError, RuntimeError):
+    """Ends work whose user asked for it; nothing went wrong."""
+
+
+class Brake:
+    """An observer that pauses or ends the work that sends it events. It is the last observer, so that the
+    others have seen each event before the pause.
+
+    It is the last observer, so that the others have seen what happened before it holds.
+
+    Args:
+        clock: a monotonic clock, in seconds (another one for tests).
+        told: called when somebody begins to wait, in the thread that waits.
+
+    Attributes:
+        waited_for: whether somebody waits to be released.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, told: Callable[[], None] = lambda: None
+    ) -> None:
+        self._clock, self._told, self._lock = clock, told, Lock()
+        self._free, self._stop = Flag(), Flag()
+        self._free.set()
+        self._since: float | None = None
+        self._spent = 0.0
+        self.waited_for = False
+
+    def on_event(self, event: Event) -> None:
+        # A stage tells of its end even while an error passes through it: that is no place to raise.
+        if isinstance(event, StageFinished):
+            return
+        if self.holds:
+            self.waited_for = True
+            self._told()
+            self._free.wait()
+            self.waited_for = False
+        if self._stop.is_set():
+            raise RunStopped(
+                "the work goes on until its user stops it",
+                None,
+                "What was measured is kept: start it again to go on from there.",
+            )
+
+    def hold(self) -> None:
+        with self._lock:
+            if self._free.is_set() and not self._stop.is_set():
+                self._since = self._clock()
+                self._free.clear()
+
+    def release(self) -> None:
+        with self._lock:
+            if self._since is not None:
+                self._spent += self._clock() - self._since
+                self._since = None
+            self._free.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.release()
+
+    @property
+    def holds(self) -> bool:
+        return not self._free.is_set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def paused_seconds(self) -> float:
+        """The total time of its pauses, in seconds."""
+        with self._lock:
+            return self._spent + (0.0 if self._since is None else self._clock() - self._since)
+
+
+class BackgroundRun(Generic[Result]):
+    """Work in a separate thread; made by :func:`run_in_background`.
+
+    Attributes:
+        result: what the work returned; None before it finished.
+        error: what ended work that failed; None otherwise.
+
+    Args:
+        work: what to do, a function of the observers.
+        observers: get each event of the work, in its thread.
+    """
+
+    def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:
+        self._brake = Brake(told=self._tell)
+        self._ended = Flag()
+        self._outcome: RunState = "running"
+        self._listeners: list[Callable[[], None]] = []
+        self._work, self._observers = work, (*observers, self._brake)
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        told = f": {type(self.error).__name__}: {self.error}" if self.error else ""
+        return f"<{type(self).__name__} {self.state}{told}>"
+
+    @property
+    def state(self) -> RunState:
+        """``running``, ``paused``, ``stopped``, ``finished`` or ``failed``."""
+        return "paused" if self.active and self._brake.holds else self._outcome
+
+    @property
+    def active(self) -> bool:
+        """True while it is running or paused."""
+        return self._outcome == "running"
+
+    @property
+    def pausing(self) -> bool:
+        """True from the request to pause until the next event."""
+        return self.state == "paused" and not self._brake.waited_for
+
+    @property
+    def stopping(self) -> bool:
+        """True from the request to stop until the next event."""
+        return self.active and self._brake.stopping
+
+    @property
+    def paused_seconds(self) -> float:
+        """The total time that it was paused, in seconds."""
+        return self._brake.paused_seconds
+
+    def pause(self) -> None:
+        """Waits before the next record; the measurement that is under way ends first."""
+        self._change(self._brake.hold)
+
+    def resume(self) -> None:
+        """Goes on after :meth:`pause`."""
+        self._change(self._brake.release)
+
+    def stop(self) -> None:
+        """Ends the work before the next record, also while it is paused."""
+        self._change(self._brake.stop)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the work has ended or ``timeout`` seconds went by; tells whether it has ended.
+
+        Interrupting the wait leaves the work alone.
+        """
+        return self._ended.wait(timeout)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener`` whenever the state has changed, from the thread that changed it."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        """Starts the work; :func:`run_in_background` has called it."""
+        # A daemon: a kernel that is shut down does not wait for a run that may take hours.
+        Thread(target=self._run, name="dietlab-background", daemon=True).start()
+
+    def _change(self, act: Callable[[], None]) -> None:
+        if self.active:
+            act()
+            self._tell()
+
+    def _run(self) -> None:
+        outcome: RunState
+        try:
+            self.result = self._work(self._observers)
+            outcome = "finished"
+        except RunStopped as stopped:
+            _let_go(stopped)
+            outcome = "stopped"
+        except BaseException as error:
+            _let_go(error)
+            self.error, outcome = error, "failed"
+        self._outcome = outcome
+        try:
+            self._tell()
+        finally:
+            self._ended.set()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+@runtime_checkable
+class Viewer(Observer, Protocol):
+    """An observer that wants to know, and to drive, the run it observes."""
+
+    def attach(self, run: BackgroundRun[Result]) -> None: ...
+
+
+def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) -> BackgroundRun[Result]:
+    """Starts ``work(observers)`` in a thread and returns at once.
+
+    ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
+    the observers given here and one more that pauses and stops it: it must pass all of them on. Scripts
+    end with ``run.wait()``; a process that exits takes the run with it, and the records stay.
+
+    Args:
+        work: what to do, a function of the observers; its result becomes that of the run.
+        observers: get each event of the work, in its thread.
+
+    Raises:
+        DietlabError: if ``work`` is no function.
+    """
+    require_work(work)
+    watching = tuple(observers)
+    run = BackgroundRun(work, watching)
+    for observer in watching:
+        if isinstance(observer, Viewer):
+            observer.attach(run)
+    run.start()
+    return run
+
+
+def require_work(work: object) -> None:
+    """Checks that work can be begun.
+
+    Raises:
+        DietlabError: if it is no function.
+    """
+    if not callable(work):
+        raise DietlabError(
+            "work is a function of observers",
+            type(work).__name__,
+            "Write lambda observers: dl.tune(space, shapes, runner, observers=observers).",
+        )
+
+
+def _let_go(error: BaseException) -> None:
+    """Frees what the frames of an error hold: a runner's worker processes would live as long as it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        clear_frames(seen.__traceback__)
+        seen = seen.__context__

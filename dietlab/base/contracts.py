@@ -1,0 +1,109 @@
+"""Checks of what others bring and what it returned: an object of the right kind, a list, numbers of a size.
+
+Each check names whose it was, so that an error says which class to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import DietlabError
+
+
+def name_of(value: object) -> str:
+    """Returns what an error calls an object: the name of its class, or its own if it is a class or function.
+
+    Args:
+        value: whatever others brought.
+    """
+    return str(getattr(value, "__name__", None) or type(value).__name__)
+
+
+def shown(value: object) -> str:
+    """Returns an object as an error shows what it got.
+
+    Args:
+        value: whatever others returned.
+    """
+    if value is None:
+        return "None; is a return missing?"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return (
+        f"{value!r:.60}"
+        if isinstance(value, (str, int, float))
+        else f"a value of class {type(value).__name__}"
+    )
+
+
+def require_methods(what: str, value: object, methods: Sequence[str], error: type[DietlabError]) -> None:
+    """Checks that an object has methods, and is no class, whose methods would lack their first argument.
+
+    Args:
+        what: it is, as in ``"a strategy"``.
+        value: what others brought.
+        methods: their names.
+        error: what is raised.
+
+    Raises:
+        DietlabError: ``error``, if it is a class or lacks one of them.
+    """
+    wanted = (
+        f"{what} is an object with {' and '.join([', '.join(methods[:-1]), methods[-1]][len(methods) < 2 :])}"
+    )
+    missing = [name for name in methods if not callable(getattr(value, name, None))]
+    if isinstance(value, type):
+        raise error(wanted, shown(value), "" if missing else f"Make one: {value.__name__}(...).")
+    if missing:
+        some = f" without {', '.join(missing)}" if 0 < len(missing) < len(methods) else ""
+        raise error(wanted, f"{shown(value)}{some}")
+
+
+def listed(what: str, value: object, error: type[DietlabError]) -> tuple[Any, ...]:
+    """Returns the elements of a list that others returned, or gave.
+
+    Args:
+        what: its elements are, as in ``"what propose of HillClimb returns"``.
+        value: a list, a tuple or anything else to go over but a text or a table.
+        error: what is raised.
+
+    Raises:
+        DietlabError: ``error``, for anything else.
+    """
+    if isinstance(value, (str, bytes, Mapping, type)) or not isinstance(value, Iterable):
+        raise error(f"{what} is a list", shown(value))
+    return tuple(value)
+
+
+def require_numbers(
+    what: str, value: object, size: Mapping[str, int], error: type[DietlabError], *, positive: bool
+) -> npt.NDArray[np.float64]:
+    """Returns finite numbers as float64.
+
+    Args:
+        what: they are, as in ``"what seconds of Nearest returns"``.
+        value: what others returned.
+        size: the extents that it must have, by what they count; nothing is broadcast.
+        error: what is raised.
+        positive: whether all are above 0; else they are at least 0.
+
+    Raises:
+        DietlabError: ``error``, for another size, or anything that is no such number.
+    """
+    extents = tuple(size.values())
+    wanted = f"{what} is an array [{', '.join(size)}] of numbers {'above 0' if positive else 'of 0 or more'}"
+    try:
+        found = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise error(wanted, shown(value)) from None
+    if value is None or found.shape != extents:
+        given = shown(value) if value is None else f"the size {[*found.shape]} for {[*extents]}"
+        raise error(wanted, given)
+    wrong = ~np.isfinite(found) | ((found <= 0) if positive else (found < 0))
+    if wrong.any():
+        raise error(wanted, f"{found[wrong][0]:g}, one of {wrong.sum()} such among {found.size}")
+    return found

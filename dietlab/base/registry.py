@@ -1,0 +1,297 @@
+"""Operators, strategies, cost models, contenders and targets by name, wherever they come from.
+
+A :class:`Registry` knows a name that comes with dietlab, that was entered in this process
+(``STRATEGIES["climb"] = HillClimb``), or that an installed package has as an entry point of its group.
+
+A name that a *person* gives, as an argument or on the command line, may also be ``MODULE:NAME``, as in
+``climbing:HillClimb``: the module is imported then (:meth:`Registry.named`). A name that a *file* has is only
+looked up (:meth:`Registry.found`): reading a file imports no module that it names.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, distributions
+from types import FunctionType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from dietlab.base.errors import DietlabError, closest
+
+Value = TypeVar("Value")
+
+NAME = re.compile(r"[\w.+-]+(:[\w.]+)?")
+"""A name stands in lists with commas, in files and in tables."""
+
+
+class Deferred:
+    """An object that is made when it is first asked for.
+
+    Args:
+        load: makes it.
+    """
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        self.load = load
+
+
+class Registry(MutableMapping[str, Value], Generic[Value]):
+    """Knows what names stand for: what comes with dietlab, else what was entered, else what is installed.
+
+    Args:
+        noun: one of them, with its article, as in ``"a strategy"``.
+        group: of the entry points by which installed packages add to it.
+        own: what comes with dietlab, as others would enter it; an entry point is loaded when it is asked for.
+        taken: returns an object that others entered as what the registry holds, or raises ``error``.
+        error: the class of its errors.
+        reserved: names that already mean something else where these are used.
+        travels: whether worker processes get what was entered here.
+        also: returns the name that files have of what was named ``MODULE:NAME``, if it has one.
+    """
+
+    all: ClassVar[list[Registry[Any]]] = []
+    """Every registry, in the order of the stages."""
+
+    changes: ClassVar[int] = 0
+    """How often something was entered or removed in any of them."""
+
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        own: Mapping[str, object],
+        taken: Callable[[str, object], Value],
+        error: type[DietlabError],
+        *,
+        reserved: Collection[str] = (),
+        travels: bool = False,
+        also: Callable[[Value], object] = lambda value: None,
+    ) -> None:
+        self.noun, self.group, self.own, self.travels = noun, group, own, travels
+        self._taken, self._error, self._reserved, self._also = taken, error, reserved, also
+        self.entered: dict[str, object] = _ENTERED.setdefault(group, {})
+        Registry.all.append(self)
+
+    def __getitem__(self, name: str) -> Value:
+        """Returns what is known by a name.
+
+        Raises:
+            KeyError: for an unknown name; :meth:`found` tells more.
+            DietlabError: if it cannot be loaded.
+        """
+        if name in self.own:
+            known = self.own[name]
+            return self._taken(name, known.load() if isinstance(known, EntryPoint) else known)
+        if name in self.entered:
+            value = self.entered[name]
+            if isinstance(value, Deferred):
+                value = self.entered[name] = self._loaded(
+                    name, "from the process that entered it", value.load
+                )
+            return self._taken(name, value)
+        point = entry_points().get(self.group, {})[name]
+        return self._taken(name, self._loaded(name, f"from {point.value}", point.load))
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """Enters an object by a name, in this process and in the worker processes that it starts.
+
+        Raises:
+            DietlabError: if the name comes with dietlab, or the object is nothing of this kind.
+        """
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self._error(
+                f"the name of {self.noun} has letters, digits and any of -, _, . and +", repr(name)
+            )
+        if name in self.own or name in self._reserved:
+            raise self._error(
+                f"the name of {self.noun} is not one of dietlab's own", repr(name), "Choose another name."
+            )
+        self._taken(name, value)
+        self.entered[name] = value
+        Registry.changes += 1
+
+    def __delitem__(self, name: str) -> None:
+        del self.entered[name]
+        Registry.changes += 1
+
+    def __contains__(self, name: object) -> bool:
+        points = entry_points().get(self.group, {})
+        return isinstance(name, str) and (name in self.own or name in self.entered or name in points)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self.own, *entry_points().get(self.group, {}), *self.entered)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def found(self, name: object) -> Value:
+        """Returns what is known by a name that a file has.
+
+        Raises:
+            DietlabError: for an unknown name, also one such as ``MODULE:NAME`` unless a person named it
+                before; or if what an installed package has cannot be loaded.
+        """
+        if isinstance(name, str) and name in self:
+            return self[name]
+        module, _, place = name.partition(":") if isinstance(name, str) else ("", "", "")
+        if place and module in _TRUSTED:
+            value = _imported(module, place, self.noun, self._error)
+            # Not what the module itself imported: it could be any function.
+            if self.suits(value) and getattr(value, "__module__", "").split(".")[0] in (
+                module.split(".")[0],
+                "dietlab",
+            ):
+                return self.named(name)
+        raise self._error(f"{self.noun} is one of {', '.join(self)}", repr(name), self._remedy(name))
+
+    def named(self, name: object) -> Value:
+        """Returns what a person named; ``MODULE:NAME`` imports the module, and is known from then on.
+
+        Args:
+            name: as an argument or a command line has it.
+
+        Raises:
+            DietlabError: for an unknown name, a module that cannot be imported, or an object that is nothing
+                of this kind.
+        """
+        module, colon, place = name.partition(":") if isinstance(name, str) else ("", "", "")
+        if not colon:
+            return self.found(name)
+        value = _imported(module, place, self.noun, self._error)
+        if self.entered.get(str(name)) is not value:
+            self[str(name)] = value
+        found = self[str(name)]
+        also = self._also(found)
+        if isinstance(also, str) and also not in self.own and self.entered.get(also) is not value:
+            self[also] = value
+        return found
+
+    def suits(self, value: object) -> bool:
+        """Returns whether an object could be entered; a function, which could be anything, does not suit.
+
+        Args:
+            value: whatever others brought.
+        """
+        try:
+            self._taken("", value)
+        except self._error:
+            return False
+        return not isinstance(value, FunctionType)
+
+    def take(self, names: Iterable[object]) -> None:
+        """Imports each ``MODULE:NAME`` out of a list that a person gave, so that it is known; passes over all
+        else.
+
+        Args:
+            names: known or not.
+
+        Raises:
+            DietlabError: as :meth:`named`.
+        """
+        for name in () if isinstance(names, str) else names:
+            if isinstance(name, str) and ":" in name:
+                self.named(name)
+
+    @property
+    def added(self) -> dict[str, str]:
+        """The names that do not come with dietlab, with where each comes from."""
+        points = entry_points().get(self.group, {})
+        installed = {name: f"entry point {point.value}" for name, point in points.items()}
+        found = {**installed, **dict.fromkeys(self.entered, "entered in this process")}
+        return {name: place for name, place in found.items() if name not in self.own}
+
+    def _loaded(self, name: str, place: str, load: Callable[[], object]) -> object:
+        try:
+            return load()
+        except Exception as error:  # whatever the code of others raises
+            raise self._error(
+                f"{self.noun} {name!r} can be loaded {place}", f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _remedy(self, name: object) -> str:
+        module, colon, _ = name.partition(":") if isinstance(name, str) else ("", "", "")
+        if colon:
+            return (
+                f"A file names it, and reading a file imports nothing: `dietlab --import {module} ...` does; "
+                "in Python, enter it by that name."
+            )
+        return closest(str(name), self) or (
+            "One of your own is MODULE:NAME, is entered where it is used (`dietlab --import MODULE ...`), or "
+            f"is an entry point of the group {self.group}."
+        )
+
+
+_ENTERED: dict[str, dict[str, object]] = {}
+"""What was entered in this process, by the registry's group and by name; a registry may be made later."""
+
+
+def tell(entered: Mapping[str, Mapping[str, object]]) -> None:
+    """Replaces all that was entered, in a process that another one tells.
+
+    Args:
+        entered: there, by group and name; a group's registry may be made later.
+    """
+    for group in {*_ENTERED, *entered}:
+        values = _ENTERED.setdefault(group, {})
+        values.clear()
+        values.update(entered.get(group, {}))
+    Registry.changes += 1
+
+
+_TRUSTED: set[str] = set()
+"""Modules that a person had imported so that files may name what they have."""
+
+
+@lru_cache(1)
+def entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
+    """Returns the entry points of dietlab's groups, by group and name, of all packages that are installed."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for package in distributions():
+        for point in package.entry_points:
+            if point.group.startswith("dietlab."):
+                found.setdefault(point.group, {}).setdefault(point.name, point)
+    return found
+
+
+def import_named(text: str) -> None:
+    """Imports what a person named: a module, which may enter what it has, or one object of it, which is
+    entered. Files may name what is in the module from then on.
+
+    Args:
+        text: such as ``climbing``, or ``climbing:HillClimb``.
+
+    Raises:
+        DietlabError: if it cannot be imported, or the object is of no kind that a registry has.
+    """
+    module, _, place = text.partition(":")
+    value = _imported(module, place, "what is imported", DietlabError)
+    _TRUSTED.add(module)
+    if place:
+        suiting = [registry for registry in Registry.all if registry.suits(value)]
+        if not suiting:
+            kinds = ", ".join(registry.noun for registry in Registry.all)
+            raise DietlabError(f"what is imported is {kinds}, or a module that enters some", repr(text))
+        suiting[0].named(text)
+
+
+def _imported(module: str, place: str, noun: str, error: type[DietlabError]) -> object:
+    """Returns a module, or what stands at a ``place`` of it."""
+    try:
+        value: object = import_module(module)
+    except Exception as cause:  # whatever the code of others raises
+        missing = isinstance(cause, ModuleNotFoundError) and cause.name in (module, module.partition(".")[0])
+        raise error(
+            f"the module {module!r} of {noun} can be imported",
+            f"{type(cause).__name__}: {cause}",
+            "Is its folder the current one, on PYTHONPATH, or installed?" if missing else "",
+        ) from cause
+    for part in filter(None, place.split(".")):
+        if not hasattr(value, part):
+            known = [name for name in dir(value) if not name.startswith("_")]
+            file = getattr(sys.modules[module], "__file__", module)
+            raise error(f"{noun} is in {file}", f"{module}:{place}", closest(part, known))
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,73 @@
+"""Finds what comes with dietlab besides code: recorded measurements, tables of results, and notebooks.
+
+In a clone of the repository they lie in its folders ``data`` and ``notebooks``. A built package carries
+copies of both, made by ``setup.py``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from shutil import copyfile
+
+from dietlab.base.errors import RecordError
+
+PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGED = PACKAGE / "files"
+"""The folder of the copies in a built package; a clone has none."""
+
+
+def shipped_folder(name: str) -> Path:
+    """Returns the path of ``"data"`` or ``"notebooks"``."""
+    return (PACKAGED if PACKAGED.is_dir() else PACKAGE.parent) / name
+
+
+def data_names() -> tuple[str, ...]:
+    """Returns the names that :func:`data_path` takes, in alphabetical order."""
+    folder = shipped_folder("data")
+    return tuple(sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()))
+
+
+def data_path(name: str) -> Path:
+    """Returns the path of data that come with dietlab, such as ``"quickstart/records.jsonl.gz"``.
+
+    Args:
+        name: a file or a folder, relative to the folder ``data``, with forward slashes.
+
+    Raises:
+        RecordError: if there is none of that name.
+    """
+    names = data_names()
+    if not any(known == name or known.startswith(f"{name}/") for known in names):
+        near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
+        raise RecordError(
+            "data that come with dietlab are named as dietlab.base.shipped.data_names() lists them",
+            repr(name),
+            f"Near it are {', '.join(near)}." if names else "The package was built without its data.",
+        )
+    return shipped_folder("data") / name
+
+
+def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
+    """Copies the notebooks, and the modules beside them that they import, to a folder.
+
+    It never overwrites a file that is there.
+
+    Args:
+        folder: it is made if it is missing.
+
+    Returns:
+        The new files, in alphabetical order.
+
+    Raises:
+        RecordError: if the package was built without its notebooks.
+    """
+    source, target = shipped_folder("notebooks"), Path(folder)
+    names = sorted(path.name for kind in ("*.ipynb", "*.py") for path in source.glob(kind))
+    if not names:
+        raise RecordError("dietlab comes with notebooks", source, "Install it from a full wheel.")
+    target.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in names if not (target / name).exists()]
+    for name in missing:
+        copyfile(source / name, target / name)
+    return tuple(target / name for name in missing)

@@ -1,6 +1,0 @@
-"""The bench: a whole table of workloads, contenders, cache states and threads."""
-
-from dietlab.bench.run import run_bench
-from dietlab.bench.suite import SUITES, Suite, Task, suite_named
-
-__all__ = ["SUITES", "Suite", "Task", "run_bench", "suite_named"]

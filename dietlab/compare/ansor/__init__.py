@@ -1,0 +1,1 @@
+"""MetaSchedule (Ansor's successor in TVM), tuned for each shape."""

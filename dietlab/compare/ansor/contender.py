@@ -1,0 +1,292 @@
+"""Ansor's method as TVM ships it today: one static tuning for each shape.
+
+MetaSchedule (sketch rules, evolutionary search, XGBoost) tunes static shapes only. What it tunes for differs
+by the processor:
+
+- On a CPU weights are constant, so the fair form lets the search choose their layout too
+  (``layout_free_buffers``): each library holds ``main``, the tuned program, and ``pack``, which lays
+  ``w[N, K]`` out for it, once and outside of the timed call (:mod:`~dietlab.targets.cpu.ansor`).
+- On a GPU each library holds ``run``, which takes all operands as they are
+  (:mod:`~dietlab.targets.cuda.ansor`).
+
+A folder of results holds ``<shape>.so`` and ``<shape>.json`` for each shape; the JSON is written
+last, so a shape is either complete or absent, and tuning again goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from dietlab.base.cards import counted
+from dietlab.base.errors import MeasureError, MissingDependencyError, RecordError
+from dietlab.base.events import Audience, Observer, TrialMeasured, audience
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.compare.target import evaluation_target
+from dietlab.compare.vendor import Call, contender_env
+from dietlab.lower.compiler import tvm_module
+from dietlab.lower.runtime import aligned_empty
+from dietlab.machine import Hardware
+from dietlab.measure.local import TIMER
+from dietlab.measure.timing.process import WorkerProcess
+from dietlab.measure.timing.threads import host_threads
+from dietlab.problem import FloatArray, Shape, Workload
+
+SCHEMA_VERSION = 1
+WORKER = "dietlab.compare.ansor.worker"
+OPEN_SECONDS = 300.0
+BATCH_SECONDS = 900.0
+NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
+
+
+@dataclass(frozen=True)
+class AnsorResult:
+    """One tuned shape.
+
+    ``trials`` were measured, ``failures`` of them failed; tuning took ``seconds`` of wall time, start
+    of the processes included; ``gflops`` is what the best program reached while tuning (hot caches on a
+    CPU; on a GPU operands rotate, as for our own candidates).
+    """
+
+    shape: Shape
+    trials: int
+    failures: int
+    seconds: float
+    gflops: float
+    library: Path
+
+
+def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
+    """Returns what tunings cost, as a report's ``tuning`` says it: by shape their seconds and trials, and
+    together their failures."""
+    return {
+        "ansor_seconds": {str(r.shape): round(r.seconds, 2) for r in results},
+        "ansor_trials": {str(r.shape): r.trials for r in results},
+        "ansor_failures": sum(r.failures for r in results),
+    }
+
+
+def detail_of(results: Sequence[AnsorResult]) -> str:
+    """Returns a sentence on tunings for a table of contenders."""
+    counts = sorted(result.trials for result in results)
+    spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    tuned, seconds = counted(len(results), "shape"), sum(result.seconds for result in results)
+    return f"{spent} trials a shape, {tuned} tuned in {seconds:.0f} s (about 1000 trials a shape are usual)"
+
+
+def tune_static(
+    workload: Workload,
+    hardware: Hardware,
+    shape: Shape,
+    folder: str | Path,
+    trials: int = 64,
+    seconds: float | None = None,
+    *,
+    seed: int = 0,
+    observers: Iterable[Observer] | None = None,
+    timer: str | None = None,
+) -> AnsorResult:
+    """Tunes one shape, or loads it if ``folder`` holds it with the same settings.
+
+    Args:
+        trials: candidates to measure at most; about 1000 a shape are usual for Ansor.
+        seconds: stop after the batch that passes this much wall time.
+        observers: are told of each batch, as a stage with ``trials`` units of work.
+        timer: module of the worker that verifies and times candidates for a GPU (default: that of our own
+            candidates, which needs the GPU).
+
+    Raises:
+        NoFormError: if the processor's sketch rules do not know such a workload.
+        MeasureError: without the GPU that it is for, if the worker fails, or no candidate could be timed.
+        MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
+    """
+    target = evaluation_target(hardware.kind)
+    target.require_form(workload)
+    path = _library_path(Path(folder), shape)
+    asked = _settings(workload, hardware, shape, trials, seed)
+    saved = _read(path.with_suffix(".json"))
+    if saved is not None and path.is_file() and saved["settings"] == asked:
+        return _result(shape, path, saved)
+    if trials < 1:
+        raise MeasureError("tuning measures at least one trial", trials)
+    require_packages()
+    tools = target.ansor_tools(hardware, timer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".json").unlink(missing_ok=True)
+    opening = {**asked, "timer": timer or TIMER}
+    with WorkerProcess(WORKER, contender_env(host_threads(hardware))) as worker:
+        found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
+        found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
+    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": {**_versions(), **tools}}
+    found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
+    write_json(path.with_suffix(".json"), found)
+    return _result(shape, path, found)
+
+
+def _search(
+    worker: WorkerProcess, opening: Mapping[str, Any], seconds: float | None, listeners: Audience, flops: int
+) -> dict[str, Any]:
+    """Batches until the trials or the seconds are spent."""
+    started = monotonic()
+    shape = str(Shape.from_json(opening["shape"]))
+    state: dict[str, Any] = {"trials": 0, "failures": 0, "best_seconds": None, "finished": False}
+    with listeners.stage(f"ansor {shape}", opening["trials"], "trial") as step:
+        worker.ask({"op": "open", **opening}, OPEN_SECONDS)
+        while not state["finished"] and (seconds is None or monotonic() - started < seconds):
+            state = worker.ask({"op": "batch"}, BATCH_SECONDS)
+            best = state["best_seconds"]
+            gflops = flops / best / 1e9 if best else 0.0
+            if state["trials"] > step.done:
+                step.advance(f"{gflops:.1f} GFLOP/s", state["trials"] - step.done)
+                status = "ok" if best else "failed"
+                listeners.send(TrialMeasured("ansor", shape, gflops, status, state["trials"]))
+    return {**state, "seconds": monotonic() - started}
+
+
+def _library_path(folder: Path, shape: Shape) -> Path:
+    return folder / f"{str(shape) or 'static'}.so"
+
+
+def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
+    """Returns the settings that make two tunings equal; measured figures of the hardware are not among
+    them."""
+    return {
+        "workload": workload.to_json(),
+        "hardware": {
+            **hardware.to_json(),
+            "peak_gflops": None,
+            "dram_gbps": None,
+            "l3_gbps": None,
+            "source": "tuning",
+        },
+        "shape": shape.to_json(),
+        "trials": trials,
+        "seed": seed,
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Returns the versions of packages that, beside the settings, decide what the search finds."""
+    found = {}
+    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
+    return AnsorResult(
+        shape,
+        int(saved["trials"]),
+        int(saved["failures"]),
+        float(saved["seconds"]),
+        float(saved["gflops"]),
+        path,
+    )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    with reading(RecordError, "a result of tuning is readable JSON", path, "Delete it."):
+        value: dict[str, Any] = read_json(path)
+    return value if value.get("schema_version") == SCHEMA_VERSION else None
+
+
+def require_packages() -> None:
+    """Checks for MetaSchedule's packages, of which its wheel pulls none.
+
+    Raises:
+        MissingDependencyError: if one is absent.
+    """
+    absent = [package for module, package in NEEDED.items() if find_spec(module) is None]
+    if absent:
+        raise MissingDependencyError(
+            "per-shape auto-scheduling has apache-tvm, xgboost, psutil and cloudpickle",
+            f"no {', '.join(absent)}",
+            f"pip install {' '.join(absent)}",
+        )
+
+
+def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, Any]]:
+    """Returns the library that was tuned for ``shape``, and what its JSON says.
+
+    Raises:
+        MeasureError: if the shape was not tuned.
+    """
+    path = _library_path(Path(folder), shape)
+    saved = _read(path.with_suffix(".json"))
+    if saved is None or not path.is_file():
+        raise MeasureError(
+            "the shape was tuned",
+            f"no library for {shape} in {folder}",
+            "Tune it with tune_static(), or leave it out for this contender.",
+        )
+    return path, saved
+
+
+def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
+    """Returns the program that was tuned for ``shape`` on a CPU.
+
+    Raises:
+        MeasureError: if the shape was not tuned.
+    """
+    path, saved = tuned_library(folder, shape)
+    return AnsorOperator(path, saved["packed_shape"])
+
+
+class AnsorOperator:
+    """One shape's program, tuned for a CPU; :meth:`pack` the constant weights, then bind calls."""
+
+    def __init__(self, path: Path, packed_shape: Iterable[int]) -> None:
+        # The tuned program may ask TVM's runtime for threads and scratch, so TVM is loaded first.
+        tvm_module()
+        import tvm_ffi
+
+        self._module = tvm_ffi.load_module(str(path.resolve()))
+        self._packed_shape = tuple(packed_shape)
+
+    def pack(self, w: FloatArray, bias: FloatArray | None = None) -> AnsorLayer:
+        """Weights ``w[N, K]`` in the layout that the search chose."""
+        import tvm_ffi
+
+        source = aligned_empty(w.shape)
+        source[...] = w
+        packed = tvm_ffi.from_dlpack(aligned_empty(self._packed_shape))
+        self._module["pack"](tvm_ffi.from_dlpack(source), packed)
+        operands = [packed]
+        if bias is not None:
+            aligned_bias = aligned_empty(bias.shape)
+            aligned_bias[...] = bias
+            operands.append(tvm_ffi.from_dlpack(aligned_bias))
+        return AnsorLayer(self._module["main"], operands)
+
+
+@dataclass(frozen=True)
+class AnsorLayer:
+    """A tuned program with its packed weights (and bias)."""
+
+    main: Any
+    constants: list[Any]
+
+    def bind(self, x: FloatArray, out: FloatArray) -> Call:
+        """Returns a call without arguments; both arrays begin at a multiple of 64 bytes.
+
+        Raises:
+            MeasureError: if one does not.
+        """
+        import tvm_ffi
+
+        if any(array.ctypes.data % 64 for array in (x, out)):
+            raise MeasureError(
+                "x and out begin at a multiple of 64 bytes", None, "Make them with aligned_empty()."
+            )
+        main, constants = self.main, self.constants
+        source, target = tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(out)
+        return lambda: main(source, *constants, target)

@@ -1,0 +1,78 @@
+"""The programs that MetaSchedule tunes: one shape of a workload, in TVM's tensor expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dietlab.problem import NO_EPILOGUE, Shape, Workload
+
+
+def static_program(workload: Workload, shape: Shape, *, free_layout: bool = False) -> Any:
+    """Returns a module whose ``main(x, w, [bias], [residual], out)`` computes the workload at one shape.
+
+    Operands lie as the workload describes them. Whatever their type, sums and the epilogue are float32 and
+    the result is rounded once::
+
+        y[.., i, j] = sum_k float32(x[.., i, k]) * float32(w[.., j, k])
+        z[.., i, j] = dtype(activation(y[.., i, j] + bias[j]) + residual[.., i, j])
+
+    Args:
+        free_layout: weights whose layout the search may change. Vectorisation looks at strides before the
+            layout is rewritten, so that they start K-major: ``w[K, N]``.
+    """
+    import tvm
+    from tvm import te
+
+    sizes = _sizes(workload, shape)
+    if free_layout:
+        sizes["w"] = sizes["w"][::-1]
+    operands = {
+        name: te.placeholder(size, workload.dtype, name) for name, size in sizes.items() if name != "out"
+    }
+    x, w = operands["x"], operands["w"]
+    direct = free_layout or workload.weights == "direct"
+    k = te.reduce_axis((0, sizes["x"][-1]), name="k")
+
+    def product(*at: Any) -> Any:
+        *batch, i, j = at
+        weight = w(*batch, k, j) if direct else w(*batch, j, k)
+        return te.sum(_float32(x(*batch, i, k)) * _float32(weight), axis=k)
+
+    attrs = {"layout_free_placeholders": [w]} if free_layout else None
+    result = te.compute(sizes["out"], product, name="y", attrs=attrs)
+    if workload.epilogue != NO_EPILOGUE or workload.dtype != "float32":
+        result = _finished(workload, operands, result)
+    # create_prim_func turns the attribute into layout_free_buffers = [1] of the function.
+    function = te.create_prim_func([*operands.values(), result]).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": function.with_attr("tirx.noalias", True)})
+
+
+def _sizes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(shape[extent] if isinstance(extent, str) else extent for extent in extents)
+        for name, extents in workload.signature.items()
+    }
+
+
+def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:
+    """Returns the epilogue, element by element; schedules fuse it into the product's write-back."""
+    from tvm import te
+
+    from dietlab.lower.activation import activated
+
+    epilogue = workload.epilogue
+
+    def finish(*at: Any) -> Any:
+        value = product(*at)
+        if epilogue.bias:
+            value = value + _float32(operands["bias"](at[-1]))
+        value = activated(epilogue.activation, value)
+        if epilogue.residual:
+            value = value + _float32(operands["residual"](*at))
+        return value if workload.dtype == "float32" else value.astype(workload.dtype)
+
+    return te.compute(product.shape, finish, name="z")
+
+
+def _float32(value: Any) -> Any:
+    return value if str(value.ty.dtype) == "float32" else value.astype("float32")

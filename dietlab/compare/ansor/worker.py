@@ -1,0 +1,225 @@
+"""Tunes one static shape with MetaSchedule, a batch for each question, and saves the best program.
+
+``python -m dietlab.compare.ansor.worker``; :mod:`dietlab.compare.ansor.contender` asks. One process
+serves one shape at a time::
+
+    {"op": "open", "workload": .., "hardware": .., "shape": .., "trials": 64, "seed": 0, "timer": module}
+        -> {"task": ..}
+    {"op": "batch"}               -> {"trials", "failures", "best_seconds", "finished"}
+    {"op": "save", "path": ".so"} -> {"failure_reasons", "max_error", "tolerance"} and what else the
+                                     platform tells (``save`` of CpuPlatform and GpuPlatform)
+
+The loop over batches is that of TVM's task scheduler with a single task, turned inside out so
+that the caller can watch, stop and time it. It is the same on every processor; a :class:`Platform`
+has the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from dietlab.base.errors import MeasureError
+from dietlab.compare.target import evaluation_target
+from dietlab.machine import Hardware
+from dietlab.measure.timing.process import serve
+from dietlab.problem import Shape, workload_from_json
+
+BATCH = 16
+"""Candidates measured between two fits of the cost model; TVM's 64 would be a whole small budget."""
+WARMUP_SAMPLES = 32
+"""Samples before XGBoost ranks; with TVM's 100 a small budget would be searched at random."""
+POPULATION = 512
+BRED = 8
+"""The most programs bred for each trial: three trials need no population of hundreds."""
+FEWEST_FRESH, DRAWS = 50, 5
+"""TVM's defaults: the fewest programs of the first generation that were never measured, and the draws of a
+population without a new program before the search gives up."""
+
+
+class Platform(Protocol):
+    """A platform has what differs between processors: the program, its sketch rules, and how candidates
+    are timed."""
+
+    @property
+    def program(self) -> Any:
+        """The module whose ``main`` is tuned."""
+
+    @property
+    def target(self) -> Any: ...
+
+    @property
+    def rules(self) -> str:
+        """MetaSchedule's name of the sketch rules, postprocessors and mutators."""
+
+    @property
+    def threads(self) -> int:
+        """Of the search itself, on this machine's processor."""
+
+    @property
+    def builder(self) -> Any:
+        """MetaSchedule's builder; each library that it leaves has a separate folder."""
+
+    def seconds(self, candidate: Any, library: Path) -> float:
+        """Returns the seconds of a call.
+
+        Raises:
+            MeasureError: if the candidate does not run, or computes something else.
+        """
+
+    def save(self, schedule: Any, path: Path) -> dict[str, Any]:
+        """Leaves the scheduled program as a library that a contender loads, and tells about it
+        (``max_error`` and ``tolerance`` at least).
+
+        Raises:
+            BuildError: if it is wrong.
+        """
+
+
+@dataclass
+class Tuner:
+    """The state of one shape's search: the best schedule so far and the counts of trials."""
+
+    platform: Platform
+    task: Any
+    database: Any
+    model: Any
+    trials: int = 0
+    errors: list[str] = field(default_factory=list)
+    best_seconds: float | None = None
+    best: Any = None
+
+    @classmethod
+    def open(cls, platform: Platform, trials: int, seed: int) -> Tuner:
+        """Generates the design space (sketch rules)."""
+        from tvm.s_tir import meta_schedule as ms
+
+        rules, threads = platform.rules, platform.threads
+        population = min(POPULATION, BRED * trials)
+        search = ms.search_strategy.EvolutionarySearch(
+            population_size=population,
+            init_min_unmeasured=min(FEWEST_FRESH, population // 2),
+            max_fail_count=DRAWS * POPULATION // population,
+        )
+        database = ms.database.MemoryDatabase()
+        model = ms.cost_model.XGBModel(num_warmup_samples=WARMUP_SAMPLES, num_tuning_cores=threads)
+        task = ms.TuneContext(
+            platform.program,
+            target=platform.target,
+            space_generator=ms.space_generator.PostOrderApply(
+                sch_rules=rules, postprocs=rules, mutator_probs=rules
+            ),
+            search_strategy=search,
+            rand_state=seed + 1,
+            num_threads=threads,
+        )
+        task.pre_tuning(trials, min(BATCH, trials), None, database, model)
+        return cls(platform, task, database, model)
+
+    def batch(self) -> dict[str, Any]:
+        """Builds and times the next candidates and refits the model."""
+        candidates = self.task.generate_measure_candidates()
+        if candidates:
+            results = self._measure(list(candidates))
+            self.model.update(self.task, candidates, results)
+            self.task.notify_runner_results(candidates, results)
+        else:
+            self.task.post_tuning()
+        return {
+            "trials": self.trials,
+            "failures": len(self.errors),
+            "best_seconds": self.best_seconds,
+            "finished": not candidates,
+        }
+
+    def _measure(self, candidates: Sequence[Any]) -> list[Any]:
+        from tvm.s_tir import meta_schedule as ms
+
+        platform = self.platform
+        workload = self.database.commit_workload(platform.program)
+        inputs = [ms.builder.BuilderInput(c.sch.mod, platform.target) for c in candidates]
+        results = []
+        for candidate, built in zip(candidates, platform.builder.build(inputs), strict=True):
+            result = self._run(candidate, built)
+            record = ms.database.TuningRecord(
+                candidate.sch.trace, workload, result.run_secs, platform.target, candidate.args_info
+            )
+            self.database.commit_tuning_record(record)
+            results.append(result)
+        return results
+
+    def _run(self, candidate: Any, built: Any) -> Any:
+        """Returns MetaSchedule's result of one trial, which is counted."""
+        from tvm.s_tir import meta_schedule as ms
+
+        self.trials += 1
+        if built.error_msg is not None:
+            return self._failed(str(built.error_msg))
+        library = Path(str(built.artifact_path))
+        try:
+            seconds = self.platform.seconds(candidate, library)
+        except MeasureError as error:
+            return self._failed(str(error))
+        finally:
+            shutil.rmtree(library.parent, ignore_errors=True)
+        if self.best_seconds is None or seconds < self.best_seconds:
+            self.best_seconds, self.best = seconds, candidate.sch
+        return ms.runner.RunnerResult([seconds], None)
+
+    def _failed(self, message: str) -> Any:
+        from tvm.s_tir import meta_schedule as ms
+
+        self.errors.append(_last_line(message))
+        return ms.runner.RunnerResult(None, message)
+
+    def save(self, path: Path) -> dict[str, Any]:
+        """Returns the best program as a library.
+
+        Raises:
+            MeasureError: if no candidate could be timed.
+            BuildError: if the best program is wrong.
+        """
+        if self.best is None:
+            raise MeasureError(
+                "a candidate builds and runs", "; ".join(self.errors[:1]), "Give more trials or seconds."
+            )
+        return {"failure_reasons": dict(Counter(self.errors)), **self.platform.save(self.best, path)}
+
+
+def _last_line(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1][-300:] if lines else "no reason given"
+
+
+class AnsorService:
+    """Answers the questions of :mod:`dietlab.compare.ansor.contender`."""
+
+    def __init__(self) -> None:
+        self._tuner: Tuner | None = None
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["op"] == "open":
+            self._tuner = Tuner.open(_platform(request), int(request["trials"]), int(request["seed"]))
+            return {"task": str(Shape.from_json(request["shape"]))}
+        if self._tuner is None:
+            raise MeasureError("a shape is opened first", request["op"])
+        if request["op"] == "batch":
+            return self._tuner.batch()
+        return self._tuner.save(Path(request["path"]))
+
+
+def _platform(request: Mapping[str, Any]) -> Platform:
+    """Returns the platform of the processor that is asked for."""
+    workload, shape = workload_from_json(request["workload"]), Shape.from_json(request["shape"])
+    hardware = Hardware.from_json(request["hardware"])
+    target = evaluation_target(hardware.kind)
+    platform: Platform = target.ansor_platform(workload, hardware, shape, request["timer"])
+    return platform
+
+
+if __name__ == "__main__":
+    serve(AnsorService())

@@ -1,0 +1,275 @@
+"""Stage 5: the operator against vendors, per-shape auto-scheduling, one schedule for all, and the oracle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from dietlab.base.errors import DispatchError, require_names, require_type
+from dietlab.base.events import Audience, Observer, audience
+from dietlab.base.statistics import paired_ratio, regret
+from dietlab.compare.ansor.contender import AnsorResult, cost_of
+from dietlab.compare.lineup import Lineup, assemble, require_known
+from dietlab.compare.overhead import overheads
+from dietlab.compare.presence import require_all, require_present
+from dietlab.compare.results.journal import Journal, Turn
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import AGAIN, OURS, ContenderInfo, Row, over_best
+from dietlab.compare.session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
+from dietlab.compare.target import BOUNDS, evaluation_target
+from dietlab.compare.vendor import IN_FLOAT32
+from dietlab.cost import padding_waste, too_few_pairs
+from dietlab.machine.target import hardware_target
+from dietlab.measure.timing.rotation import roofline_of
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import Shape, ShapeSet, extents, workload_to_json
+from dietlab.scheme import Scheme
+from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, effort_named, versions
+
+
+def evaluate(
+    op: Operator,
+    shapes: ShapeSet,
+    against: Sequence[str] | None = None,
+    *,
+    skip_absent: bool | None = None,
+    caches: Sequence[str] = ("rotating",),
+    effort: str | Effort = "quick",
+    tuned: TuningRun | None = None,
+    folder: str | Path | None = None,
+    observers: Iterable[Observer] = (),
+    journal: Journal | None = None,
+) -> Report:
+    """Times ``op`` and its contenders in turns on every shape, after checking their results.
+
+    Args:
+        op: the operator under test, from :func:`~dietlab.build` or :func:`~dietlab.load`.
+        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
+            say how often each occurs (``report.trace`` sums times by them).
+        against: names out of :func:`~dietlab.compare.lineup.contenders_for` (default: those of its target,
+            :attr:`~dietlab.compare.target.EvaluationTarget.DEFAULTS`).
+        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
+            only of those that were not named).
+        caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
+            ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
+            of tuning is ``rotating``.
+        effort: a preset, or its name: how long each shape is timed.
+        tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
+        folder: where per-shape tunings are kept between evaluations (default: nowhere).
+        observers: get each event as it happens.
+        journal: keeps the rows of each shape at once; what it has is not measured again (default: in
+            memory).
+
+    Raises:
+        DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
+            ``tuned`` without it, or an ``op`` or ``shapes`` of another class.
+        MissingDependencyError: if a contender that was named is absent; nothing was timed then.
+    """
+    require_type(
+        "the first argument of evaluate", op, Operator, DispatchError, "dietlab.load(folder) gives one."
+    )
+    require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
+    target = Dispatcher.from_json(op.manifest).hardware.kind
+    names = tuple(evaluation_target(target).DEFAULTS) if against is None else against
+    require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
+    effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
+    with contest(
+        op,
+        names,
+        shapes,
+        effort=effort,
+        tuned=tuned,
+        folder=folder,
+        listeners=listeners,
+        skip_absent=against is None if skip_absent is None else skip_absent,
+    ) as opened:
+        lineup, rows = opened.lineup, list[Row]()
+        threads = lineup.dispatcher.hardware.cores
+        turns = [Turn("", threads, cache, shape) for cache in caches for shape in shapes]
+        with listeners.stage("evaluate", len(turns), "shape") as progress:
+            for turn in turns:
+                held_out = turn.shape in shapes.held_out
+                rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
+                progress.advance(standing(rows))
+        return Report(
+            workload=workload_to_json(lineup.dispatcher.workload),
+            hardware=lineup.dispatcher.hardware.to_json(),
+            versions=versions(),
+            tuning=opened.tuning,
+            library={**op.facts, **overheads(op, shapes)},
+            rows=tuple(rows),
+            contenders=opened.contenders,
+            notes=tuple(
+                filter(
+                    None,
+                    (
+                        lineup.dispatcher.caution,
+                        *lineup.notes,
+                        opened.match.note,
+                        opened.match.short,
+                        *precision_notes(op.workload.dtype, target),
+                    ),
+                )
+            ),
+            shape_set=shapes,
+        )
+
+
+def precision_notes(dtype: str, target: str) -> tuple[str, ...]:
+    """Returns the remark of a report on the precision of float32; none for other types and for GPUs."""
+    return (IN_FLOAT32,) if dtype == "float32" and hardware_target(target).LIMITS.on_host else ()
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Contenders that are open and can be timed shape by shape; :func:`contest` makes it."""
+
+    lineup: Lineup
+    match: TimingSession
+    effort: Effort
+
+    @property
+    def contenders(self) -> tuple[ContenderInfo, ...]:
+        """All contenders; the absent ones with their reason."""
+        return (*(c for c in self.match.contenders if c.name != AGAIN), *self.lineup.absent)
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """The cost of tuning, ours and per-shape tuning side by side."""
+        return _tuning(self.lineup.tuned, self.lineup.ansor)
+
+    def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
+        """Returns one shape: every contender's row, ours with its regret and with what it took again."""
+        plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
+        turns = self.match.play(
+            shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
+        )
+        lost = _regret(turns, self.lineup.chosen_plan(shape)) if plans else None
+        turns, again = _told_again(_with_oracle(turns, self.lineup.candidates))
+        ours = turns[OURS].samples
+        rows = []
+        for name, turn in turns.items():
+            row = _row(self.lineup, shape, held_out, name, cache, turn)
+            row = with_speedup(row, turn, ours)
+            if name == OURS:
+                row = replace(row, regret=lost, again=again)
+            elif name == "oracle" and lost is not None and row.speedup is not None:
+                # Of plans in one library: ours would stand in another process than the oracle.
+                row = replace(row, speedup=1 / (1 + lost))
+            rows.append(row)
+        return rows
+
+
+@contextmanager
+def contest(
+    op: Operator,
+    against: Sequence[str],
+    shapes: ShapeSet,
+    *,
+    effort: Effort,
+    tuned: TuningRun | None = None,
+    folder: str | Path | None = None,
+    listeners: Audience | None = None,
+    ansor_shapes: ShapeSet | None = None,
+    more: Sequence[Entrant] = (),
+    skip_absent: bool = True,
+) -> Iterator[Contest]:
+    """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
+    :func:`evaluate`; the oracle knows the ``shapes`` only, ``ansor`` is tuned for ``ansor_shapes``
+    (default: those of ``shapes`` that the operator was tuned for), and ``more`` are contenders that the
+    caller made (:func:`~dietlab.compare.lineup.libraries_entrant`)."""
+    listeners = listeners or audience(())
+    with ExitStack() as stack:
+        home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        require_known(op, against, tuned)
+        if not skip_absent and {*against} & {*BOUNDS}:  # or it is told after minutes of building and tuning
+            require_present([op.workload], Dispatcher.from_json(op.manifest).hardware, against)
+        lineup = assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
+        lineup = replace(lineup, entries=(*lineup.entries, *more))
+        workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
+        with listeners.stage("open", len(lineup.entries), "contender") as progress:
+            session = stack.enter_context(TimingSession(workload, hardware, lineup.entries))
+            progress.advance(by=len(lineup.entries))
+        opened = Contest(lineup, session, effort)
+        if not skip_absent:
+            require_all(opened.contenders)
+        yield opened
+
+
+def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
+    """Returns the oracle's plans that were timed, by number."""
+    plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
+    return {int(number): turn for number, turn in plans.items() if turn.samples}
+
+
+def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
+    """Returns the regret of a plan; None if it was not timed."""
+    finalists = _finalists(turns)
+    return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
+
+
+def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) -> dict[str, SessionTurn]:
+    """Finalists ``oracle#i`` become one contender: the one with the least median."""
+    finalists = _finalists(turns)
+    others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
+    if not finalists:
+        return others
+    best = min(finalists, key=lambda number: median(finalists[number].samples))
+    return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
+
+
+def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], float | None]:
+    """Returns the turns but those of our library's second process, and what it took over the first. One whose
+    results are wrong speaks for both."""
+    ours, again = turns[OURS], turns.get(AGAIN)
+    others = {name: turn for name, turn in turns.items() if name != AGAIN}
+    if again is None:
+        return others, None
+    if ours.correct and again.correct is False:
+        return {**others, OURS: again}, None
+    if not (ours.samples and again.samples):
+        return others, None
+    return others, paired_ratio(again.samples, ours.samples)
+
+
+def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: SessionTurn) -> Row:
+    workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
+    row = timed_row(shape, name, cache, turn, flops=workload.flops(shape), held_out=held_out)
+    roofline = roofline_of(workload, shape, hardware)
+    scheme = lineup.dispatcher.scheme(shape) if name == OURS else None
+    return replace(
+        row,
+        padding_waste=padding_waste(extents(workload, shape), scheme.cover_tile) if scheme else None,
+        roofline=roofline.least_seconds(cache) / row.seconds_median if roofline and turn.samples else None,
+        plan=scheme.key if scheme and turn.correct else row.plan,
+    )
+
+
+def standing(rows: Sequence[Row], besides: Collection[str] = ("oracle", "largest-shape")) -> str:
+    """Returns our geometric mean so far against the fastest contender of each shape, as progress tells it."""
+    best = over_best(rows, besides)
+    return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
+
+
+def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, Any]:
+    section: dict[str, Any] = {}
+    if tuned is not None:
+        quality = tuned.held_out_metrics
+        section = {
+            "seconds": tuned.seconds.to_json(),
+            "total_seconds": round(tuned.seconds.total, 2),
+            "trials": tuned.trials,
+            "failures": tuned.failures,
+            "measurements": len(tuned.measurements),
+            "cost_model_on_held_out_pairs": {
+                **{name: round(value, 3) for name, value in quality.items()},
+                **too_few_pairs(quality),
+            },
+        }
+    return {**section, **cost_of(ansor)} if ansor else section

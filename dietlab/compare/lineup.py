@@ -1,0 +1,215 @@
+"""Assembles the contenders of an evaluation, with everything that is built or tuned before the first
+shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import get_args
+
+from dietlab.base.errors import DispatchError, MissingDependencyError, require_names
+from dietlab.base.events import Audience
+from dietlab.base.registry import Registry
+from dietlab.compare.ansor.contender import AnsorResult, detail_of, tune_static
+from dietlab.compare.results.row import AGAIN, OURS, ContenderInfo
+from dietlab.compare.session import Entrant
+from dietlab.compare.target import BOUNDS, evaluation_target
+from dietlab.compare.vendor import NoFormError
+from dietlab.measure import CacheState
+from dietlab.problem import Shape, ShapeSet, largest_shape
+from dietlab.scheme import Leaf, Scheme
+from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
+
+ORACLE_FINALISTS = 4
+"""The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
+
+
+def contenders_for(target: str, asked: Iterable[str] = ()) -> tuple[str, ...]:
+    """Returns the names of all who can be asked to take part on a target.
+
+    Args:
+        target: a kind of processor.
+        asked: names that a person gave; ``MODULE:NAME`` is imported where others can enter contenders.
+    """
+    vendors = evaluation_target(target).VENDORS
+    if isinstance(vendors, Registry):
+        vendors.take(asked)
+    return (*vendors, *BOUNDS)
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """Contenders that were asked for; ``candidates`` are the oracle's schemes by number, and
+    ``finalists`` those that it times on a shape in a state of the caches."""
+
+    dispatcher: Dispatcher
+    tuned: TuningRun | None
+    entries: tuple[Entrant, ...]
+    absent: tuple[ContenderInfo, ...] = ()
+    candidates: tuple[Scheme, ...] = ()
+    finalists: Mapping[tuple[Shape, str], tuple[int, ...]] = field(default_factory=dict)
+    ansor: tuple[AnsorResult, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def chosen_plan(self, shape: Shape) -> int:
+        """Returns the number among the candidates of the plan that ours chooses for a shape."""
+        return self.candidates.index(self.dispatcher.scheme(shape))
+
+
+def assemble(
+    op: Operator,
+    against: Sequence[str],
+    tuned: TuningRun | None,
+    home: Path,
+    shapes: ShapeSet,
+    effort: Effort,
+    listeners: Audience,
+    ansor_shapes: ShapeSet | None = None,
+) -> Lineup:
+    """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
+    dispatcher = Dispatcher.from_json(op.manifest)
+    library = {"library": str(op.path.parent)}
+    entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
+    entries += [Entrant(name, name) for name in against if name not in BOUNDS]
+    lineup = Lineup(dispatcher, tuned, tuple(entries))
+    built = sum(name in against for name in ("largest-shape", "oracle"))
+    with listeners.stage("prepare", built, "contender") as progress:
+        if "largest-shape" in against:
+            lineup = with_largest_shape(lineup, home / "largest-shape")
+            progress.advance()
+        if "oracle" in against:
+            lineup = with_oracle(lineup, home / "oracle", shapes)
+            progress.advance()
+    if "ansor" in against:
+        lineup = with_ansor(lineup, home / "ansor", ansor_shapes or shapes, effort, listeners)
+    return lineup
+
+
+def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None) -> None:
+    """Requires that there are contenders of these names, and what they are built from.
+
+    Raises:
+        DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
+    """
+    hardware = Dispatcher.from_json(op.manifest).hardware
+    require_names(
+        f"contenders on {hardware.name}", contenders_for(hardware.kind, against), against, DispatchError
+    )
+    if tuned is None and {"oracle", "largest-shape"} & {*against}:
+        raise DispatchError(
+            "oracle and largest-shape need the tuning run behind the operator",
+            "tuned=None",
+            "Pass tuned=run, or evaluate a study.",
+        )
+
+
+def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
+    """Returns a contender that is several libraries of ours: each serves the shapes of one operator, and
+    the contender has nothing for any other."""
+    folders = [str(operator.path.parent) for operator in operators]
+    return Entrant(name, "libraries", kind, {"libraries": folders}, detail)
+
+
+def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
+    """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
+    dispatcher, tuned = lineup.dispatcher, lineup.tuned
+    assert tuned is not None
+    largest = largest_shape(dispatcher.workload)
+    schemes = tuned.schemes
+    best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
+    library = build(replace(dispatcher, schemes=(best,), tree=Leaf(0)), home)
+    options = {"library": str(library.path.parent)}
+    detail = f"{best.key}, the fastest for {largest}"
+    entry = Entrant("largest-shape", "library", "one schedule", options, detail)
+    return replace(lineup, entries=(*lineup.entries, entry))
+
+
+def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
+    """Returns one library of all finalists and our plans; for each shape the plan is chosen from outside.
+
+    A plan is compiled for the row counts only that it is called with: a library of every plan for every
+    length can take the compiler a quarter of an hour.
+    """
+    tuned, dispatcher = lineup.tuned, lineup.dispatcher
+    assert tuned is not None
+    known = candidate_plans(tuned, tuned.shapes.shapes)
+    entrants = tuple(dict.fromkeys((*known, *dispatcher.schemes)))
+    finalists = _finalists(dispatcher, tuned, entrants, shapes)
+    calls: dict[int, set[Shape]] = {}
+    for (shape, _), numbers in finalists.items():
+        for number in numbers:
+            calls.setdefault(number, set()).add(shape)
+    place = {number: new for new, number in enumerate(calls)}
+    plans = tuple(entrants[number] for number in calls)
+    one_leaf = replace(dispatcher, schemes=plans, tree=Leaf(0))
+    library = build(one_leaf, home, every_plan=True, only=[sorted(shapes) for shapes in calls.values()])
+    note = (
+        f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
+        f"{len(known)} plans of the {tuned.trials} schemes measured of {len(tuned.space)} in the space."
+    )
+    options = {"library": str(library.path.parent)}
+    entry = Entrant("oracle", "library", "bound", options, f"best of {len(known)} plans")
+    return replace(
+        lineup,
+        entries=(*lineup.entries, entry),
+        candidates=plans,
+        finalists={call: tuple(place[number] for number in numbers) for call, numbers in finalists.items()},
+        notes=(*lineup.notes, note),
+    )
+
+
+def _finalists(
+    dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[Scheme], shapes: ShapeSet
+) -> dict[tuple[Shape, str], list[int]]:
+    """Returns, by shape and cache state, the numbers of the plans that are predicted fastest and of the
+    plan that we choose."""
+    numbers = {plan: number for number, plan in enumerate(plans)}
+    tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
+    finalists: dict[tuple[Shape, str], list[int]] = {}
+    for column, shape in enumerate(shapes.shapes):
+        chosen = numbers[dispatcher.scheme(shape)]
+        for cache in get_args(CacheState):
+            order = tables[cache != "rotating"][:, column]
+            found = distinct(plans, order, dispatcher.workload, shape, ORACLE_FINALISTS)
+            finalists[shape, cache] = list(dict.fromkeys((*found, chosen)))
+    return finalists
+
+
+def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
+    """Adds per-shape tunings, as many as the effort's seconds allow, of the evaluated shapes that we
+    tuned for (all shapes without a tuning run). A workload without sketch rules makes it absent, with the
+    reason."""
+    workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
+    tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
+    wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
+    results: list[AnsorResult] = []
+    left, trials = effort.ansor_seconds, effort.ansor_trials
+    try:
+        with listeners.stage("ansor", len(wanted), "shape") as progress:
+            for shape in spread(wanted):
+                # A shape is begun only if one as long as the last would still fit: none is cut short.
+                if left is not None and results and left < results[-1].seconds:
+                    break
+                found = tune_static(
+                    workload, hardware, shape, home, trials, left, observers=listeners.observers
+                )
+                results.append(found)
+                progress.advance()
+                left = None if left is None else left - found.seconds
+    except (MissingDependencyError, NoFormError) as error:
+        return replace(
+            lineup, absent=(*lineup.absent, ContenderInfo("ansor", "scheduler", absent=str(error)))
+        )
+    entry = Entrant("ansor", "ansor", "scheduler", {"library": str(home)}, detail_of(results))
+    return replace(lineup, entries=(*lineup.entries, entry), ansor=tuple(results))
+
+
+def spread(shapes: Sequence[Shape]) -> list[Shape]:
+    """Returns the shapes in an order whose every beginning covers the whole range (bit reversal)."""
+    width = max(1, (len(shapes) - 1).bit_length())
+    return [shape for _, shape in sorted(zip(_reversed_bits(width), shapes, strict=False))]
+
+
+def _reversed_bits(width: int) -> list[int]:
+    return [int(f"{i:0{width}b}"[::-1], 2) for i in range(1 << width)]

@@ -1,0 +1,71 @@
+"""Measures the cost of a call besides the micro-kernel: the decision tree, and the call from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from timeit import repeat
+from typing import Any
+
+import numpy as np
+
+from dietlab.lower.contraction import called_dims, sizes_of
+from dietlab.lower.runtime import compacted
+from dietlab.machine.target import hardware_target
+from dietlab.problem import (
+    Shape,
+    Workload,
+    axis_of,
+    dtypes_of,
+    require_dtype,
+    smallest_shape,
+    workload_from_json,
+)
+from dietlab.tuning import Operator
+
+CALLS = 2000
+"""Calls of one repeat, which are timed together."""
+
+REPEATS = 25
+"""Repeats, of which the least counts."""
+
+
+def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
+    """Returns ``dispatch_ns`` and ``python_call_us``, the least of many repeats.
+
+    - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T, ...)``, averaged over
+      ``shapes``, less ``idle(T, ...)``, a call of the same form that decides nothing.
+    - ``python_call_us``: microseconds of ``layer(x, out=y)`` (of ``op(x, w, out=y)`` if nothing is
+      constant) on NumPy arrays of no rows: argument conversion and checks, dispatch, and no kernel. Left out
+      for operators with a static number of rows, none of whose calls is empty.
+
+    Nothing for a GPU's library, whose calls take no arrays of NumPy.
+    """
+    if not hardware_target(op.manifest["hardware"]["kind"]).LIMITS.on_host:
+        return {}
+    workload = workload_from_json(op.manifest["workload"])
+    sizes = [sizes_of(workload, shape) for shape in shapes]
+    calls = [[extents[name] for name in called_dims(workload)] for extents in sizes]
+    plan, idle = op.library.plan, op.library.idle
+    decide = _least(lambda: [plan(*extents) for extents in calls], 1) / len(calls)
+    nothing = _least(lambda: [idle(*extents) for extents in calls], 1) / len(calls)
+    found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
+    if axis_of(workload, "rows").name not in workload.dims:
+        return found
+    return found | {"python_call_us": round(_least(_empty_call(op, workload), CALLS) * 1e6, 2)}
+
+
+def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
+    """Returns a call of no rows; the other dynamic extents are the least of their ranges."""
+    rows = axis_of(workload, "rows").name
+    shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
+    dtype = require_dtype(dtypes_of(workload)["out"]).numpy
+    operands, out = workload.inputs(shape), compacted(np.zeros(workload.output_shape(shape), dtype))
+    constants = {name: operands.pop(name) for name in workload.constants}
+    target = op.pack(**constants) if constants else op
+    return partial(target, *map(compacted, operands.values()), out=out)
+
+
+def _least(work: Callable[[], object], calls: int) -> float:
+    """Returns the seconds of one call in the best of many repeats."""
+    return min(repeat(work, number=calls, repeat=REPEATS)) / calls

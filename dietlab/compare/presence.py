@@ -1,0 +1,46 @@
+"""The presence of contenders that were named, before anything is built, tuned or timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dietlab.base.errors import MissingDependencyError
+from dietlab.compare.ansor.contender import require_packages
+from dietlab.compare.results.row import ANSOR, ContenderInfo
+from dietlab.compare.session import Computed, Entrant, TimingSession
+from dietlab.compare.target import BOUNDS
+from dietlab.machine import Hardware
+
+
+def require_present(workloads: Iterable[Computed], hardware: Hardware, names: Sequence[str]) -> None:
+    """Opens vendors, each in its process, and closes them.
+
+    Args:
+        workloads: each vendor must compute one of them.
+        names: of contenders; of ``ansor`` the packages are looked for, and other bounds are built of ours.
+
+    Raises:
+        MissingDependencyError: if one is not installed, or computes none of the workloads.
+    """
+    if ANSOR in names:
+        require_packages()
+    missing = {name: ContenderInfo(name, "") for name in names if name not in BOUNDS}
+    for workload in workloads:
+        with TimingSession(workload, hardware, [Entrant(name, name) for name in missing]) as session:
+            missing = {one.name: one for one in session.contenders if one.absent}
+        if not missing:
+            return
+    require_all(missing.values())
+
+
+def require_all(contenders: Iterable[ContenderInfo]) -> None:
+    """Requires that contenders which were named take part.
+
+    Raises:
+        MissingDependencyError: if one is absent, with its reason.
+    """
+    absent = [f"{one.name} is absent: {one.absent}" for one in contenders if one.absent]
+    if absent:
+        raise MissingDependencyError(
+            "every contender that is named takes part", "; ".join(absent), "Or name others (--against)."
+        )

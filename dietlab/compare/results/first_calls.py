@@ -1,0 +1,64 @@
+"""The first call at a shape beside the later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from dietlab.base.cards import seconds_text
+from dietlab.compare.results.row import Row
+
+FIRST_CAPTION = "first call at a shape over later ones, in times, with what is prepared for that shape alone"
+FIRST_HEADER = ("cache", "contender", "shapes", "median", "most", "most at", "first call", "later ones")
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """First calls of a contender at shapes that its process had not met.
+
+    Args:
+        cache: the state of the caches at the later calls.
+        contender: its name.
+        shapes: the number of shapes.
+        ratio: seconds of the first call over those of the later ones, the median over shapes.
+        worst: the row with the greatest ratio.
+    """
+
+    cache: str
+    contender: str
+    shapes: int
+    ratio: float
+    worst: Row
+
+
+def first_calls(rows: Iterable[Row]) -> tuple[FirstCalls, ...]:
+    """Returns them by cache state and contender, those that lose most first; nothing of contenders of which
+    nothing is known."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.correct and row.first_seconds is not None and row.seconds_median > 0:
+            found.setdefault((row.cache, row.contender), []).append(row)
+    lines = (
+        FirstCalls(*key, len(known), median(map(_ratio, known)), max(known, key=_ratio))
+        for key, known in found.items()
+    )
+    return tuple(sorted(lines, key=lambda line: line.ratio, reverse=True))
+
+
+def _ratio(row: Row) -> float:
+    return (row.first_seconds or 0.0) / row.seconds_median
+
+
+def first_cells(line: FirstCalls) -> tuple[str, ...]:
+    """Returns the cells below ``FIRST_HEADER``."""
+    return (
+        line.cache,
+        line.contender,
+        str(line.shapes),
+        f"{line.ratio:.2f}x",
+        f"{_ratio(line.worst):.2f}x",
+        str(line.worst.shape),
+        seconds_text(line.worst.first_seconds),
+        seconds_text(line.worst.seconds_median),
+    )

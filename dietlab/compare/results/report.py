@@ -1,0 +1,387 @@
+"""The result of one study: a frozen value that reads and writes ``report.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietlab.base.cards import Card, Carded
+from dietlab.base.errors import RecordError, WorkloadError
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.compare.results.first_calls import FirstCalls, first_calls
+from dietlab.compare.results.holding import lacks
+from dietlab.compare.results.one_layer import report_of_layer
+from dietlab.compare.results.parts import Part, Place, layer_place, length_place, parts
+from dietlab.compare.results.policies import Padding, padding_over
+from dietlab.compare.results.report_card import report_card
+from dietlab.compare.results.row import OURS, ContenderInfo, Row, fastest, with_reasons
+from dietlab.compare.results.speedups import Summary, quality, summarise
+from dietlab.compare.results.trace import TraceTime, trace_time
+from dietlab.compare.results.trust import Trust
+from dietlab.machine import Hardware, above_roofline
+from dietlab.machine.limits import Limits
+from dietlab.machine.target import hardware_target
+from dietlab.problem import Shape, ShapeSet, Workload, length_dim, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+"""Version 1 had no weights: its shapes count alike. Until 2, ``overheads`` stood beside the library."""
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Carded):
+    """Everything that was found out about one operator; :meth:`save` writes it, :meth:`load` reads it.
+
+    Args:
+        workload, hardware: as JSON: another version may not know them.
+        versions: of packages.
+        tuning: seconds, trials and the cost model's metrics.
+        library: bytes of code, micro-kernels, and what a call costs besides the micro-kernel.
+        rows: one for each shape, contender and cache state.
+        contenders: who took part, and who was absent.
+        notes: what a reader should know.
+        shape_set: the weights of the shapes, and where they come from; without it they count alike.
+        name: of the study in a table of several.
+        failure: why there are no rows, or not all.
+        maker: whose programs the speedups are of: the contender over which the others' times are.
+    """
+
+    workload: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    library: Mapping[str, Any] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    contenders: tuple[ContenderInfo, ...] = ()
+    notes: tuple[str, ...] = ()
+    shape_set: ShapeSet | None = None
+    name: str = ""
+    failure: str = ""
+    maker: str = OURS
+
+    @property
+    def operator(self) -> Workload:
+        """The operator.
+
+        Raises:
+            WorkloadError: if this version does not know it.
+        """
+        return workload_from_json(self.workload)
+
+    @property
+    def processor(self) -> Hardware:
+        """The processor with all it is known by.
+
+        Raises:
+            HardwareError: if a field is missing.
+        """
+        return Hardware.from_json(self.hardware)
+
+    @property
+    def threads(self) -> int:
+        """The cores that a call uses on a CPU; a GPU is used as a whole, as one."""
+        return int(self.hardware.get("cores", 1)) if self.limits.on_host else 1
+
+    @property
+    def used(self) -> str:
+        """The cores or the GPU that a call uses: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
+        return self.limits.used(self.threads)
+
+    @property
+    def limits(self) -> type[Limits]:
+        """The class of the processor's limits."""
+        return hardware_target(self.hardware.get("kind", "cpu")).LIMITS
+
+    @property
+    def folder(self) -> str:
+        """The study's folder inside a bench's."""
+        return study_folder(self.name, self.threads)
+
+    @property
+    def complete(self) -> bool:
+        """True if it was tuned, built and measured without failure."""
+        return bool(self.tuning and self.library) and not self.failure
+
+    def kind(self, contender: str) -> str:
+        """Returns ``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
+        return next((c.kind for c in self.contenders if c.name == contender), "")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and one on our shares of the roofline above 1 if there are any."""
+        shares = [row.roofline for row in self.rows if row.contender == self.maker and row.correct]
+        return (*self.notes, *above_roofline(shares))
+
+    @property
+    def trust(self) -> Trust | None:
+        """The trust that its figures deserve; None if nothing tells."""
+        return Trust.of(row for row in self.rows if row.contender == self.maker)
+
+    @property
+    def first_calls(self) -> tuple[FirstCalls, ...]:
+        """The first call at a shape beside the later ones, by cache state and contender."""
+        return first_calls(self.rows)
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The cache states, in the order of their rows."""
+        return tuple(dict.fromkeys(row.cache for row in self.rows))
+
+    @property
+    def summary(self) -> tuple[Summary, ...]:
+        """One row a contender and cache state, with the combined ``best-prepacked`` and ``plain``."""
+        return tuple(
+            summarise(name, cache, rows) for cache in self.caches for name, rows in self.groups(cache).items()
+        )
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dynamic dimensions of its shapes, in alphabetical order."""
+        return tuple(self.rows[0].shape.to_json()) if self.rows else ()
+
+    @property
+    def length(self) -> str:
+        """The dimension that is the length (:func:`~dietlab.problem.length_dim`); of an operator that this
+        version does not know the last one, and ``""`` if no dimension is dynamic."""
+        try:
+            return length_dim(self.operator)
+        except WorkloadError:
+            return self.dims[-1] if self.dims else ""
+
+    @property
+    def layers(self) -> tuple[Shape, ...]:
+        """The layers of its shapes, ascending: the extents of all dimensions but the length."""
+        return tuple(sorted({row.shape.without(self.length) for row in self.rows}))
+
+    @property
+    def by_layer(self) -> tuple[Part, ...]:
+        """:attr:`summary` for each layer; nothing if there are not several dynamic dimensions."""
+        return self._parts(layer_place(self.length))
+
+    @property
+    def by_length(self) -> tuple[Part, ...]:
+        """:attr:`summary` for each length, or from one power of two to the next if there are many; nothing
+        if there are not several dynamic dimensions."""
+        lengths = {row.shape[self.length] for row in self.rows} if len(self.dims) > 1 else set()
+        return self._parts(length_place(self.length, lengths))
+
+    def _parts(self, place: Callable[[Shape], Place]) -> tuple[Part, ...]:
+        caches = self.caches if len(self.dims) > 1 else ()
+        found = ((cache, *group) for cache in caches for group in self.groups(cache).items())
+        return tuple(part for cache, name, rows in found for part in parts(name, cache, rows, place))
+
+    def of_layer(self, layer: Mapping[str, int]) -> Report:
+        """Returns the report of one layer: the length is its only dynamic dimension.
+
+        Args:
+            layer: the extent of every dynamic dimension but the length, as in ``{"N": 2304, "K": 768}``.
+
+        Raises:
+            WorkloadError: if a dimension is missing or unknown, the operator is, or no shape has the layer.
+        """
+        return report_of_layer(self, layer)
+
+    @property
+    def quality(self) -> dict[str, dict[str, float]]:
+        """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
+        shapes, worst) and the median share of the roofline; unknown figures are left out."""
+        ours = [row for row in self.rows if row.contender == self.maker and row.correct]
+        return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
+
+    @property
+    def weights(self) -> dict[Shape, float]:
+        """The share of each shape in the trace; shares sum to 1."""
+        if self.shape_set is not None:
+            return dict(zip(self.shape_set.shapes, self.shape_set.weights, strict=True))
+        shapes = dict.fromkeys(row.shape for row in self.rows)
+        return dict.fromkeys(shapes, 1 / len(shapes)) if shapes else {}
+
+    @property
+    def trace(self) -> tuple[TraceTime, ...]:
+        """The time of a mean call of the trace for each cache state and contender, ours first."""
+        weights, found = self.weights, []
+        for cache in self.caches:
+            ours = [r for r in self.rows if r.cache == cache and r.contender == self.maker]
+            for name, rows in {self.maker: ours, **self.groups(cache)}.items():
+                found.append(trace_time(name, cache, rows, weights, ours))
+        return tuple(line for line in found if line is not None)
+
+    @property
+    def padding(self) -> tuple[Padding, ...]:
+        """The multiply-adds executed over the trace by our plans and by usual padding policies; nothing
+        for an operator that this version does not know."""
+        waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
+        try:
+            workload = self.operator
+        except WorkloadError:
+            return ()
+        return padding_over(workload, self.weights, waste)
+
+    def groups(self, cache: str) -> dict[str, list[Row]]:
+        """Returns rows by contender; a group of vendors is represented by the fastest for each shape."""
+        rows = [r for r in self.rows if r.cache == cache and r.speedup is not None and r.correct]
+        kinds = {c.name: c.kind for c in self.contenders}
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.contender != self.maker:
+                groups.setdefault(row.contender, []).append(row)
+        for kind in ("prepacked", "plain"):
+            best = fastest([r for r in rows if kinds.get(r.contender) == kind])
+            if best:
+                groups[f"best {kind} vendor"] = best
+        return groups
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
+
+        Each dynamic dimension has a column. In place of the plan there are its ``scheme`` with the
+        parameters, and the ``reason`` where there was no result, which is not ``correct``. Shares of a
+        model's time are in :func:`~dietlab.view.frame_time_shares`.
+        """
+        import pandas as pd
+
+        names = [field.name for field in fields(Row)]
+        records = [
+            {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)}
+            for r in self.rows
+        ]
+        frame = pd.DataFrame(records, columns=None if records else names).drop(columns="shares")
+        return with_reasons(frame, [self.hardware.get("kind", "cpu")])
+
+    def summary_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a contender and cache state: see :class:`Summary`."""
+        import pandas as pd
+
+        names = [field.name for field in fields(Summary)]
+        rows = [{**asdict(s), "worst_shape": str(Shape.from_json(s.worst_shape))} for s in self.summary]
+        return pd.DataFrame(rows, columns=names)
+
+    @property
+    def card(self) -> Card:
+        """Its card in a notebook: the speedup over the best vendor, and as folds all tables."""
+        return report_card(self)
+
+    @property
+    def title(self) -> str:
+        """The operator with its dimensions, as in ``dense T=1..128 N=2304 K=768``."""
+        try:
+            return str(self.operator)
+        except WorkloadError:
+            return str(self.workload.get("operator", "an unknown operator"))
+
+    @property
+    def processor_name(self) -> str:
+        """The name of the processor."""
+        return str(self.hardware.get("name", "an unknown processor"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a JSON value: its facts, rows and summary."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **self.facts,
+            "rows": [row.to_json() for row in self.rows],
+            "summary": [asdict(s) for s in self.summary],
+            "quality": self.quality,
+            "shapes": _shapes_to_json(self.shape_set),
+            "trace": [asdict(t) for t in self.trace],
+            "padding": [{**asdict(p), "waste": p.waste} for p in self.padding],
+            "notes": list(self.notes),
+        }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything but the rows and what follows from them, as JSON."""
+        return {
+            "name": self.name,
+            "workload": dict(self.workload),
+            "hardware": dict(self.hardware),
+            "versions": dict(self.versions),
+            "tuning": dict(self.tuning),
+            "library": dict(self.library),
+            "contenders": [asdict(c) for c in self.contenders],
+            "failure": self.failure,
+            "maker": self.maker,
+        }
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any], rows: Iterable[Row] = ()) -> Report:
+        """Returns the report of :attr:`facts` with other ``rows``."""
+        return cls(
+            workload=facts["workload"],
+            hardware=facts["hardware"],
+            versions=facts.get("versions", {}),
+            tuning=facts["tuning"],
+            library={**facts["library"], **facts.get("overheads", {})},
+            rows=tuple(rows),
+            contenders=tuple(ContenderInfo(**c) for c in facts["contenders"]),
+            name=facts.get("name", ""),
+            failure=facts.get("failure", ""),
+            maker=facts.get("maker", OURS),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``report.json``, compressed if the name ends in ``.gz``.
+
+        Raises:
+            RecordError: if no row has a right result, or the file's report holds more
+                (:func:`~dietlab.compare.results.holding.lacks`); what stands in the file stays.
+        """
+        if not any(row.correct for row in self.rows):
+            reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
+            raise RecordError(
+                "a report that is saved has a right result",
+                f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
+                "Nothing was written.",
+            )
+        if more := lacks(self, path):
+            raise RecordError(
+                "a report takes the place of one that holds no more", more, "Name another file."
+            )
+        write_json(Path(path), self.to_json(), error=RecordError)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Report:
+        """Returns the inverse of :meth:`to_json`, unless it is of another schema (:class:`RecordError`)."""
+        schema = value.get("schema_version") if isinstance(value, dict) else None
+        if schema not in READABLE_VERSIONS:
+            remedy = "Evaluate again with this version."
+            known = " or ".join(map(str, READABLE_VERSIONS))
+            raise RecordError(f"a report has schema {known}", repr(schema), remedy)
+        return replace(
+            cls.of_facts(value, map(Row.from_json, value["rows"])),
+            notes=tuple(value["notes"]),
+            shape_set=_shapes_from_json(value.get("shapes")),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        """Returns the report in a file, compressed if its name ends in ``.gz``.
+
+        Raises:
+            RecordError: if it is missing or damaged.
+        """
+        with reading(RecordError, "a report is readable JSON", path, "`dietlab evaluate` makes one."):
+            return cls.from_json(read_json(path))
+
+
+def study_folder(name: str, threads: int) -> str:
+    """Returns ``dense-k768-n2304-2t``."""
+    return f"{name}-{threads}t"
+
+
+def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:
+    if shapes is None:
+        return None
+    return {"source": shapes.source, "dropped": shapes.dropped, "weights": shapes.to_json()}
+
+
+def _shapes_from_json(value: Mapping[str, Any] | None) -> ShapeSet | None:
+    if value is None:
+        return None
+    shapes = ShapeSet.from_json(value["weights"])
+    return replace(shapes, source=value["source"], dropped=value["dropped"])

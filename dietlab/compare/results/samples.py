@@ -1,0 +1,261 @@
+"""Computes each measure of the summary for one workload and shape.
+
+==============  ==========================================================================================
+measure         value of a shape
+==============  ==========================================================================================
+prepacked       time of the fastest prepacked vendor over ours
+plain           time of the fastest plain vendor over ours
+ansor           time of the program tuned for this very shape over ours
+own             time of the library that was tuned for this layer alone over ours
+cublas          time of this contender over ours; ``cublaslt`` and ``cublaslt-tuned`` likewise
+regret          time of the plan we choose over that of the fastest plan, minus 1, in percent
+held-out        the same, of shapes that tuning did not see
+padding         executed over useful multiply-adds of the serving trace, all its measured lengths together
+peak            our GFLOP/s over the FMA peak of the cores used, in percent
+prime           for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
+cores           our time on one core over ours on several
+incorrect       1 if our result was wrong or there was none, 0 if it was right
+==============  ==========================================================================================
+
+Wrong results count nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from dietlab.compare.results.bounds import Bound, bound_of
+from dietlab.compare.results.criteria import SPEEDUPS, Criterion, Measure
+from dietlab.compare.results.policies import padding_over
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import Row, fastest
+from dietlab.compare.results.table import LENGTH, ResultTable
+from dietlab.problem import Shape
+from dietlab.problem.traffic import read_table
+
+STEP = 8
+"""The number whose multiples on either side a prime length is compared with."""
+
+TRACE = "serving"
+TRACED = 0.5
+"""The least share of a trace's calls at measured lengths from which its sum is shown: fewer do not stand
+for the rest."""
+
+Rows = Mapping[Shape, Mapping[str, Row]]
+"""Correct rows of one study and cache state, by shape and contender."""
+
+
+SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
+"""Lengths whose bounds are shown."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One shape's value; of a speedup or a prime length also the ``ceiling``: what it would be with ours at
+    the roofline (None where that is not known). The shape of a layer has no length, that of a whole study no
+    dimension at all."""
+
+    workload: str
+    shape: Shape
+    value: float
+    ceiling: float | None = None
+
+    @property
+    def length(self) -> int:
+        """The extent of T; 0 where the value is of no single length."""
+        return self.shape.to_json().get(LENGTH, 0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """All that was measured of one workload on some threads in one cache state; ``wrong`` has the shapes at
+    which our result was wrong, or there was none."""
+
+    report: Report
+    cache: str
+    rows: Rows
+    one_core: Rows
+    wrong: tuple[Shape, ...] = ()
+
+    @property
+    def ours(self) -> Mapping[Shape, Row]:
+        """The rows of the report's maker by shape."""
+        return {s: rows[self.report.maker] for s, rows in self.rows.items() if self.report.maker in rows}
+
+
+def blocks(table: ResultTable) -> tuple[Block, ...]:
+    """Returns the table by workload, threads and cache state, in this order."""
+    reports = sorted(table.reports, key=lambda report: (report.name, report.threads))
+    found = {
+        (report.name, report.threads, cache): _by_shape(row for row in report.rows if row.cache == cache)
+        for report in reports
+        for cache in sorted(report.caches)
+    }
+    return tuple(
+        Block(
+            report,
+            cache,
+            found[report.name, report.threads, cache],
+            found.get((report.name, 1, cache), {}),
+            tuple(
+                row.shape
+                for row in report.rows
+                if row.cache == cache and row.contender == report.maker and not row.correct
+            ),
+        )
+        for report in reports
+        for cache in sorted(report.caches)
+    )
+
+
+def _by_shape(rows: Iterable[Row]) -> Rows:
+    found: dict[Shape, dict[str, Row]] = {}
+    for row in rows:
+        if row.correct:
+            found.setdefault(row.shape, {})[row.contender] = row
+    return found
+
+
+def counts(criterion: Criterion, report: Report) -> bool:
+    """Returns whether a study belongs to a line of the summary."""
+    if report.processor.kind != criterion.processor:
+        return False
+    operator, dtypes = report.operator, criterion.dtypes
+    fits = operator.operator.startswith(criterion.operators) and (not dtypes or operator.dtype in dtypes)
+    return fits and all(report.workload.get(name) == extent for name, extent in criterion.dims)
+
+
+def samples(criterion: Criterion, block: Block) -> list[Sample]:
+    """Returns the values of every shape of a block that the criterion looks at."""
+    if not counts(criterion, block.report):
+        return []
+    low, high = criterion.lengths
+    values = MEASURES[criterion.measure](block)
+    return [
+        Sample(block.report.name, shape, value, _ceiling(criterion, block, shape, value))
+        for shape, value in values
+        if not shape.bindings or low <= shape[LENGTH] <= high
+    ]
+
+
+def _ceiling(criterion: Criterion, block: Block, shape: Shape, value: float) -> float | None:
+    looked_at = (shape, *_multiples_beside(shape)) if criterion.measure == "prime" else (shape,)
+    found = [_bound(block, other) for other in looked_at if other in block.ours]
+    known = [bound for bound in found if bound is not None]
+    if len(known) < len(looked_at):
+        return None
+    if criterion.measure == "prime":
+        return _over_faster(*(bound.flops / bound.roofline.least_seconds(bound.cache) for bound in known))
+    return value / known[0].share if criterion.measure in SPEEDUPS else None
+
+
+def _bound(block: Block, shape: Shape) -> Bound | None:
+    return bound_of(block.report, block.cache, block.ours[shape])
+
+
+def bounds(table: ResultTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
+    """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
+    for block in blocks(table):
+        for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
+            bound = _bound(block, shape)
+            if bound is not None:
+                yield bound
+
+
+Values = Iterator[tuple[Shape, float]]
+
+
+def _over_fastest(kind: str, block: Block) -> Values:
+    for shape, rows in block.rows.items():
+        candidates = [row for name, row in rows.items() if block.report.kind(name) == kind and row.speedup]
+        for row in fastest(candidates):
+            yield shape, row.speedup or 0.0
+
+
+def _over(contender: str, block: Block) -> Values:
+    for shape, rows in block.rows.items():
+        if contender in rows and rows[contender].speedup:
+            yield shape, rows[contender].speedup or 0.0
+
+
+def _regret(block: Block, held_out_only: bool = False) -> Values:
+    for shape, row in block.ours.items():
+        if row.regret is not None and (row.held_out or not held_out_only):
+            yield shape, 100 * row.regret
+
+
+def _padding(block: Block) -> Values:
+    """Returns one value for all lengths, of which more count that are called more often."""
+    trace, weights, waste = read_table(TRACE).counts, dict[Shape, float](), dict[Shape, float]()
+    for shape, row in block.ours.items():
+        if row.padding_waste is not None and shape[LENGTH] in trace:
+            weights[shape], waste[shape] = trace[shape[LENGTH]], row.padding_waste
+    if sum(weights.values()) >= TRACED * sum(trace.values()):
+        plans, *_ = padding_over(block.report.operator, weights, waste)
+        yield Shape(()), plans.ratio
+
+
+def _peak(block: Block) -> Values:
+    processor, dtype = block.report.processor, block.report.operator.dtype
+    peak = processor.cores * (processor.peak_for(dtype) or 0.0)
+    for shape, row in block.ours.items():
+        if peak:
+            yield shape, 100 * row.gflops / peak
+
+
+def _prime(block: Block) -> Values:
+    ours = block.ours
+    for shape in ours:
+        below, above = _multiples_beside(shape)
+        if is_prime(shape[LENGTH]) and below in ours and above in ours:
+            yield shape, _over_faster(ours[shape].gflops, ours[below].gflops, ours[above].gflops)
+
+
+def _over_faster(throughput: float, *others: float) -> float:
+    return throughput / max(others)
+
+
+def _cores(block: Block) -> Values:
+    if block.report.threads == 1:
+        return
+    for shape, row in block.ours.items():
+        alone = block.one_core.get(shape, {}).get(block.report.maker)
+        if alone is not None:
+            yield shape, alone.seconds_median / row.seconds_median
+
+
+def _incorrect(block: Block) -> Values:
+    yield from dict.fromkeys(block.ours, 0.0).items()
+    yield from dict.fromkeys(block.wrong, 1.0).items()
+
+
+MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
+    "prepacked": partial(_over_fastest, "prepacked"),
+    "plain": partial(_over_fastest, "plain"),
+    "ansor": partial(_over, "ansor"),
+    "own": partial(_over, "own"),
+    "cublas": partial(_over, "cublas"),
+    "cublaslt": partial(_over, "cublaslt"),
+    "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
+    "regret": _regret,
+    "held-out": partial(_regret, held_out_only=True),
+    "padding": _padding,
+    "peak": _peak,
+    "prime": _prime,
+    "cores": _cores,
+    "incorrect": _incorrect,
+}
+"""Measures of the rows of a study."""
+
+
+def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:
+    """Returns the shapes whose lengths are the multiples of ``STEP`` below and above one that is none."""
+    below, layer = shape[LENGTH] // STEP * STEP, shape.without(LENGTH).to_json()
+    return Shape.of(**layer, **{LENGTH: below}), Shape.of(**layer, **{LENGTH: below + STEP})
+
+
+def is_prime(number: int) -> bool:
+    """Returns whether a length is prime, by trial division: lengths are small."""
+    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))

@@ -1,0 +1,311 @@
+"""The bench's result: a tidy table (CSV) and the facts behind it (JSON of the same name)."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dietlab.base.errors import RecordError
+from dietlab.base.files import read_json, read_text, reading, write_whole
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import Row, with_reasons
+from dietlab.problem import Shape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 2
+DIGITS = 7
+"""Significant digits of a number in the CSV: far below what repeats."""
+
+LENGTH = "T"
+"""The dimension that is called a *length*; the others of a shape make its layer."""
+
+COLUMNS = (
+    "workload",
+    "threads",
+    "cache",
+    LENGTH,
+    "held_out",
+    "contender",
+    "kind",
+    "correct",
+    "seconds_median",
+    "seconds_low",
+    "seconds_high",
+    "gflops",
+    "speedup",
+    "regret",
+    "roofline",
+    "padding_waste",
+    "retaken",
+    "again",
+    "first_seconds",
+    "plan",
+)
+
+LATER = ("again", "first_seconds")
+"""Columns that files have since they are measured."""
+
+
+class Entry(NamedTuple):
+    """A row of the table, and the report that it is of.
+
+    Attributes:
+        report: that the row is of.
+        row: a shape, contender and cache state.
+    """
+
+    report: Report
+    row: Row
+
+    @property
+    def length(self) -> int:
+        """The extent of T."""
+        return self.row.shape[LENGTH]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of the reports of several studies, and the command and versions (``about``) that made it.
+
+    Args:
+        reports: one for each study.
+    """
+
+    reports: tuple[Report, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every row."""
+        return tuple(Entry(report, row) for report in self.reports for row in report.rows)
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The cache states, in the order of their rows."""
+        return tuple(dict.fromkeys(entry.row.cache for entry in self.entries))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the CSV: :data:`COLUMNS`, and behind the length any other dynamic dimension of a
+        workload."""
+        return columns_with(name for report in self.reports for name in report.operator.dims)
+
+    @property
+    def has_layers(self) -> bool:
+        """True if a workload has other dynamic dimensions than the length."""
+        return self.columns != COLUMNS
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of cores that were measured, ascending."""
+        return tuple(sorted({report.threads for report in self.reports if report.rows}))
+
+    @property
+    def failures(self) -> tuple[Report, ...]:
+        """Reports of studies that could not be measured."""
+        return tuple(report for report in self.reports if report.failure)
+
+    @property
+    def wrong(self) -> tuple[Entry, ...]:
+        """The rows of a report's maker that have no time: a wrong result, or none."""
+        return tuple(e for e in self.entries if e.row.contender == e.report.maker and not e.row.correct)
+
+    def report(self, name: str, threads: int) -> Report:
+        """Returns the report of one study, its rows by shape.
+
+        Raises:
+            RecordError: if the table has none.
+        """
+        for report in self.reports:
+            if (report.name, report.threads) == (name, threads):
+                rows = tuple(sorted(report.rows, key=lambda row: row.shape))
+                return replace(report, rows=rows, versions=report.versions or self.about.get("versions", {}))
+        raise RecordError("the table has every study that is asked for", f"{name}, {threads} threads")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the CSV as a pandas table: times in seconds, shares of 1.
+
+        In place of the plan there are its ``scheme`` with the parameters, and the ``reason`` where
+        there was no result, which is not ``correct``.
+        """
+        import pandas as pd
+
+        frame = pd.read_csv(io.StringIO(self.to_csv()))
+        frame = frame.astype(dict.fromkeys(set(self.columns) - set(COLUMNS), "Int64"))
+        kinds = dict.fromkeys(report.processor.kind for report in self.reports)
+        return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
+
+    def summary_frame(self) -> pd.DataFrame:
+        """Returns the summary as a table: one row for each criterion, number of threads and cache state
+        (:func:`~dietlab.compare.results.summarise`).
+
+        ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
+        roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
+        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study or layer.
+        ``worst_layer`` is there if workloads have layers.
+        """
+        import pandas as pd
+
+        from dietlab.compare.results.summary import summarise  # it reads this module's tables
+
+        lines = [line.columns for line in summarise(self)]
+        frame = pd.DataFrame(lines).drop(columns=["worst_layer"] if lines and not self.has_layers else [])
+        types = {"low": float, "high": float, "target": float, "ceiling": float}
+        return frame.astype({**types, "met": "boolean", "worst_T": "Int64"} if len(frame) else {})
+
+    def to_csv(self) -> str:
+        """Returns the table, with the same columns and the same order of rows whatever was measured first."""
+        import pandas as pd
+
+        ordered = sorted(
+            self.entries, key=lambda e: (e.report.name, e.report.threads, e.row.cache, e.row.shape)
+        )
+        cells = pd.DataFrame(map(_cells, ordered), columns=list(self.columns), dtype=object)
+        text: str = cells.to_csv(index=False, lineterminator="\n")
+        return text
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``path`` (``.csv`` or ``.csv.gz``) and, beside it, the facts as ``.json``; each file is
+        replaced whole or not at all."""
+        target = Path(path)
+        data = self.to_csv().encode()
+        _replace(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
+        facts = {
+            "schema_version": SCHEMA_VERSION,
+            "about": dict(self.about),
+            "studies": [{**report.facts, "threads": report.threads} for report in self.reports],
+        }
+        _replace(facts_path(target), (json.dumps(facts, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ResultTable:
+        """Returns the table in ``path`` with the facts beside it.
+
+        Raises:
+            RecordError: if a file is missing, damaged, or of another schema.
+        """
+        source = Path(path)
+        rule = "a bench is a readable CSV with its JSON beside it"
+        with reading(RecordError, rule, source):
+            text = read_text(source)
+            if not text.endswith("\n"):
+                raise ValueError(f"its last line is cut off: {text.rpartition(chr(10))[2]!r:.60}")
+        with reading(RecordError, rule, facts_path(source)):
+            facts = read_json(facts_path(source))
+        if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
+        with reading(RecordError, "the facts of a bench have all their fields", facts_path(source)):
+            reports, about = tuple(map(Report.of_facts, facts["studies"])), facts["about"]
+        rows = _rows(text, reports, source)
+        found = (replace(r, rows=tuple(rows.get((r.name, r.threads), ()))) for r in reports)
+        return cls(tuple(found), about)
+
+
+CORRECT = {"True": True, "False": False, "": None}
+"""The cells of the column ``correct``; empty if there was no result."""
+
+
+def columns_with(dims: Iterable[str]) -> tuple[str, ...]:
+    """Returns the columns of a table whose workloads have these dynamic dimensions."""
+    behind = COLUMNS.index(LENGTH) + 1
+    others = (name for name in dict.fromkeys(dims) if name != LENGTH)
+    return (*COLUMNS[:behind], *others, *COLUMNS[behind:])
+
+
+def facts_path(table: Path) -> Path:
+    """Returns ``bench.json`` for ``bench.csv`` and ``bench.csv.gz``."""
+    return table.with_name(table.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    write_whole(path, data, RecordError)
+
+
+def _cells(entry: Entry) -> dict[str, str]:
+    report, row = entry
+    values: dict[str, Any] = {
+        "workload": report.name,
+        "threads": report.threads,
+        "cache": row.cache,
+        **row.shape.to_json(),
+        "held_out": row.held_out,
+        "contender": row.contender,
+        "kind": report.kind(row.contender),
+        "correct": row.correct,
+        "seconds_median": row.seconds_median,
+        "seconds_low": row.seconds_low,
+        "seconds_high": row.seconds_high,
+        "gflops": row.gflops,
+        "speedup": row.speedup,
+        "regret": row.regret,
+        "roofline": row.roofline,
+        "padding_waste": row.padding_waste,
+        "retaken": row.retaken,
+        "again": row.again,
+        "first_seconds": row.first_seconds,
+        "plan": row.plan,
+    }
+    return {name: _text(value) for name, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    """Formats a cell; unknown values are empty, since neither None nor not-a-number has a place in a
+    table."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
+
+
+def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str, int], list[Row]]:
+    """Returns the rows of a CSV by name and threads of their study."""
+    dims = {report.name: tuple(report.operator.dims) for report in reports}
+    columns = columns_with(name for names in dims.values() for name in names)
+    reader = csv.DictReader(io.StringIO(text))
+    found = tuple(reader.fieldnames or ())
+    if found != tuple(name for name in columns if name in found or name not in LATER):
+        raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(columns))
+    known: dict[tuple[str, int], list[Row]] = {(report.name, report.threads): [] for report in reports}
+    for number, cells in enumerate(reader, 2):
+        try:
+            known[cells["workload"], int(cells["threads"])].append(_row(cells, dims))
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{source}, line {number}: {error!r}"
+            raise RecordError("every line of a bench's CSV is a row", where) from None
+    return known
+
+
+def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
+    def number(name: str) -> float | None:
+        return float(cells[name]) if cells[name] else None
+
+    def time(name: str) -> float:
+        return float(cells[name]) if cells[name] else math.nan
+
+    return Row(
+        shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
+        held_out=cells["held_out"] == "True",
+        contender=cells["contender"],
+        cache=cells["cache"],
+        seconds_median=time("seconds_median"),
+        seconds_low=time("seconds_low"),
+        seconds_high=time("seconds_high"),
+        gflops=number("gflops") or 0.0,
+        correct=CORRECT[cells["correct"]],
+        speedup=number("speedup"),
+        regret=number("regret"),
+        roofline=number("roofline"),
+        padding_waste=number("padding_waste"),
+        plan=cells["plan"] or None,
+        retaken=int(cells["retaken"] or 0),
+        again=number("again") if "again" in cells else None,
+        first_seconds=number("first_seconds") if "first_seconds" in cells else None,
+    )

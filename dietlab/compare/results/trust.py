@@ -1,0 +1,51 @@
+"""Noise of a report's figures, told by the same library timed in two processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from dietlab.base.cards import counted
+from dietlab.base.statistics import CONFIDENCE
+from dietlab.compare.results.row import Row
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Ratios of the times of one library in two processes, in the same blocks of calls: as far as they are
+    from 1, a difference says nothing.
+
+    Args:
+        pairs: shapes and cache states on which it was timed twice.
+        low, high: the least ratio and the greatest.
+        mean: the geometric mean of the ratios: what a mean over shapes may be off by, too.
+        noise: by which a ratio on one shape may be off (0.05 for 5 %): no more with a probability of 95 %, if
+            there are 19 pairs or more (conformal prediction); fewer have the greatest of them.
+    """
+
+    pairs: int
+    low: float
+    high: float
+    mean: float
+    noise: float
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Trust | None:
+        """Returns what our rows tell; None where nothing was timed twice, as before there were such pairs."""
+        ratios = [row.again for row in rows if row.again is not None and row.correct]
+        if not ratios:
+            return None
+        apart = sorted(abs(math.log(ratio)) for ratio in ratios)
+        noise = apart[min(len(apart), math.ceil(CONFIDENCE * (len(apart) + 1))) - 1]
+        return cls(len(ratios), min(ratios), max(ratios), geometric_mean(ratios), math.expm1(noise))
+
+    def __str__(self) -> str:
+        if self.pairs == 1:
+            return f"the same library, timed twice on one shape, took {self.low:.2f}x the second time"
+        return (
+            f"the same library, timed twice on {counted(self.pairs, 'shape')}, took {self.low:.2f} to "
+            f"{self.high:.2f}x the second time, {self.mean:.3f}x in the geometric mean: on one shape a "
+            f"difference under {100 * self.noise:.0f} % is noise"
+        )

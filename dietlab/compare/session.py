@@ -1,0 +1,243 @@
+"""Runs contenders in separate processes: checks them first, then times them in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import sleep
+from typing import Any, Protocol
+
+from dietlab.base.errors import MeasureError
+from dietlab.base.statistics import median_interval, paired_ratio
+from dietlab.compare.results.row import OURS, ContenderInfo, Row
+from dietlab.compare.target import WorkerModule, evaluation_target
+from dietlab.compare.vendor import contender_env
+from dietlab.machine import Hardware
+from dietlab.machine.system import usable_cores
+from dietlab.measure.timing.disturbance import Pace
+from dietlab.measure.timing.rotation import shortage
+from dietlab.measure.timing.seat import Seat
+from dietlab.measure.timing.target import timing_target
+from dietlab.measure.timing.threads import host_threads
+from dietlab.measure.timing.turns import Player, play
+from dietlab.problem import Shape
+
+OPEN_SECONDS = 120.0
+"""Seconds until a contender that does not open is given up: it imports its libraries first."""
+
+SETTLE_SECONDS = 0.005
+"""Seconds between two contenders: threads of the first spin for a few milliseconds before they sleep."""
+
+
+class Computed(Protocol):
+    """The operator or the whole model that contenders compute."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One contender of a match: what its process opens, and the workload it computes (None: the match's)."""
+
+    name: str
+    opens: str
+    kind: str = ""
+    options: Mapping[str, Any] | None = None
+    detail: str = ""
+    workload: Computed | None = None
+
+
+@dataclass(frozen=True)
+class SessionTurn:
+    """The result of a contender on one shape: right or not, and seconds of a call in each block.
+
+    ``correct`` is None if it gave no result: it crashed, hung or refused, as ``reason`` says. ``retaken``
+    blocks were thrown away because the processor was slow; ``kept`` ones count although it was, since it did
+    not become quick again. ``first_seconds`` are those of its first call at the shape, if they are known.
+    """
+
+    correct: bool | None
+    reason: str
+    samples: tuple[float, ...]
+    retaken: int = 0
+    kept: int = 0
+    first_seconds: float | None = None
+
+    @classmethod
+    def of(cls, player: Player) -> SessionTurn:
+        taken = [block for blocks in player.blocks.values() for block in blocks]
+        return cls(
+            player.correct,
+            player.reason,
+            tuple(block.seconds for block in taken),
+            sum(block.retaken for block in taken),
+            sum(block.kept for block in taken),
+            player.first_seconds,
+        )
+
+
+class TimingSession:
+    """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
+
+    Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
+    ``unprobed`` says why the processor was not probed for slow moments, if so, and ``short`` what follows
+    from too little memory.
+
+    Args:
+        workload: what all compute, but for entries that have their own.
+        module: what each process runs (default: that for operators on this kind of processor).
+    """
+
+    def __init__(
+        self,
+        workload: Computed,
+        hardware: Hardware,
+        entries: Sequence[Entrant],
+        module: WorkerModule | None = None,
+    ) -> None:
+        self._workload, self._hardware = workload, hardware
+        self._module = module or evaluation_target(hardware.kind).WORKER
+        self._entries = entries
+        self._open = ExitStack()
+        self._seats: dict[str, Seat] = {}
+        self.contenders: list[ContenderInfo] = []
+        self.unprobed = self.short = ""
+
+    def __enter__(self) -> TimingSession:
+        try:
+            folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
+            options, self.unprobed = timing_target(self._hardware.kind).options(self._hardware, folder)
+            level = options.get("last_level_bytes", self._hardware.last_level_bytes)
+            self.short = shortage(self._hardware, level)
+            options["problems"] = str(folder)
+            with ThreadPoolExecutor(usable_cores()) as pool:  # they import libraries; nothing is timed yet
+                admitted = [*pool.map(partial(self._admit, options=options), self._entries)]
+            for info, seat in admitted:
+                self.contenders.append(info)
+                if seat:
+                    self._seats[info.name] = seat
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Contenders that are present."""
+        return tuple(self._seats)
+
+    @property
+    def paces(self) -> dict[str, Pace]:
+        """By contender: blocks that were taken, taken again, and kept although the processor was slow."""
+        return {name: seat.pace for name, seat in self._seats.items()}
+
+    @property
+    def note(self) -> str:
+        """A remark for the report about slow moments."""
+        if self.unprobed:
+            return f"No probe told slow moments of the processor: {self.unprobed}"
+        paces = self.paces.values()
+        return (
+            f"{sum(p.blocks for p in paces)} blocks were timed; {sum(p.retaken for p in paces)} more were "
+            "thrown away because the processor was slow around them, and "
+            f"{sum(p.kept for p in paces)} count although it stayed slow."
+        )
+
+    def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> tuple[ContenderInfo, Seat | None]:
+        cores = host_threads(self._hardware)
+        workload = entry.workload or self._workload
+        request = {
+            "op": "open",
+            "contender": entry.opens,
+            "workload": workload.to_json(),
+            "threads": cores,
+            "options": {**options, **(entry.options or {})},
+        }
+        seat = Seat(
+            request,
+            self._module.name,
+            contender_env(cores),
+            seconds=self._module.seconds,
+            open_seconds=OPEN_SECONDS,
+        )
+        self._open.callback(seat.close)
+        try:
+            answer = seat.open()
+        except MeasureError as error:
+            answer = {"absent": str(error)}
+        if "absent" in answer:
+            seat.close()
+            return ContenderInfo(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail), None
+        self.unprobed = answer.get("unprobed") or self.unprobed
+        kind, version = entry.kind or answer["kind"], answer["version"]
+        return ContenderInfo(entry.name, kind, version, detail=entry.detail), seat
+
+    def play(
+        self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
+    ) -> dict[str, SessionTurn]:
+        """Times every contender on one shape in turns; the order is drawn again for each block.
+
+        Args:
+            cache: a state of :class:`~dietlab.measure.timing.device.Device`.
+            plans: contenders that try several plans; they are known as ``name#plan``.
+
+        Contenders that have nothing for this shape are left out.
+        """
+        players = {
+            name if plan is None else f"{name}#{plan}": Player(seat, shape, plan)
+            for name, seat in self._seats.items()
+            for plan in plans.get(name, [None])
+        }
+
+        def take(player: Player, turn: int) -> None:
+            if self._hardware.threads > 1:
+                sleep(SETTLE_SECONDS)
+            player.take(cache, block_seconds)
+
+        play([list(players.values())], blocks, take, f"{shape}/{cache}")
+        return {name: SessionTurn.of(player) for name, player in players.items() if player.reason != "absent"}
+
+    def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
+        """Returns what a contender answers to another request about a shape; None if it crashes or
+        refuses."""
+        try:
+            return self._seats[name].ask({"op": op, "shape": shape.to_json()})
+        except MeasureError:
+            return None
+
+
+def timed_row(
+    shape: Shape, contender: str, cache: str, turn: SessionTurn, *, flops: int, held_out: bool
+) -> Row:
+    """Returns what a contender's blocks say: the median with its interval, and the throughput."""
+    time = median_interval(turn.samples) if turn.samples else None
+    seconds = time.median if time else float("nan")
+    return Row(
+        shape=shape,
+        held_out=held_out,
+        contender=contender,
+        cache=cache,
+        seconds_median=seconds,
+        seconds_low=time.low if time else seconds,
+        seconds_high=time.high if time else seconds,
+        gflops=flops / seconds / 1e9 if time else 0.0,
+        correct=turn.correct,
+        plan=turn.reason or None,
+        retaken=turn.retaken,
+        first_seconds=turn.first_seconds,
+    )
+
+
+def with_speedup(row: Row, turn: SessionTurn, ours: Sequence[float]) -> Row:
+    """Returns another's row with our speedup over it, in the same blocks."""
+    if row.contender == OURS or not ours or not turn.samples:
+        return row
+    return replace(row, speedup=paired_ratio(turn.samples, ours))

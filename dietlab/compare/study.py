@@ -1,0 +1,400 @@
+"""A study: one folder that every stage reads from and writes to, and resumes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
+from dietlab.base.errors import StudyError, require_type
+from dietlab.base.events import Observer, PhaseSeconds, audience
+from dietlab.base.files import locked, make_folder, read_json, reading, write_whole
+from dietlab.compare.evaluate import evaluate
+from dietlab.compare.results.journal import resumed
+from dietlab.compare.results.report import Report
+from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
+from dietlab.lower.decisions import Lowering
+from dietlab.machine import Hardware
+from dietlab.measure import Budget, CacheState, RecordStore, Runner, read_records
+from dietlab.measure.store import require_programs
+from dietlab.problem import ShapeSet, Workload, require_entered, workload_from_json, workload_to_json
+from dietlab.scheme import Cover, Space, build_space, edges_of
+from dietlab.tuning import (
+    Dispatcher,
+    Effort,
+    Operator,
+    PhaseTimer,
+    TuningRun,
+    build,
+    choose_portfolio,
+    effort_named,
+    load,
+    train_dispatcher,
+    tune,
+    usual_kernels,
+    versions,
+    with_records,
+)
+from dietlab.tuning.manifest import LIBRARY_NAME
+from dietlab.tuning.refit import explaining, refitted
+from dietlab.tuning.strategies.registry import strategy_found, strategy_named
+from dietlab.tuning.survey import records_header
+from dietlab.tuning.tune import measures_on_several
+
+SCHEMA_VERSION = 3
+MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
+FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evaluation.jsonl", "report.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Study(Carded):
+    """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
+    the report. Stages leave their result in it and return it.
+
+    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes``, ``effort``, ``strategy``,
+    ``seed``, ``cover``, ``max_kernels`` and ``cost_model`` are."""
+
+    folder: Path
+    workload: Workload
+    hardware: Hardware
+    shapes: ShapeSet
+    effort: str
+    strategy: str
+    seed: int
+    cover: Cover = "composed"
+    max_kernels: int = 8
+    cost_model: str = COST_MODEL
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        workload: Workload,
+        hardware: Hardware,
+        shapes: ShapeSet,
+        effort: str = "quick",
+        strategy: str = "draft",
+        seed: int = 0,
+        cover: Cover = "composed",
+        max_kernels: int | None = None,
+        cost_model: str = COST_MODEL,
+        prior: Prior | None = None,
+        measure: bool = False,
+    ) -> Study:
+        """Creates a study, or opens the one in ``folder`` if it is equal.
+
+        Args:
+            folder: empty, new, or that of an equal study.
+            workload: the operator.
+            hardware: the processor that it is tuned on.
+            shapes: the weighted shapes to tune for.
+            effort: a preset's name; the one thing that may differ from an equal study's.
+            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
+            seed: of the proposals and of the model.
+            cover: how plans cover a shape.
+            max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
+                else :func:`usual_kernels`).
+            cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
+            prior: what records of others let expect; kept in the folder.
+            measure: whether a new study's processor is measured, once everything else was found right.
+
+        Raises:
+            ModelError: for an unknown cost model, or a prior that it cannot start from.
+            SpaceError: for an unknown strategy.
+            StudyError: if the folder holds another study, or something else, or an object stands for a name.
+            WorkloadError: if files cannot tell the operator.
+        """
+        for what, name in (("strategy", strategy), ("cost model", cost_model)):
+            require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
+        strategy_named(strategy)
+        require_entered(workload)
+        path = Path(folder)
+        known = cls.open(path) if (path / MANIFEST).exists() else None
+        most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
+        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most, cost_model)
+        with_prior(predictor_named(cost_model), prior)
+        if prior:
+            prior.require_kind(hardware)
+        if known:
+            return known._same_as(study, prior)
+        space = study.space() if measure else None
+        make_folder(path)
+        with study.locked():
+            if (path / MANIFEST).exists():  # another process made it meanwhile
+                return cls.open(path)._same_as(study, prior)
+            if space:
+                study = replace(study, hardware=hardware.measured())
+            if prior:
+                prior.save(path / PRIOR)
+            study._write_manifest()
+        return study
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Study:
+        """Opens the study in ``folder``.
+
+        Raises:
+            StudyError: if there is none, or it is of another schema.
+        """
+        path, remedy = Path(folder), "`dietlab tune --out FOLDER` makes one."
+        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path / MANIFEST, remedy):
+            value = read_json(path / MANIFEST)
+        schema = value.get("schema_version") if isinstance(value, dict) else None
+        if schema != SCHEMA_VERSION:
+            other = "Open it with the version of dietlab that made it, or tune again."
+            raise StudyError(f"a study has schema {SCHEMA_VERSION}", repr(schema), other)
+        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path / MANIFEST, remedy):
+            return cls(
+                path,
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                ShapeSet.from_json(value["shapes"]),
+                value["effort"],
+                value["strategy"],
+                value["seed"],
+                value["cover"],
+                value["max_kernels"],
+                value.get("cost_model", COST_MODEL),  # older studies had one only
+            )
+
+    def _same_as(self, other: Study, prior: Prior | None) -> Study:
+        """This study, which must be as the other but for its measured peaks, and start from a prior given."""
+        if prior not in (None, self.prior):
+            raise StudyError(
+                f"the study in {self.folder} starts from this prior", prior, "Use another folder."
+            )
+        for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
+            mine, theirs = getattr(self, what), getattr(other, what)
+            if mine != theirs:
+                raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
+        mine, theirs = self.hardware, other.hardware
+        if not mine.is_same_as(theirs) or mine.cores != theirs.cores:
+            raise StudyError(
+                f"the study in {self.folder} is of this processor",
+                f"{theirs.name}, {theirs.cores} cores",
+                f"It was made on {mine.name}, {mine.cores} cores; use another folder.",
+            )
+        return replace(self, effort=other.effort)
+
+    def _write_manifest(self) -> None:
+        value: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "workload": workload_to_json(self.workload),
+            "hardware": self.hardware.to_json(),
+            "shapes": self.shapes.to_json(),
+            "effort": self.effort,
+            "strategy": self.strategy,
+            "cover": self.cover,
+            "max_kernels": self.max_kernels,
+            "cost_model": self.cost_model,
+            "seed": self.seed,
+            "versions": versions(),
+        }
+        self._write(MANIFEST, json.dumps(value, indent=1))
+
+    def _write(self, name: str, text: str) -> None:
+        """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
+        write_whole(self.folder / name, text + "\n", StudyError)
+
+    @property
+    def card(self) -> Card:
+        """Its card in a notebook: how it is tuned, and as folds its files, shapes and processor."""
+        facts = (
+            counted(len(self.shapes), "shape"),
+            Quantity(self.effort, "effort"),
+            Quantity(self.strategy, "strategy"),
+            Quantity(self.cover, "cover"),
+            counted(self.max_kernels, "micro-kernel"),
+        )
+        sections = (
+            Fold("Stages", self._stages, unfolded=True),
+            Fold("Shapes", self.shapes.table),
+            Fold("Processor", self.hardware.table),
+        )
+        return Card("Study", f"{self.folder}: {self.workload} on {self.hardware.name}", facts, sections)
+
+    def _stages(self) -> Listing:
+        """Returns the files that each stage has left in the folder."""
+        files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY_NAME, "evaluate": REPORT}
+        paths = {name: self.folder / name for name in files.values()}
+        sizes = {n: bytes_text(p.stat().st_size) if p.exists() else "not yet" for n, p in paths.items()}
+        return Listing(("stage", "file", "size"), [*files.items()], lambda pair: (*pair, sizes[pair[1]]))
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps other processes that tune or evaluate out of the folder."""
+        return locked(self.folder, "one tuning or evaluation at a time works on a study")
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The first line of the study's records."""
+        return records_header(self.workload, self.hardware, self.cache)
+
+    @property
+    def cache(self) -> CacheState:
+        """The cache state that candidates are timed in."""
+        return effort_named(self.effort).timing.cache
+
+    def space(self) -> Space:
+        """Builds the space that the study searches."""
+        return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
+
+    def tune(
+        self,
+        runner: Runner,
+        observers: Iterable[Observer] = (),
+        ahead: bool | None = None,
+        budget: Budget | None = None,
+    ) -> TuningRun:
+        """Runs stages 2 and 3 within a budget; continues where an earlier call stopped, with rounds ``ahead``
+        or not as then: of a new study, by default, ahead where several devices measure."""
+        with self.locked():
+            store = RecordStore(self.folder / RECORDS, self.header)
+            known = len(store.records)
+            began = self._facts().get("ahead", False if known else ahead)
+            ahead = measures_on_several(runner) if began is None else began
+            self._keep_facts(ahead=ahead)
+            run = tune(
+                self.space(),
+                self.shapes,
+                runner,
+                self.effort,
+                strategy_found(self.strategy),
+                observers,
+                store,
+                predictor=predictor_found(self.cost_model, self.cache, self.seed),
+                max_kernels=self.max_kernels,
+                seed=self.seed,
+                prior=self.prior,
+                ahead=ahead,
+                budget=budget,
+            )
+            self._write(MODEL, json.dumps(explaining(run, self.cache, self.seed).to_json()))
+            # A sitting that measured nothing took no time to speak of.
+            if len(run.records) > known or not self._facts()["seconds"]:
+                self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
+        return run
+
+    def run(self) -> TuningRun:
+        """Returns the tuning run that the records hold.
+
+        Raises:
+            StudyError: if nothing was measured yet.
+            RecordError: if the records are of programs of another lowering.
+        """
+        if not (self.folder / RECORDS).exists():
+            raise StudyError(
+                "the study was tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
+            )
+        file = read_records(self.folder / RECORDS)
+        require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
+        facts = self._facts()
+        # What choosing the portfolio took, after tuning, is part of the cost.
+        seconds = with_records(PhaseSeconds(**facts["seconds"]), file.records)
+        seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
+        space, kept, found = self.space(), self.folder / MODEL, file.records
+        predictor = refitted(self.cost_model, space, found, self.cache, self.seed, self.prior, kept)
+        return TuningRun(space, self.shapes, found, predictor, seconds, facts["held_out_metrics"])
+
+    @property
+    def prior(self) -> Prior | None:
+        """Returns what records of others let expect, if the study was started from such."""
+        return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
+
+    def _keep_facts(self, **found: Any) -> None:
+        """Writes the facts that records do not hold: times of model and choosing, the model's quality."""
+        self._write(FACTS, json.dumps({**self._facts(), **found}))
+
+    def _facts(self) -> dict[str, Any]:
+        path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
+        with reading(StudyError, "what tuning left is readable", path, "Run `dietlab tune` again."):
+            return {**facts, **read_json(path)} if path.exists() else facts
+
+    def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
+        """Runs stage 4: chooses the portfolio and trains the tree.
+
+        Args:
+            max_kernels: the most micro-kernels (default: the study's, which tuning had in mind).
+        """
+        clock = PhaseTimer()
+        most = max_kernels or self.max_kernels
+        dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, most))
+        self._keep_facts(choosing_seconds=round(clock.seconds.search, 3), max_kernels=most)
+        self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
+        return dispatcher
+
+    def dispatcher(self) -> Dispatcher:
+        """Returns the study's dispatcher, trained now if it was not."""
+        path = self.folder / DISPATCHER
+        return Dispatcher.load(path) if path.exists() else self.dispatch()
+
+    def build(self, observers: Iterable[Observer] = ()) -> Operator:
+        """Compiles the dispatcher into ``library/``."""
+        with audience(observers).stage("build", 1, "library") as progress:
+            op = build(self.dispatcher(), self.folder)
+            progress.advance()
+        return op
+
+    def operator(self) -> Operator:
+        """Loads the study's library.
+
+        Raises:
+            DispatchError: if there is none.
+            StudyError: if a later dispatcher was trained than the one in the library.
+        """
+        op = load(self.folder)
+        trained = self.folder / DISPATCHER
+        if trained.exists() and Dispatcher.from_json(op.manifest) != Dispatcher.load(trained):
+            raise StudyError(
+                "the library holds the study's dispatcher",
+                f"{trained}, which was trained after the library was built",
+                f"`dietlab build {self.folder}` builds it.",
+            )
+        return op
+
+    def evaluate(
+        self,
+        shapes: ShapeSet,
+        against: Sequence[str] | None = None,
+        caches: Sequence[str] = ("rotating",),
+        effort: str | Effort | None = None,
+        observers: Iterable[Observer] = (),
+        skip_absent: bool | None = None,
+    ) -> Report:
+        """Runs stage 5; every shape that tuning did not measure is marked as held out. The same evaluation
+        of the same library goes on where an earlier call was stopped."""
+        run, op, effort = self.run(), self.operator(), effort_named(effort or self.effort)
+        seen = {record.shape for record in run.records}
+        with self.locked():
+            journal = resumed(
+                self.folder / EVALUATION,
+                library=sha256(op.path.read_bytes()).hexdigest(),
+                shapes=shapes.to_json(),
+                against=None if against is None else list(against),
+                caches=list(caches),
+                effort=asdict(effort),
+            )
+            report = evaluate(
+                op,
+                shapes.hold_out_all_but(seen),
+                against,
+                skip_absent=skip_absent,
+                caches=caches,
+                effort=effort,
+                tuned=run,
+                folder=self.folder,
+                observers=observers,
+                journal=journal,
+            )
+            (self.folder / EVALUATION).unlink()
+        return report
+
+    def report(self) -> Report:
+        """Reads the report of the last evaluation, unless there is none (:class:`RecordError`)."""
+        return Report.load(self.folder / REPORT)

@@ -1,0 +1,67 @@
+"""The layers that a task is tuned for, evaluated on and compared on, if one library serves all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dietlab.base.errors import DietlabError
+from dietlab.problem.layers import Layer, layers_of
+
+OWN = "own"
+"""The contender that is each layer's own library: one of a single dynamic dimension, tuned for it alone."""
+
+
+@dataclass(frozen=True)
+class EveryLayer:
+    """The layers of a task whose rows, columns and depth are dynamic.
+
+    Args:
+        tuned: the layers that it is tuned for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N,
+            K).
+        held_out: layers that tuning never sees, as (N, K).
+        lengths, held_out_lengths: by effort, the lengths that each layer of either kind is evaluated at.
+        own: by effort, for how many layers of either kind an own library is tuned, those that come
+            first; each takes as long as a study of one layer.
+
+    Raises:
+        DietlabError: if the efforts differ, a layer is of both kinds, or there are fewer layers than own
+            libraries.
+    """
+
+    tuned: str | tuple[tuple[int, int], ...]
+    held_out: tuple[tuple[int, int], ...]
+    lengths: Mapping[str, tuple[int, ...]]
+    held_out_lengths: Mapping[str, tuple[int, ...]]
+    own: Mapping[str, tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        if not set(self.lengths) == set(self.held_out_lengths) == set(self.own):
+            raise DietlabError("every effort has lengths and a number of own libraries", list(self.own))
+        known = {(layer.N, layer.K) for layer in self._tuned}
+        both = known & set(self.held_out)
+        if both or len(set(self.held_out)) < len(self.held_out):
+            raise DietlabError("held-out layers differ, also from those of tuning", both or self.held_out)
+        most = (len(known), len(self.held_out))
+        for effort, counts in self.own.items():
+            if not all(0 <= count <= limit for count, limit in zip(counts, most, strict=True)):
+                raise DietlabError(f"there are layers for own libraries, at most {most}", counts, effort)
+
+    def evaluated(self, effort: str) -> Iterator[tuple[Layer, int]]:
+        """Yields every layer with every length of an effort."""
+        for layers, lengths in ((self._tuned, self.lengths), (self._held_out, self.held_out_lengths)):
+            for layer in layers:
+                yield from ((layer, length) for length in lengths[effort])
+
+    def owners(self, effort: str) -> tuple[Layer, ...]:
+        """Returns the layers that get an own library."""
+        tuned, held_out = self.own[effort]
+        return (*self._tuned[:tuned], *self._held_out[:held_out])
+
+    @property
+    def _tuned(self) -> tuple[Layer, ...]:
+        return layers_of(self.tuned)
+
+    @property
+    def _held_out(self) -> tuple[Layer, ...]:
+        return tuple(Layer(cols, depth) for cols, depth in self.held_out)

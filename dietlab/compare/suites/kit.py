@@ -1,0 +1,244 @@
+"""A bench in two visits to a machine that has a GPU but no compiler: what is built here is measured there.
+
+Before the first visit the first round of each task's search is built here (:func:`pack`). There its libraries
+are checked and timed (:func:`measure`), with TVM's runtime alone. Back here the records are fitted, and each
+task's operator is built (:func:`build_measured`), which the second visit evaluates like any other bench.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dietlab.base.errors import StudyError
+from dietlab.base.events import Observer, Stage, audience
+from dietlab.base.files import locked, read_json, reading, write_json
+from dietlab.compare.lineup import spread
+from dietlab.compare.results.report import study_folder
+from dietlab.compare.study import RECORDS, Study
+from dietlab.compare.suites.deadline import Deadline, OutOfTime
+from dietlab.compare.suites.run import ONE_AT_A_TIME
+from dietlab.compare.suites.studies import study_of
+from dietlab.compare.suites.suite import Suite
+from dietlab.compare.target import evaluation_target
+from dietlab.cost import predictor_found
+from dietlab.lower.target import lower_target
+from dietlab.machine import Hardware
+from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
+from dietlab.measure.ready import ReadyLibraries, pack_libraries
+from dietlab.measure.record import SEARCH
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import Shape
+from dietlab.scheme import Scheme
+from dietlab.scheme.target import space_target
+from dietlab.tuning import Operator, Tuner, effort_named
+from dietlab.tuning.strategies.registry import strategy_found
+
+KIT, READY = "kit.json", "ready"
+"""The file that names a kit's tasks in their order, and the folder of a task's libraries in its study."""
+
+STAGE = "measure"
+
+RIVALS = 8
+"""The number of new libraries that take turns on a shape, beside the fastest so far: a kill loses what they
+took, less than a second where a call takes a millisecond."""
+
+
+def pack(
+    suite: Suite,
+    hardware: Hardware,
+    folder: Path,
+    *,
+    candidates: int = 64,
+    effort: str = "quick",
+    observers: Iterable[Observer] = (),
+    workers: int | None = None,
+) -> dict[str, ReadyLibraries]:
+    """Builds the first round of the search of each task for a processor that need not be here; a folder that
+    was begun is finished.
+
+    Args:
+        candidates: schemes of a task.
+        effort: of tuning: how long each library will be timed.
+        workers: parallel builds (default: the processors this process may use).
+
+    Returns:
+        the libraries by the task's name.
+
+    Raises:
+        DietlabError: if the folder holds another kit, or what compiles is missing.
+    """
+    lower_target(hardware.kind).require_tools()  # before every library fails of it
+    listeners, found = audience(observers), dict[str, ReadyLibraries]()
+    total = candidates * len(suite.tasks)
+    with locked(folder, ONE_AT_A_TIME), listeners.stage("pack", total, "scheme") as progress:
+        for number, task in enumerate(suite.tasks, 1):
+            study = study_of(task, folder, hardware, effort)
+            trials = first_round(study, candidates)
+            ready = study.folder / READY
+            found[task.name] = pack_libraries(ready, study.workload, hardware, trials, progress, workers)
+            write_json(folder / KIT, {"tasks": {n: r.folder.parent.name for n, r in found.items()}})
+            progress.advance(task.name, by=number * candidates - progress.done)
+    return found
+
+
+def first_round(study: Study, count: int) -> tuple[Trial, ...]:
+    """Returns the schemes that a study's search tries first, each with all shapes that are tuned for."""
+    effort = replace(effort_named(study.effort), trials=count, batch=count)
+    predictor = predictor_found(study.cost_model, effort.timing.cache, study.seed)
+    strategy = strategy_found(study.strategy)
+    tuner = Tuner(study.space(), study.shapes, effort, strategy, predictor, study.max_kernels, study.seed)
+    proposal = tuner.ask()
+    shapes = study.shapes.train.shapes
+    return tuple(Trial(scheme, shapes) for scheme in (proposal.new if proposal else ()))
+
+
+def measure(
+    kit: Path, out: Path, *, observers: Iterable[Observer] = (), deadline: Deadline | None = None
+) -> int:
+    """Measures a kit's libraries on this machine, task by task, and leaves a study of each in ``out``, of
+    this machine's processor; what is recorded there already is not measured again.
+
+    Returns:
+        how many measurements are left, if the time was up.
+
+    Raises:
+        MeasureError: if the processor does not run what was compiled, or something that timing needs is
+            missing.
+        StudyError: if ``kit`` is no kit, or ``out`` holds studies of another processor.
+    """
+    deadline = deadline or Deadline()
+    listeners = audience((*observers, deadline))
+    with locked(out, ONE_AT_A_TIME):
+        sittings = [_sitting(name, packed, out) for name, packed in _packed(kit)]
+        total = sum(sitting.pairs for sitting in sittings)
+        done = total - sum(sitting.left for sitting in sittings)
+        try:
+            with listeners.stage(STAGE, total, "measurement", done) as progress:
+                for sitting in sittings:
+                    sitting.run(progress)
+        except OutOfTime:
+            return sum(sitting.left for sitting in sittings)
+    return 0
+
+
+def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str, Operator | str]:
+    """Chooses and builds the operator of each study in a folder, out of its records.
+
+    Returns:
+        the operators by the study's name; in place of one, why nothing can be built of its records.
+
+    Raises:
+        StudyError: if no study lies there.
+        DietlabError: if nothing can be compiled.
+    """
+    found: dict[str, Operator | str] = {}
+    for records in sorted(folder.glob(f"*/{RECORDS}")):
+        study = Study.open(records.parent)
+        if any(record.ok for record in read_records(records).records):
+            study.dispatch()
+            found[study.folder.name] = study.build(observers)
+        else:
+            found[study.folder.name] = "no library was measured"
+    if not found:
+        raise StudyError("studies that were measured lie in the folder", folder, "Measure a kit first.")
+    return found
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """The study of one task on this machine, and what is measured in it.
+
+    Args:
+        schemes: those that are tried on all shapes.
+        failed: those that could not be built: they have a record on the first shape.
+    """
+
+    study: Study
+    libraries: ReadyLibraries
+    store: RecordStore
+    schemes: tuple[Scheme, ...]
+    failed: tuple[Scheme, ...]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes, in an order whose every beginning covers the whole range."""
+        return spread(self.study.shapes.train.shapes)
+
+    @property
+    def pairs(self) -> int:
+        return len(self.schemes) * len(self.shapes) + len(self.failed)
+
+    @property
+    def left(self) -> int:
+        return sum(len(self._missing(shape)) for shape in self.shapes)
+
+    def run(self, progress: Stage) -> None:
+        """Measures what is left: on each shape a few libraries at a time, beside the fastest so far."""
+        timing = effort_named(self.study.effort).timing
+        with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
+            for shape in self.shapes:
+                while missing := self._missing(shape)[:RIVALS]:
+                    rivals = [*self._fastest(shape), *missing]
+                    asked_by = Round(SEARCH, len({record.asked_by for record in self.store.records}))
+                    trials = [Trial(scheme, (shape,)) for scheme in rivals]
+                    for record in runner.measure(self.study.workload, trials):
+                        self.store.append(replace(record, asked_by=asked_by))
+                    best = max(record.gflops(self.study.workload) for record in self.store.records)
+                    note = f"{self.study.folder.name}, {shape}, best {best:.0f} GFLOP/s"
+                    progress.advance(note, len(missing))
+
+    def _missing(self, shape: Shape) -> list[Scheme]:
+        known = {record.scheme for record in self.store.records if record.shape == shape}
+        once = self.failed if shape == self.shapes[0] else ()
+        return [scheme for scheme in (*self.schemes, *once) if scheme not in known]
+
+    def _fastest(self, shape: Shape) -> list[Scheme]:
+        """Returns the scheme that links the times of one round with those of the next; none at first."""
+        seconds = {r.scheme: r.seconds for r in self.store.records if r.shape == shape and r.seconds}
+        return [min(seconds, key=lambda scheme: seconds[scheme])] if seconds else []
+
+
+def _packed(kit: Path) -> Iterator[tuple[str, Study]]:
+    """Yields the names of a kit's tasks with their studies."""
+    with reading(StudyError, f"a kit has a readable {KIT}", kit / KIT, "`dietlab kit pack` makes one."):
+        tasks = read_json(kit / KIT)["tasks"]
+        folders = {str(name): kit / Path(folder).name for name, folder in tasks.items()}
+    for name, folder in folders.items():
+        yield name, Study.open(folder)
+
+
+def _sitting(name: str, packed: Study, out: Path) -> Sitting:
+    """Returns a task's study of this machine's processor, with what is to be measured in it."""
+    libraries = ReadyLibraries.open(packed.folder / READY)
+    timing_target(packed.hardware.kind).require_here(packed.hardware)
+    study = replace(packed, hardware=_processor(packed.hardware))
+    # Names of a file: they must be known here, nothing is imported for them.
+    strategy_found(study.strategy), predictor_found(study.cost_model)
+    study = Study.create(
+        out / study_folder(name, study.hardware.cores),
+        study.workload,
+        study.hardware,
+        study.shapes,
+        study.effort,
+        study.strategy,
+        study.seed,
+        study.cover,
+        study.max_kernels,
+        study.cost_model,
+    )
+    # Those in its space, which is asked for its limits only: to list a GPU's takes a second or two.
+    limits = space_target(study.hardware.kind).limits(study.workload, study.hardware)
+    fits = [entry for entry in libraries.entries if all(x.excess(entry.scheme) <= 0 for x in limits)]
+    versions = {**study.header["versions"], **evaluation_target(study.hardware.kind).facts()}
+    store = RecordStore(study.folder / RECORDS, {**study.header, "versions": versions})
+    schemes = tuple(entry.scheme for entry in fits if not entry.failure)
+    failed = tuple(entry.scheme for entry in fits if entry.failure)
+    return Sitting(study, libraries, store, schemes, failed)
+
+
+def _processor(wanted: Hardware) -> Hardware:
+    """Returns this machine's processor, with as many cores of a CPU as the libraries use."""
+    found = Hardware.detect(wanted.kind, measure=False)
+    return (found.with_cores(wanted.cores) if found.limits.on_host else found).measured()

@@ -1,0 +1,111 @@
+"""Checks a library of several dynamic dimensions on random shapes, inside its ranges and beyond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from dietlab.base.errors import DispatchError
+from dietlab.base.events import Audience
+from dietlab.compare.suites.validity import POISON, close
+from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
+from dietlab.tuning import Operator
+
+SHAPES = 4000
+"""Shapes that are called by default: about a minute on one core."""
+INSIDE, BEYOND = 0.5, 2
+"""The share of shapes that are drawn from the ranges, and how many times the end of its range an extent of
+the others has at most."""
+EDGES, EDGE_SHARE = (0, 1), 0.03
+"""Extents that are drawn with this probability each beyond the ranges, besides those that come by chance."""
+MOST_STEPS, MOST_ELEMENTS = 1 << 27, 1 << 23
+"""The most multiply-adds of a call, and elements of an operand or of the output: 4,000 references of more
+would take many minutes."""
+
+
+@dataclass(frozen=True)
+class RandomCheck:
+    """The number of shapes that were called, and those with a wrong result, or none."""
+
+    checked: int
+    wrong: tuple[Shape, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shapes_checked": self.checked, "shapes_wrong": [shape.to_json() for shape in self.wrong]}
+
+
+def check_shapes(
+    op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None, seed: int = 0
+) -> RandomCheck:
+    """Calls a library on random shapes and compares each result with a float64 reference.
+
+    Args:
+        shapes: what to call it on (default: :data:`SHAPES` that :func:`random_shapes` draws).
+        seed: of the shapes and of the operands.
+    """
+    chosen = list(random_shapes(op.workload, SHAPES, seed) if shapes is None else shapes)
+    pool = np.random.default_rng(seed).standard_normal(_largest(op.workload, chosen) + 1, np.float32)
+    wrong = []
+    with listeners.stage("check shapes", len(chosen), "shape") as progress:
+        for number, shape in enumerate(chosen):
+            if not _is_right(op, shape, pool, Random(f"{seed}/{number}")):
+                wrong.append(shape)
+            progress.advance(f"{len(wrong)} wrong")
+    return RandomCheck(len(chosen), tuple(wrong))
+
+
+def random_shapes(workload: Workload, count: int, seed: int = 0) -> Iterator[Shape]:
+    """Draws shapes evenly over the logarithm of every extent: some from the ranges, the others from 1 to
+    :data:`BEYOND` times their ends, 0 and 1 more often. Shapes of too much work are drawn again."""
+    source = Random(seed)
+    while count:
+        draw = Dim.log_uniform if source.random() < INSIDE else _beyond
+        shape = Shape.of(**{name: draw(dim, source) for name, dim in workload.dims.items()})
+        steps = math.prod(extents(workload, shape).values())
+        if steps <= MOST_STEPS and _largest(workload, [shape]) <= MOST_ELEMENTS:
+            yield shape
+            count -= 1
+
+
+def _beyond(dim: Dim, source: Random) -> int:
+    chance = source.random()
+    for number, edge in enumerate(EDGES, 1):
+        if chance < number * EDGE_SHARE:
+            return edge
+    return Dim(1, BEYOND * dim.high).log_uniform(source)
+
+
+def _largest(workload: Workload, shapes: Iterable[Shape]) -> int:
+    """Returns the elements of the largest operand or output."""
+    return max((math.prod(size) for shape in shapes for size in _sizes(workload, shape).values()), default=0)
+
+
+def _sizes(workload: Workload, shape: Shape) -> Mapping[str, tuple[int, ...]]:
+    return {
+        name: tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
+        for name, size in workload.signature.items()
+    }
+
+
+def _is_right(op: Operator, shape: Shape, pool: FloatArray, source: Random) -> bool:
+    """Returns whether one call gives the right result; operands are pieces of ``pool``, since drawing each
+    anew would take longer than the call."""
+    sizes = dict(_sizes(op.workload, shape))
+    out = np.full(sizes.pop("out"), POISON, np.float32)
+    inputs = {name: _piece(pool, size, source) for name, size in sizes.items()}
+    try:
+        op(*inputs.values(), out=out)
+    except DispatchError:
+        return False
+    return close(out, op.workload.reference(inputs), tolerance(op.workload, inputs))
+
+
+def _piece(pool: FloatArray, size: tuple[int, ...], source: Random) -> FloatArray:
+    count = math.prod(size)
+    start = source.randrange(len(pool) - count)
+    return pool[start : start + count].reshape(size)

@@ -1,0 +1,343 @@
+"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and goes on after a kill."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from dietlab.base.errors import DietlabError, StudyError, require_names
+from dietlab.base.events import Audience, Observer, Stage, audience
+from dietlab.base.files import locked
+from dietlab.compare.evaluate import Contest, contest
+from dietlab.compare.lineup import spread
+from dietlab.compare.overhead import overheads
+from dietlab.compare.presence import require_present
+from dietlab.compare.results.journal import Journal, Turn
+from dietlab.compare.results.report import Report, study_folder
+from dietlab.compare.results.row import Row
+from dietlab.compare.results.table import ResultTable
+from dietlab.compare.study import Study
+from dietlab.compare.suites.deadline import Deadline, OutOfTime
+from dietlab.compare.suites.every_layer import OWN
+from dietlab.compare.suites.lengths import PAPER_LENGTHS
+from dietlab.compare.suites.random_shapes import check_shapes
+from dietlab.compare.suites.studies import own_libraries, study_of, watched
+from dietlab.compare.suites.suite import Suite, Task
+from dietlab.compare.suites.validity import check_lengths
+from dietlab.compare.target import evaluation_target
+from dietlab.machine import Hardware
+from dietlab.machine.target import hardware_target
+from dietlab.problem import Shape, ShapeSet
+from dietlab.tuning import Effort, Operator, effort_named, versions
+
+PEAK = "peak_bytes"
+"""The fact of a study's tuning that is its peak memory."""
+JOURNAL, TABLE = "rows.jsonl", "bench.csv"
+ONE_AT_A_TIME = "one bench at a time works in a folder"
+TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
+"""By the bench's effort: more lengths and longer timing need no longer tuning."""
+RECENT_TURNS = 8
+"""The number of latest turns whose longest must fit into the time left before another turn begins."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task on one number of threads, and what of it is still to be measured."""
+
+    task: Task
+    threads: int
+    turns: tuple[Turn, ...]
+
+    @property
+    def name(self) -> str:
+        """The folder of its study."""
+        return study_folder(self.task.name, self.threads)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed,
+    when it ends, and whether every library is called at every length."""
+
+    out: Path
+    journal: Journal
+    listeners: Audience
+    effort: str
+    tuning: str
+    timing: Effort
+    target: str
+    deadline: Deadline
+    every_length: bool
+
+
+def run_bench(
+    suite: Suite,
+    out: str | Path,
+    *,
+    threads: Sequence[int] = (1,),
+    caches: Sequence[str] | None = None,
+    effort: str = "quick",
+    tuning_effort: str | None = None,
+    ansor_trials: int | None = None,
+    only: str = "",
+    observers: Iterable[Observer] = (),
+    deadline: Deadline | None = None,
+    every_length: bool = True,
+    required: Collection[str] = (),
+) -> ResultTable:
+    """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
+
+    A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
+
+    Args:
+        suite: the tasks, such as ``SUITES["quickstart"]``.
+        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
+            number of threads.
+        threads: cores of a CPU; a GPU is used as a whole, as one.
+        caches: cache states (default: all that the suite's processor has).
+        effort: which lengths are evaluated and how long they are timed.
+        tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
+        ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
+        only: a pattern of task names.
+        observers: get each event as it happens.
+        deadline: when to stop at the latest; it says what is left then.
+        every_length: whether a CPU's libraries are also called, and checked, at every length that is not
+            timed: some minutes for a batched product.
+        required: contenders without which nothing begins; others that are not installed are left out.
+
+    Raises:
+        MissingDependencyError: if one that is required is absent from every task.
+        StudyError: if ``out`` holds another bench, or another process works on it.
+        DietlabError: if a name among the arguments is unknown.
+    """
+    caches = suite.caches if caches is None else caches
+    _require_known(suite, threads, caches)
+    folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
+    timing = effort_named(effort)
+    timing = replace(timing, ansor_trials=ansor_trials or timing.ansor_trials, ansor_seconds=None)
+    chosen, deadline = suite.only(only), deadline or Deadline()
+    if vendors := [name for name in required if name != OWN]:
+        here = Hardware.detect(suite.target, measure=False)
+        require_present([task.workload for task in chosen.tasks], here, vendors)
+    with locked(folder, ONE_AT_A_TIME):
+        journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
+        listeners = audience((*observers, deadline))
+        bench = Bench(
+            folder, journal, listeners, effort, tuning, timing, suite.target, deadline, every_length
+        )
+        todo = jobs(chosen, threads, caches, effort, journal)
+        try:
+            _run_jobs(bench, todo)
+        except OutOfTime:
+            deadline.left = sum(turn not in journal.rows for job in todo for turn in job.turns)
+        finally:
+            journal.kept.table.save(folder / TABLE)
+    return journal.kept.table
+
+
+def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
+    """Returns the command and the versions of a bench; for a GPU also its driver and clocks."""
+    return {
+        "suite": suite.name,
+        "effort": effort,
+        "tuning_effort": tuning.name,
+        "ansor_trials": timing.ansor_trials,
+        "against": {task.name: list(task.against) for task in suite.tasks},
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {**versions(), **evaluation_target(suite.target).facts()},
+    }
+
+
+def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) -> None:
+    named = (name for task in suite.tasks for name in task.against)
+    require_names("contenders", suite.contenders, named)
+    require_names("cache states", suite.caches, caches, at_least=1)
+    if not _on_host(suite.target) and tuple(threads) != (1,):
+        raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
+
+
+def _on_host(target: str) -> bool:
+    """Returns whether a target's cores can be counted, and its libraries called with NumPy's arrays."""
+    return hardware_target(target).LIMITS.on_host
+
+
+def jobs(
+    suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
+) -> tuple[Job, ...]:
+    """Returns the turns that are left. Shapes come in an order whose every beginning covers the whole
+    range."""
+    return tuple(
+        Job(
+            task,
+            count,
+            tuple(
+                turn
+                for shape in spread(task.evaluated(effort))
+                for turn in (Turn(task.name, count, cache, shape) for cache in caches)
+                if turn not in journal.rows
+            ),
+        )
+        for task in suite.tasks
+        for count in threads
+    )
+
+
+def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
+    left, done = sum(len(job.turns) for job in todo), len(bench.journal.rows)
+    with bench.listeners.stage("bench", done + left, "shape", done) as progress:
+        for job in todo:
+            if job.turns or _unchecked(bench, job):
+                _attempt(bench, job, progress)
+                bench.journal.kept.table.save(bench.out / TABLE)
+
+
+def _unchecked(bench: Bench, job: Job) -> bool:
+    """Returns whether a library was measured, but not called at every length."""
+    facts = bench.journal.studies.get((job.task.name, job.threads))
+    wanted = bench.every_length and _on_host(bench.target)
+    return wanted and facts is not None and not facts.failure and not _checks(facts)
+
+
+def _checks(facts: Report | None) -> dict[str, Any]:
+    """Returns the known results of the check of every length, or of random shapes."""
+    found = facts.library.items() if facts else ()
+    return {name: value for name, value in found if name.startswith(("lengths_", "shapes_"))}
+
+
+def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
+    """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
+    hardware, before = _processor(bench, job.threads), progress.done
+    facts = Report(job.task.workload.to_json(), hardware.to_json(), name=job.task.name)
+    try:
+        with bench.listeners.stage(job.name, 1, "study") as studies:
+            _measure(bench, job, hardware, progress)
+            studies.advance()
+    except DietlabError as error:
+        known = bench.journal.studies.get((job.task.name, job.threads), facts)
+        bench.journal.add_study(replace(known, failure=str(error)))
+        progress.advance(f"{job.name} failed: {error}", by=len(job.turns) - (progress.done - before))
+
+
+def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
+    task = job.task
+    study = study_of(task, bench.out, hardware, bench.tuning)
+    op, memory = watched(study, bench.listeners)
+    if memory is not None:
+        _keep_memory(bench, job, study, memory)
+    known, run = bench.journal.studies.get((task.name, job.threads)), study.run()
+    checks = _checks(known) or (_checked(study, op, bench.listeners) if bench.every_length else {})
+    if known is not None and not job.turns:
+        bench.journal.add_study(replace(known, library={**known.library, **checks}))
+        return
+    own = own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners)
+    library = {**op.facts, **checks, **overheads(op, study.shapes)}
+    seen = {record.shape for record in run.records}
+    with contest(
+        op,
+        [name for name in task.against if name != OWN],
+        ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
+        effort=bench.timing,
+        tuned=run,
+        folder=study.folder,
+        listeners=bench.listeners,
+        ansor_shapes=_paper_shapes(task),
+        more=own.entrants,
+    ) as opened:
+        peak = known.tuning if known else {}
+        tuning = {**opened.tuning, **own.facts, **{k: v for k, v in peak.items() if k == PEAK}}
+        bench.journal.add_study(
+            Report(
+                study.workload.to_json(),
+                study.hardware.to_json(),
+                tuning=tuning,
+                library=library,
+                contenders=opened.contenders,
+                name=task.name,
+            )
+        )
+        play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
+
+
+def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
+    """Keeps the peak of tuning at once: nobody can measure it later. A study that was tuned in several
+    sittings has that of the greatest."""
+    bare = Report(study.workload.to_json(), study.hardware.to_json(), name=job.task.name)
+    known = bench.journal.studies.get((job.task.name, job.threads), bare)
+    tuning = {**known.tuning, PEAK: max(peak, known.tuning.get(PEAK, 0))}
+    bench.journal.add_study(replace(known, tuning=tuning))
+
+
+def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:
+    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is judged only
+    where it is evaluated: the check calls it with NumPy's arrays."""
+    if not study.hardware.limits.on_host:
+        return {}
+    if len(study.workload.dims) > 1:
+        return check_shapes(op, listeners).to_json()
+    return check_lengths(study.dispatcher(), listeners).to_json()
+
+
+def play(
+    opened: Contest,
+    turns: Iterable[Turn],
+    seen: Collection[Shape],
+    journal: Journal,
+    progress: Stage,
+    deadline: Deadline | None = None,
+) -> None:
+    """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
+    saw: all others are held out."""
+    deadline = deadline or Deadline()
+    recent: deque[float] = deque(maxlen=RECENT_TURNS)  # in seconds
+    for turn in turns:
+        deadline.check(max(recent, default=0.0))
+        started = perf_counter()
+        held_out = turn.shape not in seen
+        rows = journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
+        known = journal.studies.get((turn.workload, turn.threads))
+        where = ", ".join([turn.workload, *([known.used] if known else []), turn.cache, str(turn.shape)])
+        recent.append(perf_counter() - started)
+        progress.advance(f"{where}{_standing(rows)}")
+
+
+def _paper_shapes(task: Task) -> ShapeSet:
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths; of
+    many layers all that the task is tuned for."""
+    if task.layers is not None:
+        return task.shapes
+    tuned = [length for length, _ in task.tuned]
+    return ShapeSet.extents(task.workload, [t for t in tuned if t in PAPER_LENGTHS] or tuned)
+
+
+def _processor(bench: Bench, threads: int) -> Hardware:
+    """Returns this machine's GPU, or its CPU with ``threads`` cores; measured once, so that all studies share
+    one roofline.
+
+    Raises:
+        StudyError: if earlier studies were made on another processor.
+    """
+    here = Hardware.detect(bench.target, measure=False)
+    if threads > here.cores:
+        raise StudyError("there are as many cores as threads", threads, f"This machine has {here.cores}.")
+    for facts in bench.journal.studies.values():
+        known = facts.processor
+        if not known.is_same_as(here):
+            raise StudyError(
+                f"the bench in {bench.out} is of this processor", here.name, f"Not {known.name}."
+            )
+        if facts.threads == threads:
+            return known
+    return (here.with_cores(threads) if here.limits.on_host else here).measured()
+
+
+def _standing(rows: Sequence[Row]) -> str:
+    speedups = {row.contender: row.speedup for row in rows if row.speedup and row.correct}
+    speedups.pop("oracle", None)
+    nearest = min(speedups, key=lambda name: speedups[name], default="")
+    return f": {speedups[nearest]:.2f}x {nearest}" if nearest else ""

@@ -1,0 +1,113 @@
+"""Tunes and builds the studies of a bench: those of its tasks, and each layer's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.cards import counted
+from dietlab.base.errors import DietlabError, DispatchError
+from dietlab.base.events import Audience
+from dietlab.compare.lineup import libraries_entrant
+from dietlab.compare.results.report import study_folder
+from dietlab.compare.session import Entrant
+from dietlab.compare.study import Study
+from dietlab.compare.suites.every_layer import OWN
+from dietlab.compare.suites.memory import PeakMemory
+from dietlab.compare.suites.suite import Task, own_task
+from dietlab.machine import Hardware
+from dietlab.measure import LocalRunner
+from dietlab.tuning import Operator, effort_named
+
+
+@dataclass(frozen=True)
+class OwnLibraries:
+    """The libraries of single layers; a layer without one has a reason in ``failures``.
+
+    ``seconds`` are those of tuning, by layer.
+    """
+
+    operators: tuple[Operator, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def entrants(self) -> tuple[Entrant, ...]:
+        """The contender that they are together; none without a library."""
+        if not self.operators:
+            return ()
+        seconds = sum(self.seconds.values())
+        detail = f"{counted(len(self.operators), 'layer')}, each tuned alone, in {seconds:.0f} s together"
+        return (libraries_entrant(OWN, "own tuning", self.operators, detail),)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Their cost, as facts of the task's tuning; nothing without any."""
+        facts = {"own_seconds": dict(self.seconds), "own_failures": dict(self.failures)}
+        return {name: value for name, value in facts.items() if value}
+
+
+def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
+    """Returns a task's study in ``home``, the one that stands there if it is equal.
+
+    Args:
+        tuning: the effort of tuning.
+
+    Raises:
+        StudyError: if another study stands there.
+    """
+    return Study.create(
+        home / study_folder(task.name, hardware.cores),
+        task.workload,
+        hardware,
+        task.shapes,
+        tuning,
+        max_kernels=task.max_kernels,
+    )
+
+
+def built(study: Study, listeners: Audience) -> Operator:
+    """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
+    try:
+        return study.operator()
+    except DispatchError:
+        with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+            study.tune(runner, listeners.observers)
+        study.dispatch()
+        return study.build(listeners.observers)
+
+
+def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
+    """Returns what :func:`built` does, and the peak memory of tuning in bytes; None if nothing was measured
+    now."""
+    memory = PeakMemory()
+    op = built(study, Audience((memory, *listeners.observers)))
+    return op, memory.bytes
+
+
+def own_libraries(
+    task: Task, evaluation: str, hardware: Hardware, out: Path, tuning: str, listeners: Audience
+) -> OwnLibraries:
+    """Tunes and builds each layer's own library in the bench's folder; what stands there is not tuned again.
+
+    Args:
+        evaluation: the bench's effort: for how many layers.
+        tuning: the effort of tuning.
+    """
+    if task.layers is None or OWN not in task.against:
+        return OwnLibraries()
+    owners = task.layers.owners(evaluation)
+    operators, seconds, failures = [], dict[str, float](), dict[str, str]()
+    with listeners.stage("own libraries", len(owners), "layer") as progress:
+        for layer in owners:
+            alone = own_task(task, layer)
+            try:
+                study = study_of(alone, out, hardware, tuning)
+                operators.append(built(study, listeners))
+                seconds[str(layer)] = round(study.run().seconds.total, 2)
+            except DietlabError as error:
+                failures[str(layer)] = str(error)
+            progress.advance(str(layer))
+    return OwnLibraries(tuple(operators), seconds, failures)

@@ -1,0 +1,364 @@
+"""Suites: named operators with the lengths they are tuned for and evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from dietlab.base.errors import DietlabError
+from dietlab.compare.lineup import contenders_for
+from dietlab.compare.suites.every_layer import OWN, EveryLayer
+from dietlab.compare.suites.lengths import (
+    BERT_GPU_LENGTHS,
+    HELD_OUT_LENGTHS,
+    LAYER_LENGTHS,
+    LENGTHS,
+    LLM_GPU_LENGTHS,
+    LLM_TUNED,
+    LONG_LENGTHS,
+    LONG_WEIGHT,
+    LOW_PRECISION_QUICK,
+    OWN_LIBRARIES,
+    PAPER_CPU_LENGTHS,
+    PAPER_GPU_LENGTHS,
+    PAPER_LENGTHS,
+    PAPER_ROWS,
+    lengths_named,
+)
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem.layers import Layer
+from dietlab.problem.shapes import drawn_layers
+
+DENSE_AGAINST = (
+    "openblas",
+    "mkl",
+    "mkl-packed",
+    "torch",
+    "onednn-packed",
+    "zendnn",
+    "zendnn-packed",
+    "onnxruntime",
+    "openvino",
+    "oracle",
+)
+BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "openvino", "oracle")
+"""Nobody prepacks activations: batched products meet plain vendors only."""
+
+LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
+    "float32": ("mkl-packed", "onednn-packed", "oracle"),
+    "int8": ("onednn-packed", "onnxruntime", "oracle"),
+    "bfloat16": ("torch", "onednn-packed", "oracle"),
+}
+"""The vendors that multiply each type, packed ones where there are."""
+
+NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
+"""The contenders on a GPU that compile nothing."""
+GPU_AGAINST = (*NVIDIA_AGAINST, "torch-compile", "triton", "largest-shape", "oracle")
+
+GPU_KERNELS = 16
+"""The most micro-kernels of a GPU's library. Each height that an even split needs is one, and where blocks
+are few, many heights are: with 8 the records of an H200 (``data/h200``) let expect a loss of 4.5 % in
+float32, with 16 of 1.1 %, with 32 of 0.3 %."""
+
+LAYERS_AGAINST = (OWN, *(name for name in DENSE_AGAINST if name not in ("openblas", "torch", "zendnn")))
+
+TINY_LAYERS = EveryLayer(
+    ((64, 32), (96, 64)),
+    ((37, 19), (50, 61)),
+    dict.fromkeys(LENGTHS, (1, 7)),
+    dict.fromkeys(LENGTHS, (5,)),
+    dict.fromkeys(LENGTHS, (1, 1)),
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operator of a suite.
+
+    Args:
+        name: unique in the suite; a folder's name begins with it.
+        workload: its one dynamic dimension is the length; a dense operator with ``layers`` has T, N and K.
+        tuned: lengths that tuning sees, with their weights; of each layer, if there are ``layers``.
+        against: contenders, unless the caller names others.
+        lengths: evaluated lengths by effort, as far as they lie in the range; ``layers`` have their own.
+        layers: the layers of an operator that serves many.
+        max_kernels: the most micro-kernels of the library.
+
+    Raises:
+        DietlabError: if the operator has other dynamic dimensions.
+    """
+
+    name: str
+    workload: Workload
+    tuned: tuple[tuple[int, float], ...]
+    against: tuple[str, ...]
+    lengths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: LENGTHS, hash=False, repr=False)
+    layers: EveryLayer | None = field(default=None, hash=False, repr=False)
+    max_kernels: int = 8
+
+    def __post_init__(self) -> None:
+        dims = list(self.workload.dims)
+        if self.layers is None and len(dims) != 1:
+            raise DietlabError("a task without layers has one dynamic dimension", dims, "Name its layers.")
+        if self.layers is not None and dims != ["T", "N", "K"]:
+            raise DietlabError("a task with layers has the dynamic dimensions T, N and K", dims)
+
+    @property
+    def shapes(self) -> ShapeSet:
+        """The shapes that it is tuned for."""
+        if self.layers is not None:
+            return ShapeSet.layers(self.layers.tuned, dict(self.tuned), self.workload)
+        return ShapeSet.weighted(self.workload, dict(self.tuned))
+
+    def evaluated(self, effort: str) -> tuple[Shape, ...]:
+        """Returns the shapes that an effort evaluates, in ascending order."""
+        if self.layers is not None:
+            bound = self.layers.evaluated(effort)
+            return tuple(sorted(Shape.of(T=length, N=layer.N, K=layer.K) for layer, length in bound))
+        ((name, dim),) = self.workload.dims.items()
+        chosen = lengths_named(effort, self.lengths)
+        return tuple(Shape.of(**{name: length}) for length in chosen if length in dim)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks that are run and reported together, on the ``target`` kind of processor.
+
+    Args:
+        name: its name on the command line.
+        tasks: operators with the shapes that they are tuned and evaluated for.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    target: str = "cpu"
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The cache states that its contenders can be timed in."""
+        return timing_target(self.target).CACHE_STATES
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """The names of all who can take part; libraries of single layers where one task serves many."""
+        many = any(task.layers is not None for task in self.tasks)
+        return (*contenders_for(self.target), *((OWN,) if many else ()))
+
+    def only(self, pattern: str) -> Suite:
+        """Returns the tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
+
+        Raises:
+            DietlabError: if there is none.
+        """
+        tasks = tuple(task for task in self.tasks if fnmatchcase(task.name, f"*{pattern}*"))
+        if not tasks:
+            names = ", ".join(task.name for task in self.tasks)
+            raise DietlabError("a task of the suite matches", repr(pattern), f"{self.name} has {names}.")
+        return replace(self, tasks=tasks)
+
+    def against(self, contenders: tuple[str, ...], *, added: bool = False) -> Suite:
+        """Returns the suite against other contenders, or against these ``added`` to its own."""
+
+        def meeting(task: Task) -> Task:
+            own = task.against if added else ()
+            return replace(task, against=tuple(dict.fromkeys((*own, *contenders))))
+
+        return replace(self, tasks=tuple(map(meeting, self.tasks)))
+
+
+def dense_task(cols: int, depth: int, high: int) -> Task:
+    """Returns a dense layer of ``T = 1..high`` rows, with constant weights ``w[cols, depth]``."""
+    return Task(
+        f"dense-k{depth}-n{cols}", Dense(T=Dim(1, high), N=cols, K=depth), _tuned(high), DENSE_AGAINST
+    )
+
+
+def low_precision_tasks(cols: int, depth: int) -> tuple[Task, ...]:
+    """Returns a dense layer of up to 128 rows in each type that CPUs multiply, float32 first."""
+    lengths = {**LENGTHS, "quick": LOW_PRECISION_QUICK}
+    return tuple(
+        Task(f"dense-k{depth}-n{cols}-{dtype}", layer, _tuned(128), LOW_PRECISION_AGAINST[dtype], lengths)
+        for dtype in LOW_PRECISION_AGAINST
+        for layer in [Dense(T=Dim(1, 128), N=cols, K=depth, dtype=dtype)]
+    )
+
+
+def own_task(task: Task, layer: Layer) -> Task:
+    """Returns one layer of a task with many, alone: tuned for the same lengths."""
+    rows = task.workload.dims["T"]
+    return replace(dense_task(layer.N, layer.K, rows.high), tuned=task.tuned)
+
+
+def every_layer_task() -> Task:
+    """Returns a dense operator that serves all layers of up to 4096 features."""
+    workload = Dense(T=Dim(1, 2048), N=Dim(64, 4096), K=Dim(64, 4096))
+    layers = EveryLayer(
+        "bert-base", tuple(drawn_layers(workload, 12)), LAYER_LENGTHS, HELD_OUT_LENGTHS, OWN_LIBRARIES
+    )
+    return Task("dense-every-layer", workload, _tuned(2048), LAYERS_AGAINST, layers=layers, max_kernels=12)
+
+
+def batch_task(form: str, batch: int, size: int, high: int) -> Task:
+    """Returns batched products of ``T = 1..high``; ``form`` is ``nt`` or ``nn``."""
+    workload = BatchMatmul(T=Dim(1, high), B=batch, D=size, form=form)  # type: ignore[arg-type]
+    return Task(f"batch-matmul-{form}", workload, _tuned(high), BATCH_AGAINST)
+
+
+def paper_cpu() -> tuple[Task, ...]:
+    """Returns the paper's operators at its lengths: the dense layer, also against per-shape tuning, and both
+    batched products. Rows of the dense layer are tokens of one sentence."""
+    dense = dense_task(2304, 768, 2048)
+    dense = replace(dense, against=(*dense.against, "ansor"))
+    tasks = (dense, *(batch_task(form, 192, 64, 128) for form in ("nt", "nn")))
+    return tuple(
+        replace(task, against=(*task.against, "largest-shape"), lengths=PAPER_CPU_LENGTHS) for task in tasks
+    )
+
+
+def paper_gpu() -> tuple[Task, ...]:
+    """Returns the paper's operators in its precision: a dense layer of 16 T rows, and both batched
+    products."""
+    rows = {effort: tuple(PAPER_ROWS * t for t in lengths) for effort, lengths in PAPER_GPU_LENGTHS.items()}
+    dense = Task(
+        "dense-k768-n2304",
+        Dense(T=Dim(PAPER_ROWS, 128 * PAPER_ROWS), N=2304, K=768),
+        tuple((PAPER_ROWS * length, 1.0) for length in PAPER_LENGTHS),
+        GPU_AGAINST,
+        rows,
+        max_kernels=GPU_KERNELS,
+    )
+    batched = (
+        replace(
+            batch_task(form, 192, 64, 128),
+            against=GPU_AGAINST,
+            lengths=PAPER_GPU_LENGTHS,
+            max_kernels=GPU_KERNELS,
+        )
+        for form in ("nt", "nn")
+    )
+    return (dense, *batched)
+
+
+def gpu_dense_task(
+    cols: int,
+    depth: int,
+    dtype: str,
+    tuned: tuple[tuple[int, float], ...],
+    lengths: Mapping[str, tuple[int, ...]],
+) -> Task:
+    """Returns a dense layer on a GPU for all of ``lengths``; its name ends with a type that is not
+    float32."""
+    high = max(max(chosen) for chosen in lengths.values())
+    ending = "" if dtype == "float32" else f"-{dtype}"
+    return Task(
+        f"dense-k{depth}-n{cols}{ending}",
+        Dense(T=Dim(1, high), N=cols, K=depth, dtype=dtype),
+        tuned,
+        GPU_AGAINST,
+        lengths,
+        max_kernels=GPU_KERNELS,
+    )
+
+
+def llm_gpu() -> tuple[Task, ...]:
+    """Returns three layers of a served model in bfloat16."""
+    sizes = ((4096, 4096), (4096, 14336), (14336, 4096))
+    return tuple(gpu_dense_task(*size, "bfloat16", LLM_TUNED, LLM_GPU_LENGTHS) for size in sizes)
+
+
+def first_gpu() -> tuple[Task, ...]:
+    """Returns the operators of the paper and of a served model by how much their result is worth where a GPU
+    is lent for minutes: the paper's dense layer, a layer in bfloat16, then the rest."""
+    (dense, *batched), (layer, *layers) = paper_gpu(), llm_gpu()
+    return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
+
+
+def _tuned(high: int) -> tuple[tuple[int, float], ...]:
+    weights = dict.fromkeys(PAPER_LENGTHS, 1.0) | dict.fromkeys(LONG_LENGTHS, LONG_WEIGHT)
+    return tuple((length, weight) for length, weight in weights.items() if length <= high)
+
+
+SUITES: Mapping[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "bert-cpu",
+            (
+                dense_task(768, 768, 2048),
+                dense_task(2304, 768, 2048),
+                dense_task(3072, 768, 2048),
+                dense_task(768, 3072, 2048),
+                batch_task("nt", 192, 64, 128),
+                batch_task("nn", 192, 64, 128),
+            ),
+        ),
+        Suite("layers", (every_layer_task(), batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128))),
+        Suite("paper-cpu", paper_cpu()),
+        Suite("low-precision", (*low_precision_tasks(2304, 768), *low_precision_tasks(768, 3072))),
+        Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
+        Suite(
+            "smoke",
+            (
+                Task(
+                    "dense-tiny",
+                    Dense(T=Dim(1, 16), N=64, K=32),
+                    ((1, 1.0), (8, 1.0), (16, 1.0)),
+                    ("openblas", "oracle"),
+                ),
+            ),
+        ),
+        Suite(
+            "smoke-layers",
+            (
+                Task(
+                    "dense-tiny-layers",
+                    Dense(T=Dim(1, 16), N=Dim(16, 96), K=Dim(16, 64)),
+                    ((1, 1.0), (8, 1.0), (16, 1.0)),
+                    (OWN, "openblas", "oracle"),
+                    layers=TINY_LAYERS,
+                ),
+            ),
+        ),
+        Suite(
+            "smoke-gpu",
+            (
+                Task(
+                    "dense-tiny",
+                    Dense(T=Dim(1, 16), N=64, K=32),
+                    ((1, 1.0), (16, 1.0)),
+                    ("largest-shape", "oracle"),
+                ),
+            ),
+            "cuda",
+        ),
+        Suite("paper-gpu", paper_gpu(), "cuda"),
+        Suite(
+            "bert-gpu",
+            tuple(
+                gpu_dense_task(cols, depth, dtype, _tuned(2048), BERT_GPU_LENGTHS)
+                for dtype in ("float32", "float16")
+                for cols, depth in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+            ),
+            "cuda",
+        ),
+        Suite("llm-gpu", llm_gpu(), "cuda"),
+        Suite("first-gpu", first_gpu(), "cuda"),
+    )
+}
+"""Suites by name."""
+
+
+def suite_named(name: str) -> Suite:
+    """Returns a suite by its name.
+
+    Args:
+        name: such as ``"quickstart"``; a key of :data:`SUITES`.
+
+    Raises:
+        DietlabError: if there is none.
+    """
+    if name not in SUITES:
+        raise DietlabError(f"a suite is one of {', '.join(SUITES)}", repr(name))
+    return SUITES[name]

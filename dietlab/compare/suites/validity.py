@@ -1,0 +1,139 @@
+"""Checks a library at every length, inside its tuned range and far beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import lcm
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.events import Audience
+from dietlab.problem import FloatArray, Shape, Workload, batched, dtypes_of, largest, require_dtype, tolerance
+from dietlab.tuning import Dispatcher, Operator, build
+
+HIGHEST = 8192
+"""The highest length at which a dense layer is checked; every length up to it is called."""
+EACH_UP_TO, THEN_EVERY = 1024, 61
+"""The length up to which every length of a batched product is checked, and the step beyond it: outputs
+grow with the square of the length."""
+SMALL = {"batch": 2, "cols": 5, "depth": 40}
+"""Static extents for the check: what a tile covers, and a rest. Columns come on top of the widest tile."""
+POISON = np.float32(-7e30)
+
+
+@dataclass(frozen=True)
+class Validity:
+    """The number of lengths that were called, and those with a wrong result."""
+
+    checked: int
+    wrong: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lengths_checked": self.checked, "lengths_wrong": list(self.wrong)}
+
+
+def check_lengths(
+    dispatcher: Dispatcher, listeners: Audience, lengths: Iterable[int] | None = None
+) -> Validity:
+    """Calls a library of the same plans and tree on every length and compares with a float64 reference.
+
+    Static extents are small here: which plan a length takes, and how its rows are covered, does not
+    depend on them, and the real ones take some thousand times as many multiply-adds. Weights are packed once.
+
+    Args:
+        lengths: of the dynamic dimension (default: 0 to :data:`HIGHEST`, all for a dense layer).
+    """
+    small = shrunk(dispatcher)
+    chosen = tuple(lengths) if lengths is not None else all_lengths(small.workload)
+    with TemporaryDirectory() as folder, listeners.stage("check lengths", len(chosen), "length") as progress:
+        op = build(small, Path(folder))
+        right = _checker(op, max(chosen, default=0))
+        wrong = []
+        for length in chosen:
+            if not right(length):
+                wrong.append(length)
+            progress.advance(f"{len(wrong)} wrong")
+    return Validity(len(chosen), tuple(wrong))
+
+
+def all_lengths(workload: Workload) -> tuple[int, ...]:
+    """Returns the lengths that are checked by default."""
+    if not batched(workload):
+        return tuple(range(HIGHEST + 1))
+    return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
+
+
+def shrunk(dispatcher: Dispatcher) -> Dispatcher:
+    """Returns the plans and tree over the operator with small static extents. K-blocking keeps its number
+    of blocks, and a matrix unit's instructions are filled."""
+    workload = dispatcher.workload
+    schemes = dispatcher.schemes
+    whole = largest(workload, "depth")
+    parts = lcm(*(whole // s.kernel.block for s in schemes if s.kernel.block))
+    parts = lcm(parts, *(s.kernel.depth_multiple for s in schemes))
+    widest = max(scheme.cols for scheme in schemes)
+    extents = {**SMALL, "cols": widest + SMALL["cols"], "depth": -(-SMALL["depth"] // parts) * parts}
+    static = [axis for axis in workload.axes if isinstance(axis.extent, int)]
+    small: Workload = replace(
+        workload,  # type: ignore[type-var]  # a protocol; all of its classes are dataclasses
+        **{axis.name: extents[axis.role] for axis in static},
+    )
+    blocks = (s.kernel.block * extents["depth"] // whole for s in schemes)
+    shrunk = tuple(s.changed(block=block) for s, block in zip(schemes, blocks, strict=True))
+    return replace(dispatcher, workload=small, schemes=shrunk)
+
+
+def _checker(op: Operator, highest: int) -> Callable[[int], bool]:
+    """Returns ``right(length)``. Where rows depend on their own inputs only, one reference serves all
+    lengths."""
+    return _constant_checker(op, highest) if op.workload.constants else _variable_checker(op)
+
+
+def _variable_checker(op: Operator) -> Callable[[int], bool]:
+    workload = op.workload
+
+    def right(length: int) -> bool:
+        inputs = workload.inputs(_shape(workload, length))
+        out = _poisoned(workload, length)
+        op(*inputs.values(), out=out)
+        return close(out, workload.reference(inputs), tolerance(workload, inputs))
+
+    return right
+
+
+def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
+    workload = op.workload
+    inputs = workload.inputs(_shape(workload, highest))
+    reference, most = workload.reference(inputs), tolerance(workload, inputs)
+    constants = {name: inputs[name] for name in workload.constants}
+    scale = {name: constants.pop(name) for name in ("scale",) if name in constants}
+    layer = op.pack(*constants.values(), **scale)
+    variable = [array for name, array in inputs.items() if name not in workload.constants]
+
+    def right(length: int) -> bool:
+        out = _poisoned(workload, length)
+        layer(*(array[:length] for array in variable), out=out)
+        return close(out, reference[:length], most)
+
+    return right
+
+
+def _shape(workload: Workload, length: int) -> Shape:
+    return Shape.of(**dict.fromkeys(workload.dims, length))
+
+
+def _poisoned(workload: Workload, length: int) -> FloatArray:
+    """Returns an output in which nothing looks like a result; of int8 anything does, the least is rare."""
+    dtype = require_dtype(dtypes_of(workload)["out"]).numpy
+    value = np.iinfo(np.int8).min if dtype == np.int8 else POISON
+    return np.full(workload.output_shape(_shape(workload, length)), value, dtype)
+
+
+def close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:
+    """Returns whether every output is a number within ``most`` of the right result."""
+    return bool(np.abs(out - expected).max(initial=0.0) <= most)

@@ -1,0 +1,182 @@
+"""The interface of a vendor, and the environment that it runs in."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Literal, Protocol
+
+from dietlab.base.errors import MissingDependencyError
+from dietlab.measure.timing.contender import Call, NoFormError, Operands
+from dietlab.measure.timing.threads import pool_env
+from dietlab.problem import FloatArray, Shape, Workload
+
+GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
+"""PyTorch's names of the approximations."""
+
+__all__ = [
+    "IN_FLOAT32",
+    "Call",
+    "Kind",
+    "NoFormError",
+    "Operands",
+    "PreparedLayer",
+    "Vendor",
+    "absent",
+    "contender_env",
+    "require_constant_weights",
+    "sequence",
+    "without_gelu",
+]
+
+Kind = Literal["plain", "prepacked"]
+
+IN_FLOAT32 = (
+    "Contenders on the CPU compute float32 products in float32: PyTorch's float32_matmul_precision and "
+    "oneDNN's fpmath mode are set so in their processes, whatever they are elsewhere."
+)
+"""The remark of a report about the precision of float32."""
+
+
+class PreparedLayer(Protocol):
+    """An operator made ready for calls, with its constant operands if there are any."""
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
+        keeps all arrays alive."""
+
+
+class Vendor(Protocol):
+    """A library that computes workloads.
+
+    Attributes:
+        name: what a report and the command line call it.
+    """
+
+    name: str
+
+    def version(self) -> str:
+        """Returns the version of the library that is timed, as it tells it."""
+
+    def kind(self, workload: Workload) -> Kind:
+        """Returns whether weights of this workload are rearranged once.
+
+        Raises:
+            NoFormError: if the library does not compute such a workload.
+        """
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+        """Returns the workload with its constant operands, ready for calls at ``shape``."""
+
+
+def contender_env(threads: int) -> dict[str, str]:
+    """Variables for a contender's process; OpenMP runtimes read them once, when they load.
+
+    The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
+    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles; for TVM's pool see
+    :func:`~dietlab.measure.timing.threads.pool_env`.
+    ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing whatever extensions are installed
+    beside it, which may replace its operators: the contender torch is PyTorch alone. With
+    ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
+    place. ``ONEDNN_DEFAULT_FPMATH_MODE=STRICT``, also by its older name, keeps oneDNN from computing float32
+    in bfloat16, which a user's setting may allow; what PyTorch was told is set back by
+    :func:`~dietlab.targets.cpu.contenders.pytorch.in_float32`.
+
+    Args:
+        threads: cores that the contender may use.
+    """
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        **pool_env(threads),
+        "OMP_DYNAMIC": "FALSE",
+        "MKL_DYNAMIC": "FALSE",
+        "KMP_BLOCKTIME": "1",
+        "OPENBLAS_THREAD_TIMEOUT": "22",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "ZENDNNL_MATMUL_WEIGHT_CACHE": "0",
+        "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
+        "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
+    }
+
+
+def sequence(steps: Sequence[Call]) -> Call:
+    """Returns one call that takes the steps in turn.
+
+    Args:
+        steps: calls without arguments, the first one first.
+    """
+    if len(steps) == 1:
+        return steps[0]
+
+    def call() -> None:
+        for step in steps:
+            step()
+
+    return call
+
+
+def require_constant_weights(workload: Workload) -> Kind:
+    """Returns the kind of a vendor that packs weights.
+
+    Args:
+        workload: the operator that the vendor is to compute.
+
+    Raises:
+        NoFormError: if the weights come with every call.
+    """
+    if "w" not in workload.constants:
+        raise NoFormError(
+            "this contender packs constant weights",
+            f"{workload}, whose operands all come with every call",
+            "Compare with the plain contenders.",
+        )
+    return "prepacked"
+
+
+def without_gelu(workload: Workload, library: str) -> None:
+    """Refuses activations that a BLAS has no vectorised function for.
+
+    Args:
+        workload: the operator that the library is to compute.
+        library: its name, for the message.
+
+    Raises:
+        NoFormError: for a GELU.
+    """
+    if workload.epilogue.activation not in ("none", "relu"):
+        raise NoFormError(
+            f"{library} computes the activation",
+            workload.epilogue.activation,
+            "Compare with torch, onednn-packed or onnxruntime.",
+        )
+
+
+def absent(library: str, reason: object) -> MissingDependencyError:
+    """Returns the error for a library that is not here.
+
+    Args:
+        library: its name, for the message.
+        reason: why, such as the error of its import.
+    """
+    package = library.split()[0]
+    return MissingDependencyError(
+        f"the library {library} is installed",
+        reason,
+        f"Install it (pip install {package}), or leave this contender out.",
+    )
+
+
+def import_torch() -> ModuleType:
+    """Returns PyTorch.
+
+    Raises:
+        MissingDependencyError: if it is absent.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise absent("torch", error) from None

@@ -1,0 +1,286 @@
+"""Ablates one micro-kernel: times it without one of its ideas, or with an epilogue, against all ideas
+together; and tiles of several heights with symbolic extents against such with constants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from dietlab.base.errors import BuildError, DietlabError, require_names
+from dietlab.base.events import Observer, audience
+from dietlab.base.files import locked
+from dietlab.compare.evaluate import Contest
+from dietlab.compare.lineup import Lineup, spread
+from dietlab.compare.results import ContenderInfo
+from dietlab.compare.results.journal import Journal, Turn
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import OURS
+from dietlab.compare.results.table import ResultTable
+from dietlab.compare.session import Entrant, TimingSession
+from dietlab.compare.study import Study
+from dietlab.compare.suites.lengths import lengths_named
+from dietlab.compare.suites.run import JOURNAL, ONE_AT_A_TIME, TABLE, play
+from dietlab.machine import Hardware
+from dietlab.measure import CACHE_STATES
+from dietlab.problem import NO_EPILOGUE, Dense, Dim, Epilogue, Shape, Workload
+from dietlab.scheme import Leaf, Scheme, scheme_with
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.tuning import Dispatcher, build, effort_named, versions
+
+FOLDER = "ablation"
+USUAL = 128
+"""The micro-kernel that serves most lengths up to this one is taken apart."""
+
+EPILOGUES = (
+    Epilogue(bias=True),
+    Epilogue(bias=True, activation="relu"),
+    Epilogue(bias=True, activation="gelu_tanh"),
+    Epilogue(bias=True, activation="gelu_erf"),
+    Epilogue(bias=True, residual=True),
+)
+"""Those of a transformer's layers."""
+
+SYMBOLIC = "symbolic extents"
+"""The variant, or the end of its name, whose columns and depth are known by the call only."""
+
+HEIGHTS = (4, 8, 14)
+"""Rows of the tiles that are timed with constant and with symbolic extents: from few, whose rows' addresses
+fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheme, what it computes, whether weights are packed for it, if they are constant, and whether it is
+    compiled for any columns and depth."""
+
+    name: str
+    scheme: CpuScheme
+    workload: Workload
+    packs: bool = True
+    symbolic: bool = False
+
+    @property
+    def built(self) -> Workload:
+        """The workload that it is built for. Called with operands of ``workload``, a variant that packs
+        nothing, or knows no extents, finds as much in the caches as the others."""
+        if not isinstance(self.workload, Dense):
+            return self.workload
+        layer = _symbolic(self.workload) if self.symbolic else self.workload
+        return layer if self.packs else replace(layer, constant=False)
+
+
+def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
+    """Returns the composition of ``scheme`` and, by name, what is left without one of the ideas in it, and a
+    dense layer with each epilogue, if it has none; an idea that was not in it has no variant."""
+    whole = scheme_with(scheme, edge="even")
+    others = {
+        "full tiles, then the rest": scheme_with(whole, edge="rest"),
+        "local padding": scheme_with(whole, edge="padded"),
+        "loop partitioning": scheme_with(whole, edge="partitioned"),
+        "bound checks": scheme_with(whole, edge="checked"),
+        "no prefetch": whole.changed(prefetch=0, ahead=False),
+    }
+    found = [Variant(OURS, whole, workload)]
+    found += [Variant(name, other, workload) for name, other in others.items() if other != whole]
+    if isinstance(workload, Dense) and workload.constant:
+        # Only packed panels are prefetched, cut into K-blocks and passed over row by row.
+        loose = whole.changed(ahead=False, block=0, order="ws")
+        found.append(Variant("no packing", loose, workload, packs=False))
+    if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
+        found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
+    return tuple(found)
+
+
+def heights(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> tuple[Variant, ...]:
+    """Returns ``scheme`` with symbolic extents, then tiles of each of :data:`HEIGHTS`, with constant and with
+    symbolic extents; none if the workload has no constant ones.
+
+    A tile is as wide as ``scheme``'s or as the registers allow. What symbolic extents cost a height is the
+    ratio of its two variants, which are timed in turns.
+    """
+    if not isinstance(workload, Dense) or not workload.constant or _symbolic(workload) == workload:
+        return ()
+    whole, cpu = scheme_with(scheme, edge="even"), cpu_of(hardware)
+    found = [Variant(SYMBOLIC, whole, workload, symbolic=True)]
+    for rows in HEIGHTS:
+        fitting = [
+            tile
+            for cols in range(whole.cols, 0, -cpu.lanes)
+            if (tile := whole.changed(rows=rows, cols=cols)).kernel.registers(cpu.lanes)
+            <= cpu.vector_registers
+        ]
+        if fitting and fitting[0] != whole:
+            name = f"{rows} rows"
+            found.append(Variant(name, fitting[0], workload))
+            found.append(Variant(f"{name}, {SYMBOLIC}", fitting[0], workload, symbolic=True))
+    return tuple(found)
+
+
+def _symbolic(layer: Dense) -> Dense:
+    """Returns the layer with ranges in place of numbers."""
+    n, k = (Dim(1, extent) if isinstance(extent, int) else extent for extent in (layer.N, layer.K))
+    return replace(layer, N=n, K=k)
+
+
+def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
+    return replace(layer, bias=epilogue.bias, activation=epilogue.activation, residual=epilogue.residual)
+
+
+def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
+    """Returns the scheme of most lengths up to ``usual``."""
+    ((name, dim),) = dispatcher.workload.dims.items()
+    served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
+        Shape.of(**{name: dim.low})
+    ]
+    return Counter(dispatcher.scheme(shape) for shape in served).most_common(1)[0][0]
+
+
+def _register_tile(scheme: Scheme) -> CpuScheme:
+    if not isinstance(scheme.kernel, CpuMicroKernel):
+        raise DietlabError("the ablation takes a CPU's scheme apart", scheme.key)
+    return scheme
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The scheme that is taken apart, and where.
+
+    Args:
+        name: of the study in the table.
+        scheme: whose variants are built.
+        workload: what they compute.
+        lengths: those that are measured, as far as they lie in the range.
+        variants: names of those that are built (empty: all).
+        folder: gets the rows and the libraries.
+    """
+
+    name: str
+    scheme: CpuScheme
+    workload: Workload
+    lengths: tuple[int, ...]
+    variants: tuple[str, ...]
+    folder: Path
+
+    def chosen(self, hardware: Hardware) -> list[Variant]:
+        """Returns the variants that are built, the whole scheme first.
+
+        Raises:
+            DietlabError: if there is none of such a name.
+        """
+        scheme, workload = self.scheme, self.workload
+        every = (*variants(scheme, workload), *heights(scheme, workload, hardware))
+        require_names("variants of the scheme", [variant.name for variant in every], self.variants)
+        wanted = {OURS, *self.variants}
+        return [variant for variant in every if variant.name in wanted or not self.variants]
+
+
+def run_ablation(
+    study: str | Path,
+    *,
+    caches: Sequence[str] = ("hot", "rotating"),
+    effort: str = "quick",
+    scheme: str | None = None,
+    observers: Iterable[Observer] = (),
+    workload: Workload | None = None,
+    lengths: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> ResultTable:
+    """Builds every variant of one scheme and times them in turns; goes on where it was stopped.
+
+    In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the
+    contenders are the variants, and a speedup is what the idea is worth on that length, or what the
+    epilogue or the symbolic extents cost.
+
+    Args:
+        study: a study that was built.
+        effort: which lengths are measured and how long they are timed.
+        scheme: a scheme's key (default: the one that serves most lengths up to 128).
+        workload: what the scheme computes (default: the study's); schemes are not made for one size.
+        lengths: what is measured (default: the effort's).
+        only: names of variants (default: all).
+        out: where the results go; its name is that of the study in the table (default: ``ablation/`` in the
+            study, whose name it is).
+
+    Raises:
+        DietlabError: if the study was not built, or a name among the arguments is unknown.
+    """
+    require_names("cache states", CACHE_STATES, caches, at_least=1)
+    opened = Study.open(study)
+    dispatcher = Dispatcher.from_json(opened.operator().manifest)
+    subject = Subject(
+        Path(out).name if out else opened.folder.name,
+        _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher)),
+        workload or opened.workload,
+        lengths_named(effort) if lengths is None else tuple(lengths),
+        tuple(only),
+        Path(out) if out else opened.folder / FOLDER,
+    )
+    about = {
+        "suite": f"ablation of {subject.scheme.key}",
+        "effort": effort,
+        "versions": versions(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    with locked(subject.folder, ONE_AT_A_TIME):
+        journal = Journal(subject.folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
+        left = [turn for turn in _turns(opened, subject, caches) if turn not in journal.rows]
+        seen = {record.shape for record in opened.run().records}
+        try:
+            done = len(journal.rows)
+            with audience(observers).stage("bench", done + len(left), "shape", done) as progress:
+                if left:
+                    with _contest(opened, dispatcher, subject, effort, journal) as contest:
+                        play(contest, left, seen, journal, progress)
+        finally:
+            journal.kept.table.save(subject.folder / TABLE)
+    return journal.kept.table
+
+
+def _turns(study: Study, subject: Subject, caches: Sequence[str]) -> Iterator[Turn]:
+    ((name, dim),) = subject.workload.dims.items()
+    shapes = [Shape.of(**{name: length}) for length in subject.lengths if length in dim]
+    for shape in spread(shapes):
+        for cache in caches:
+            yield Turn(subject.name, study.hardware.cores, cache, shape)
+
+
+@contextmanager
+def _contest(
+    study: Study, dispatcher: Dispatcher, subject: Subject, effort: str, journal: Journal
+) -> Iterator[Contest]:
+    """Builds and opens the variants; what cannot be built is absent, with the reason."""
+    entries: list[Entrant] = []
+    absent: list[ContenderInfo] = []
+    workload = subject.workload
+    single = replace(dispatcher, schemes=(scheme_with(subject.scheme, edge="even"),), tree=Leaf(0))
+    for number, variant in enumerate(subject.chosen(study.hardware)):
+        home = subject.folder / f"variant-{number}"
+        kind = "ours" if variant.name == OURS else "variant"
+        try:
+            build(replace(single, workload=variant.built, schemes=(variant.scheme,)), home)
+        except BuildError as error:
+            if variant.name == OURS:
+                raise
+            absent.append(ContenderInfo(variant.name, kind, absent=str(error)))
+            continue
+        options = {"library": str(home / "library")}
+        entries.append(Entrant(variant.name, "library", kind, options, variant.scheme.key, variant.workload))
+    with TimingSession(workload, study.hardware, entries) as match:
+        contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
+        if OURS not in match.names:
+            raise DietlabError("the composition opens", contest.contenders[0].absent)
+        journal.add_study(
+            Report(
+                workload.to_json(),
+                study.hardware.to_json(),
+                contenders=contest.contenders,
+                name=subject.name,
+            )
+        )
+        yield contest

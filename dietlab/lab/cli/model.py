@@ -1,0 +1,144 @@
+"""``dietlab model``: a whole model from end to end, with tuned layers and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dietlab.base.files import locked
+from dietlab.cli.evaluation import save_report
+from dietlab.cli.names import words
+from dietlab.cli.options import parse_shapes, shapes_option
+from dietlab.cli.telling import Telling, evaluating, quiet_option
+from dietlab.compare.results.journal import resumed
+from dietlab.compare.study import EVALUATION, Study
+from dietlab.lab.models import (
+    CONFIGURATIONS,
+    DEFAULT_MODEL_CONTENDERS,
+    MODEL_CONTENDERS,
+    Model,
+    evaluate_model,
+    padded_lengths,
+)
+from dietlab.problem.dims import Dim
+from dietlab.tuning import EFFORTS, effort_named
+from dietlab.view.pages.report import render_text
+
+
+@click.command("model")
+@click.argument("study", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--name",
+    type=click.Choice(list(CONFIGURATIONS)),
+    default="bert-base",
+    show_default=True,
+    help="The model.",
+)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences in a call.")
+@click.option("--longest", type=click.IntRange(1), default=128, show_default=True, help="The most tokens.")
+@click.option(
+    "--weights",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder with its weights (default: random ones).",
+)
+@shapes_option("paper")
+@click.option(
+    "--padded", is_flag=True, help="Also time the lengths to which padding policies of servers pad these."
+)
+@click.option(
+    "--attention",
+    nargs=2,
+    type=click.Path(exists=True, file_okay=False),
+    help="Studies of attention's products, batch-matmul-nt and -nn (default: attention stays PyTorch's).",
+)
+@click.option(
+    "--against",
+    help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}; each must be installed (default: those that "
+    f"are, of {', '.join(DEFAULT_MODEL_CONTENDERS)}).",
+)
+@click.option("--effort", type=click.Choice(list(EFFORTS)), default="quick", show_default=True)
+@click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
+@click.option(
+    "--ansor-lengths", help="Those of --shapes that ansor is tuned for, as in 5,62,128 (default: all)."
+)
+@click.option("--shares", is_flag=True, help="Also profile where the time goes.")
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="The report's folder.")
+@quiet_option
+def model_command(
+    study: str,
+    name: str,
+    batch: int,
+    longest: int,
+    weights: str | None,
+    shapes: str,
+    padded: bool,
+    attention: tuple[str, str] | None,
+    against: str,
+    effort: str,
+    ansor_trials: int | None,
+    ansor_lengths: str | None,
+    shares: bool,
+    out: str,
+    quiet: bool,
+) -> None:
+    """Time a whole model, its layers from a library, against PyTorch and others.
+
+    STUDY is a folder of `dietlab tune dense` that serves all layers of the model, for as many cores as the
+    model is to run on. The same command goes on where it was stopped. AGAINST also takes ansor: programs that
+    are tuned first, for each layer at each length.
+
+    \b
+    Models, with random weights unless --weights names a folder:
+      bert-base  12 encoder layers, hidden 768 (the paper's figure 8)
+      decoder    6 decoder layers, hidden 1280: one step of a server on T tokens
+      experts    2 decoder layers, hidden 1024, 2 of 8 experts for each token
+
+    \b
+    dietlab model runs/every-layer --shapes paper --out runs/bert
+    dietlab model runs/every-layer --name decoder --longest 2048 --shapes serving:16 --padded --out runs/llm
+    """
+    model = Model(name, batch, Dim(1, longest), weights or "")
+    studies = [Study.open(folder) for folder in (study, *(attention or ()))]
+    lengths = parse_shapes(shapes, model)
+    folder, named = Path(out), None if against is None else words(against)
+    names = list(DEFAULT_MODEL_CONTENDERS) if named is None else named
+    chosen = effort_named(effort)
+    if ansor_trials is not None:
+        chosen = replace(chosen, ansor_trials=ansor_trials)
+    few = parse_shapes(ansor_lengths, model) if ansor_lengths else None
+    more: dict[str, Any] = {"shares": True} if shares else {}
+    if "ansor" in names:
+        more["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
+    stages = evaluating(names)[1:]  # nothing is built
+    with (
+        locked(folder, "one comparison at a time works in a folder"),
+        Telling("model", stages, quiet) as telling,
+    ):
+        journal = resumed(
+            folder / EVALUATION,
+            model=model.to_json(),
+            studies=[str(s.folder) for s in studies],
+            lengths=lengths.to_json(),
+            padded=padded,
+            against=names,
+            effort=effort,
+            **more,
+        )
+        report = evaluate_model(
+            model,
+            studies,
+            lengths,
+            named,
+            also=padded_lengths(model, lengths) if padded else (),
+            effort=chosen,
+            ansor_lengths=few,
+            shares=shares,
+            folder=folder,
+            observers=telling.observers,
+            journal=journal,
+        )
+        click.echo(render_text(report))
+        click.echo(save_report(report, folder))

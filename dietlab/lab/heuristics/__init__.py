@@ -1,0 +1,1 @@
+"""NVIDIA's choices of tiles (nvMatmulHeuristics) beside ours."""

@@ -1,0 +1,239 @@
+"""NVIDIA's matmul heuristics, an outside reference: the tiles that they would choose for a shape.
+
+The package ``nvidia-matmul-heuristics`` orders tiles of thread blocks by a performance model of NVIDIA's own
+(NVIDIA Matmul Heuristics, Python API reference). It knows GPUs by name and needs none.
+:mod:`~dietlab.lab.heuristics.agreement` looks its choices up in a space of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal, Protocol
+
+from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, Workload, extents
+
+MODULE = "nvMatmulHeuristics"
+PACKAGE = "nvidia-matmul-heuristics"
+
+KernelLibrary = Literal["cutlass", "cutlass3", "triton", "generic"]
+TARGETS: dict[KernelLibrary, str] = {
+    "cutlass": "CUTLASS",
+    "cutlass3": "CUTLASS3",
+    "triton": "TRITON",
+    "generic": "GENERIC",
+}
+"""Whose programs are chosen among. ``cutlass`` has the stages and instructions that ours have; ``cutlass3``
+those that only compute capability 9.0 and later have; ``generic`` tiles that perhaps no library has."""
+
+PRODUCTS = {"float32": "SSS", "float16": "HSH", "bfloat16": "TST"}
+"""The heuristics' letters for operands, sums and output. ``SSS`` is timed as CUDA cores are (TF32 would be
+``SFS``), but its tiles are multiples of an instruction of tensor cores."""
+
+GPUS = {
+    "NVIDIA A100 40GB SXM": "A100_SXM_80GB",
+    "NVIDIA A100-SXM4-40GB": "A100_SXM_80GB",
+    "NVIDIA A100-SXM4-80GB": "A100_SXM_80GB",
+    "NVIDIA A100-PCIE-40GB": "A100_PCIE_80GB",
+    "NVIDIA A100 80GB PCIe": "A100_PCIE_80GB",
+    "NVIDIA A30": "A30_PCIE",
+    "NVIDIA A10": "A10_PCIE",
+    "NVIDIA A40": "A40_PCIE",
+    "NVIDIA GeForce RTX 3090": "RTX_3090",
+    "NVIDIA RTX A6000": "RTX_A6000",
+    "NVIDIA L20": "L20",
+    "NVIDIA L40": "L40",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA L4": "L4",
+    "NVIDIA GeForce RTX 4090": "RTX_4090",
+    "NVIDIA RTX 6000 Ada Generation": "RTX_6000_ADA",
+    "NVIDIA H100 SXM": "H100_SXM",
+    "NVIDIA H100 80GB HBM3": "H100_SXM",
+    "NVIDIA H100 PCIe": "H100_PCIE",
+    "NVIDIA H100 NVL": "H100_NVL",
+    "NVIDIA H200 SXM": "H200_SXM",
+    "NVIDIA H200": "H200_SXM",
+    "NVIDIA H20": "H20_SXM",
+    "NVIDIA B200": "B200",
+    "NVIDIA GeForce RTX 5080": "RTX_5080",
+    "NVIDIA GeForce RTX 5090": "RTX_5090",
+}
+"""The heuristics' names of GPUs by those of drivers and presets. An A100 of 40 GB is asked about as one of
+80 GB, whose memory is faster and which is the same otherwise."""
+
+COUNT = 8
+"""The most configurations that are requested for a shape."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A program that the heuristics propose.
+
+    Args:
+        rows, cols: the tile of a thread block.
+        step: how much of the reduction axis one stage holds.
+        stages: tiles of shared memory.
+        splits: blocks that share one tile's reduction (split-K); 1 for none. Theirs meet in memory, ours in a
+            cluster.
+        seconds: of a call, as NVIDIA's model estimates it; None without an estimate. It does not tell
+            configurations apart.
+
+    ``key`` reads ``128x64x32.s4``, with a split ``128x64x32.s4.k3``, as ours do.
+
+    Raises:
+        DietlabError: if a size is not positive.
+    """
+
+    rows: int
+    cols: int
+    step: int
+    stages: int
+    splits: int = 1
+    seconds: float | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.cols, self.step, self.stages, self.splits) < 1:
+            raise DietlabError("a configuration's sizes are positive", self.key, "Make each 1 or more.")
+
+    @property
+    def key(self) -> str:
+        splits = f".k{self.splits}" if self.splits > 1 else ""
+        return f"{self.rows}x{self.cols}x{self.step}.s{self.stages}{splits}"
+
+
+class Reference(Protocol):
+    """A reference proposes configurations for one shape, best first."""
+
+    def configurations(
+        self, workload: Workload, shape: Shape, count: int = COUNT
+    ) -> Sequence[Configuration]: ...
+
+
+class Heuristics:
+    """NVIDIA's heuristics for one GPU.
+
+    Args:
+        hardware: a GPU of :data:`GPUS`; it need not be here.
+        target: whose programs are chosen among, of :data:`TARGETS`.
+        gpu: the heuristics' own name of a GPU, in place of the one that ``hardware`` has.
+
+    Raises:
+        MissingDependencyError: if the package is not installed or cannot be loaded.
+        HardwareError: if ``hardware`` is a CPU, or a GPU that they do not know.
+        DietlabError: if there is no such target.
+    """
+
+    def __init__(self, hardware: Hardware, target: KernelLibrary = "cutlass", gpu: str | None = None) -> None:
+        if target not in TARGETS:
+            raise DietlabError(
+                f"a target is one of {', '.join(TARGETS)}", repr(target), "cutlass is nearest to ours."
+            )
+        self.gpu = gpu or gpu_of(hardware)
+        self.target = target
+        self._module: Any = _import()
+        self._library: Any = self._open()
+
+    def _open(self) -> Any:
+        module = self._module
+        known = [gpu.name for gpu in module.NvMatmulHeuristicsNvidiaGpu if gpu.name != "END"]
+        if self.gpu not in known:
+            raise HardwareError(
+                "NVIDIA's heuristics know the GPU", self.gpu, f"They know {', '.join(known)}."
+            )
+        try:
+            return module.NvMatmulHeuristicsInterfaceEx(
+                backend=module.NvMatmulHeuristicsTarget[TARGETS[self.target]],
+                flags=module.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
+                gpu=module.NvMatmulHeuristicsNvidiaGpu[self.gpu],
+            )
+        # Its own checks of the version are assertions.
+        except (OSError, AssertionError, RuntimeError) as error:
+            raise _absent(error) from None
+
+    def configurations(
+        self, workload: Workload, shape: Shape, count: int = COUNT
+    ) -> tuple[Configuration, ...]:
+        """Returns the best configurations for one shape, best first: not always the order of their estimates.
+
+        Fewer than ``count`` where they know no more, or where some differ only in what :class:`Configuration`
+        does not tell, such as the tiles of warps.
+
+        Raises:
+            WorkloadError: if there is nothing to compute, or they know no such product.
+        """
+        size, product = extents(workload, shape), _product(workload)
+        if min(size.values()) < 1 or count < 1:
+            raise WorkloadError(
+                "something is to be computed, and a configuration asked for",
+                f"{workload} at {shape}, {count} configurations",
+                "Leave empty shapes out.",
+            )
+        layouts = self._module.NvMatmulHeuristicsMatmulLayout
+        layout = layouts.NN_ROW_MAJOR if workload.weights == "direct" else layouts.NT_ROW_MAJOR
+        problem = self._library.makeNvMatmulHeuristicsProblem(
+            size["rows"], size["cols"], size["depth"], layout, size["batch"]
+        )
+        found = self._library.get(problem, count, product)
+        if not found:
+            others = ", ".join(target for target in TARGETS if target != self.target)
+            raise WorkloadError(
+                f"NVIDIA's heuristics know {workload.dtype} products on {self.gpu} for {self.target}",
+                "no configuration",
+                f"Try another target: {others}.",
+            )
+        return tuple(dict.fromkeys(_configuration(one["kernel"], one["runtime"]) for one in found))
+
+
+def gpu_of(hardware: Hardware) -> str:
+    """Returns the heuristics' name of a GPU.
+
+    Raises:
+        HardwareError: if it is a CPU, or a GPU that they do not know.
+    """
+    _ = gpu_of(hardware)
+    if hardware.name not in GPUS:
+        known = ", ".join(dict.fromkeys(GPUS.values()))
+        raise HardwareError(
+            "NVIDIA's heuristics know the GPU",
+            hardware.name,
+            f"Name one that is like it: Heuristics(hardware, gpu=...) takes {known}.",
+        )
+    return GPUS[hardware.name]
+
+
+def _product(workload: Workload) -> str:
+    if workload.dtype not in PRODUCTS:
+        raise WorkloadError(
+            "NVIDIA's heuristics are asked about a type that dietlab has on GPUs",
+            workload.dtype,
+            f"Use {', '.join(PRODUCTS)}.",
+        )
+    return PRODUCTS[workload.dtype]
+
+
+def _import() -> ModuleType:
+    try:
+        return importlib.import_module(MODULE)
+    except (ImportError, OSError) as error:
+        raise _absent(error) from None
+
+
+def _absent(reason: object) -> MissingDependencyError:
+    return MissingDependencyError(
+        f"NVIDIA's matmul heuristics are installed (package {PACKAGE}, 0.1)", reason, f"pip install {PACKAGE}"
+    )
+
+
+def _configuration(kernel: Any, runtime: float) -> Configuration:
+    return Configuration(
+        kernel.cta_tile_m,
+        kernel.cta_tile_n,
+        kernel.cta_tile_k,
+        kernel.stages,
+        kernel.split_k,
+        float(runtime) if runtime > 0 else None,
+    )

@@ -1,0 +1,52 @@
+"""From three loops to a micro-kernel: the first lesson's schedules, what they are worth, and the figure.
+
+A step is a few schedule primitives of TensorIR. Each program that they make is built, checked against NumPy
+and timed; ``data/loops`` has such times.
+"""
+
+from dietlab.lab.loops.climb import bounds, frame_climb, plot_climb
+from dietlab.lab.loops.programs import (
+    BERT,
+    Layer,
+    Program,
+    build,
+    check,
+    inputs,
+    instructions,
+    nest,
+    scheduled,
+)
+from dietlab.lab.loops.reading import told
+from dietlab.lab.loops.records import DIETLAB, Climb, Timed, recorded, step_named
+from dietlab.lab.loops.sketches import decisions, sketches
+from dietlab.lab.loops.steps import GOAL, OTHER_TILES, STEPS, Step, Tile
+from dietlab.lab.loops.timing import measure
+
+__all__ = [
+    "BERT",
+    "DIETLAB",
+    "GOAL",
+    "OTHER_TILES",
+    "STEPS",
+    "Climb",
+    "Layer",
+    "Program",
+    "Step",
+    "Tile",
+    "Timed",
+    "bounds",
+    "build",
+    "check",
+    "decisions",
+    "frame_climb",
+    "inputs",
+    "instructions",
+    "measure",
+    "nest",
+    "plot_climb",
+    "recorded",
+    "scheduled",
+    "sketches",
+    "step_named",
+    "told",
+]

@@ -1,0 +1,302 @@
+"""Programs of the steps: scheduled, printed in a few lines, built, and checked against NumPy."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import BuildError, WorkloadError
+from dietlab.lab.loops.steps import ASKS_AHEAD, VECTOR, Step
+from dietlab.lower.compiler import last_line, tvm_module
+from dietlab.lower.runtime import aligned_empty
+from dietlab.machine import Hardware
+from dietlab.targets.cpu.lowering.llvm import target_of
+
+Array = npt.NDArray[np.float32]
+
+LARGEST_ERROR = 1e-3
+"""The most that an output may be off by: sums of some thousand products of standard normal float32 values
+are right to a tenth of that."""
+
+
+WRITTEN_OUT = re.compile(r"^for .* in T\.(unroll|vectorized)\(")
+"""Loops that are none in the machine code."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A dense layer of fixed extents, ``y[T, N] = x[T, K] @ w[N, K].T`` in float32.
+
+    Args:
+        T: rows of ``x`` and ``y`` (count).
+        N: columns of ``y`` (count).
+        K: length of each sum (count).
+
+    Raises:
+        WorkloadError: if an extent is not positive.
+    """
+
+    T: int = 128
+    N: int = 2304
+    K: int = 768
+
+    def __post_init__(self) -> None:
+        if min(self.T, self.N, self.K) < 1:
+            raise WorkloadError("extents of a layer are at least 1", self)
+
+    @property
+    def flops(self) -> int:
+        """Operations of a call, two for each multiply-add."""
+        return 2 * self.T * self.N * self.K
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that any program moves: both inputs and the output, once."""
+        return 4 * (self.T * self.K + self.N * self.K + self.T * self.N)
+
+
+BERT = Layer()
+"""The largest layer of BERT-base's attention, at 128 words."""
+
+
+def plain(layer: Layer) -> Any:
+    """Returns a fresh ``tvm.s_tir.Schedule`` of the three loops, one block named ``y``.
+
+    Raises:
+        MissingDependencyError: without TVM.
+    """
+    tvm = tvm_module()
+    from tvm import te
+
+    rows, cols, depth, zero = (tvm.tirx.IntImm("int64", n) for n in (layer.T, layer.N, layer.K, 0))
+    x = te.placeholder((rows, depth), "float32", "x")
+    w = te.placeholder((cols, depth), "float32", "w")
+    k = te.reduce_axis((zero, depth), "k")
+    y = te.compute((rows, cols), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "y")
+    function = te.create_prim_func([x, w, y]).with_attr("global_symbol", "main")
+    # Without it a store to y might change x or w for all that LLVM knows.
+    return tvm.s_tir.Schedule(function.with_attr("tirx.noalias", True))
+
+
+def scheduled(step: Step, layer: Layer = BERT) -> Any:
+    """Returns the schedule of one step's program, a ``tvm.s_tir.Schedule``.
+
+    Args:
+        step: of the climb.
+        layer: of fixed extents.
+
+    Raises:
+        BuildError: if the tile does not divide the layer's columns, or a primitive refuses.
+        MissingDependencyError: without TVM.
+    """
+    if step.packs and layer.N % step.tile.cols:
+        raise BuildError(
+            "packed panels divide the columns",
+            f"N={layer.N}, panels of {step.tile.cols}",
+            "Take a layer whose N is a multiple.",
+        )
+    schedule = plain(layer)
+    for change in step.recipe:
+        try:
+            change(schedule, step.tile)
+        except Exception as error:  # TVM raises several exception types
+            raise BuildError(f"{change.__name__} applies", last_line(error)) from error
+    return schedule
+
+
+def nest(schedule: Any) -> str:
+    """Returns the loops and stores of a program as TVM prints them, loops without anything between them on
+    one line: without the blocks' declarations, the first zeros of a sum and the ``T.int64`` around each
+    number.
+
+    Args:
+        schedule: a ``tvm.s_tir.Schedule``, as :func:`scheduled` returns it.
+    """
+    kept: list[tuple[int, str]] = []
+    skip = False
+    for line in re.sub(r"T\.int64\((-?\d+)\)", r"\1", schedule.mod["main"].script()).splitlines():
+        text = line.strip()
+        if skip or not re.match(r"for |\w+\[.*\] = ", text):
+            skip = text.startswith("with T.init")
+            continue
+        depth = len(line) - len(line.lstrip())
+        if WRITTEN_OUT.search(text) and kept and WRITTEN_OUT.search(kept[-1][1]) and kept[-1][0] < depth:
+            kept[-1] = (kept[-1][0], f"{kept[-1][1][:-1]}, {text.removeprefix('for ')}")
+        else:
+            kept.append((depth, _shorter(text)))
+    return "\n".join(_indented(kept))
+
+
+def _shorter(text: str) -> str:
+    """Returns a loop as it is, and a store with the names of the axes and ``+=`` for a sum."""
+    if text.startswith("for "):
+        return text
+    for axes, names in (("v0, v1, v2", "k_0, i, j"), ("v0, v1", "i, j")):
+        text = text.replace(axes, names)
+    text = re.sub(r"\bv_?([ijk](?:_\w+)?)\b", r"\1", text)
+    return re.sub(r"^(\S.*?\]) = \1 \+ ", r"\1 += ", text)
+
+
+def _indented(lines: Sequence[tuple[int, str]]) -> list[str]:
+    """Returns lines whose depth counts loops only: what lay below a line that was left out moves left."""
+    found: list[str] = []
+    around: list[int] = []
+    for depth, text in lines:
+        while around and around[-1] >= depth:
+            around.pop()
+        found.append("  " * len(around) + text)
+        if text.startswith("for "):
+            around.append(depth)
+    return found
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step's program for one layer, built for this processor.
+
+    Args:
+        step: of the climb.
+        layer: of fixed extents.
+        call: of the arrays ``x``, ``w`` (packed if the step packs) and ``y``.
+        assembly: of all of it, as LLVM writes it.
+    """
+
+    step: Step
+    layer: Layer
+    call: Any
+    assembly: str
+
+    def weights(self, w: Array) -> Array:
+        """Returns the weights ``[N, K]`` in the order in which the program reads them."""
+        if not self.step.packs:
+            return w
+        cols = self.step.tile.cols
+        packed = aligned_empty((self.layer.N // cols, self.layer.K, cols))
+        packed[...] = w.reshape(self.layer.N // cols, cols, self.layer.K).transpose(0, 2, 1)
+        return packed
+
+
+def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
+    """Builds one step's program.
+
+    Args:
+        step: of the climb.
+        layer: of fixed extents.
+        hardware: for whose instructions it is compiled.
+
+    Raises:
+        BuildError: if it does not compile.
+        MissingDependencyError: without TVM.
+    """
+    tvm = tvm_module()
+    module = _with_prefetches(scheduled(step, layer).mod)
+    try:
+        built = tvm.compile(module, target=target_of(hardware))
+    except Exception as error:  # TVM raises several exception types
+        raise BuildError("the program compiles", last_line(error)) from error
+    return Program(step, layer, built["main"], built.mod.inspect_source("asm"))
+
+
+def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
+    """Returns ``x [T, K]`` and ``w [N, K]``, standard normal, where vectors may begin: the programs load and
+    store whole cache lines.
+
+    Args:
+        layer: of which ``T``, ``N`` and ``K`` are the arrays' extents.
+        seed: of NumPy's random numbers.
+    """
+    random = np.random.default_rng(seed)
+    x, w = aligned_empty((layer.T, layer.K)), aligned_empty((layer.N, layer.K))
+    for array in (x, w):
+        random.standard_normal(out=array, dtype=np.float32)
+    return x, w
+
+
+def check(program: Program, seed: int = 0) -> float:
+    """Returns by how much an output differs from NumPy's at most, for :func:`inputs` of ``seed``.
+
+    Args:
+        program: a built one; it is called once.
+        seed: of the inputs.
+
+    Raises:
+        BuildError: if that is more than rounding.
+    """
+    layer = program.layer
+    x, w = inputs(layer, seed)
+    y = aligned_empty((layer.T, layer.N))
+    y.fill(np.nan)
+    program.call(x, program.weights(w), y)
+    error = float(np.abs(y - x.astype(np.float64) @ w.T.astype(np.float64)).max())
+    if not error <= LARGEST_ERROR:
+        raise BuildError(f"{program.step.name}: the result is NumPy's", f"off by {error:.2g}")
+    return error
+
+
+def instructions(program: Program) -> dict[str, int]:
+    """Returns how often the assembly has what counts: ``fma`` (multiply-adds of a vector), ``branches``
+    (conditional jumps) and ``prefetches``.
+
+    Args:
+        program: a built one, with its assembly.
+    """
+    words = Counter(line.split()[0] for line in program.assembly.splitlines() if line.strip())
+    return {
+        "fma": sum(n for word, n in words.items() if re.fullmatch(r"vfn?m(add|sub)\d+ps", word)),
+        "branches": sum(n for word, n in words.items() if word.startswith("j") and word != "jmp"),
+        "prefetches": sum(n for word, n in words.items() if word.startswith("prefetch")),
+    }
+
+
+def _with_prefetches(module: Any) -> Any:
+    """Returns the module with a prefetch of each vector of the panel's row that is due some steps later, at
+    the head of each marked loop. Beyond the end of the weights it does no harm."""
+    function = module["main"]
+    return tvm_module().IRModule({"main": function.with_body(_asking(function.body, function.params[1], ()))})
+
+
+def _asking(node: Any, weights: Any, loops: tuple[Any, ...]) -> Any:
+    """Returns a statement below ``loops`` with the prefetches of the marked loops in it."""
+    tirx, s_tir = tvm_module().tirx, tvm_module().s_tir
+    if isinstance(node, s_tir.SBlockRealize):
+        block = node.block
+        inner = s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            _asking(block.body, weights, loops),
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+        return s_tir.SBlockRealize(node.iter_values, node.predicate, inner)
+    if isinstance(node, tirx.SeqStmt):
+        return tirx.SeqStmt([_asking(part, weights, loops) for part in node.seq])
+    if not isinstance(node, tirx.For):
+        return node
+    notes = dict(node.annotations)
+    ahead = notes.pop(ASKS_AHEAD, None)
+    body = _asking(node.body, weights, (*loops, node.loop_var))
+    if ahead is not None:
+        _, depth, cols = (int(extent) for extent in weights.shape)
+        panel, *inner = loops
+        # Below two loops K is whole; below three, the second is that over K-blocks.
+        step = node.loop_var + (inner[0] * node.extent if len(inner) > 1 else 0)
+        row = panel * depth + step + int(ahead)
+        asked = [_prefetch(tirx, weights, row * cols + first) for first in range(0, cols, VECTOR)]
+        body = tirx.SeqStmt([*asked, body])
+    return tirx.For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, notes)
+
+
+def _prefetch(tirx: Any, buffer: Any, offset: Any) -> Any:
+    read, first_level, data = (tirx.IntImm("int32", n) for n in (0, 3, 1))  # LLVM Language Reference
+    pointer = buffer.access_ptr("r", offset=offset)
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, read, first_level, data))

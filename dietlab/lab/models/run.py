@@ -1,0 +1,208 @@
+"""Times a whole model at many lengths: PyTorch with dietlab against all others, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dietlab.base.errors import DietlabError, MissingDependencyError, require_names
+from dietlab.base.events import Audience, Observer, audience
+from dietlab.compare.ansor.contender import AnsorResult, cost_of, detail_of, require_packages
+from dietlab.compare.evaluate import standing
+from dietlab.compare.presence import require_all
+from dietlab.compare.results.journal import Journal, Turn
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ANSOR, OURS, ContenderInfo, Row, TimeShares
+from dietlab.compare.session import Entrant, TimingSession, timed_row, with_speedup
+from dietlab.compare.study import Study
+from dietlab.compare.target import WorkerModule
+from dietlab.compare.vendor import IN_FLOAT32
+from dietlab.lab.models.ansor import tune_layers
+from dietlab.lab.models.export import write_onnx
+from dietlab.lab.models.runtimes import ALSO_OURS, KINDS
+from dietlab.lab.models.zoo import Model
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, ShapeSet
+from dietlab.tuning import Effort, effort_named, versions
+
+MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
+"""Who can take part, besides the model that was compiled ahead of time with dietlab inside."""
+
+DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != ANSOR)
+"""Who takes part in an evaluation that names none: not who must be tuned for each length."""
+
+CACHE = "model"
+"""The cache state: each layer's weights were last read one call ago, and all together exceed any cache."""
+
+WORKER = WorkerModule("dietlab.lab.models.worker", 600.0)
+"""The first call of a model that is compiled takes minutes."""
+
+
+def evaluate_model(
+    model: Model,
+    studies: Sequence[Study],
+    lengths: ShapeSet,
+    against: Sequence[str] | None = None,
+    *,
+    skip_absent: bool | None = None,
+    also: Iterable[Shape] = (),
+    effort: str | Effort = "quick",
+    ansor_lengths: ShapeSet | None = None,
+    shares: bool = False,
+    folder: str | Path | None = None,
+    observers: Iterable[Observer] = (),
+    journal: Journal | None = None,
+) -> Report:
+    """Times a model whose layers run through tuned libraries, after checking its results.
+
+    Args:
+        model: and the batch that is timed.
+        studies: of the dense layers; and where attention runs through libraries, of its scores and
+            context. All are of this processor and as many cores.
+        lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
+        against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
+        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
+            only of those that were not named).
+        also: lengths that are timed besides, and count in no mean.
+        effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
+        ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
+            others.
+        shares: whether rows say where the time goes.
+        folder: keeps the model's file for ONNX Runtime and what was tuned for ``ansor`` between evaluations
+            (default: nowhere).
+        observers: get each event as it happens.
+        journal: keeps the rows of each length at once; what it has is not measured again.
+
+    Returns:
+        The report; ``seconds`` are those of one call.
+
+    Raises:
+        DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
+            products that is not of this batch, or lengths of ``ansor`` that are too many or not among the
+            others.
+        MissingDependencyError: without PyTorch or ``transformers``, or if a contender that was named is
+            absent; nothing was timed then.
+    """
+    skip_absent = against is None if skip_absent is None else skip_absent
+    against = DEFAULT_MODEL_CONTENDERS if against is None else against
+    require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
+    if ANSOR in against and not skip_absent:
+        require_packages()
+    hardware = _processor(model, studies)
+    chosen = ansor_lengths or lengths
+    if outside := set(chosen) - set(lengths):
+        names = ", ".join(map(str, sorted(outside)))
+        raise DietlabError("ansor is tuned for lengths that are timed", names, "Add them to the lengths.")
+    tuned = {shape["T"] for shape in studies[0].shapes}
+    lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
+    effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
+    with ExitStack() as stack:
+        home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
+        entries, absent, results = _entries(
+            model, studies, against, home, chosen, effort.ansor_trials, listeners
+        )
+        with listeners.stage("open", len(entries), "contender") as progress:
+            match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
+            progress.advance(by=len(entries))
+        if not skip_absent:
+            require_all((*match.contenders, *absent))
+        rows = list[Row]()
+        every = sorted({*lengths, *also})
+        with listeners.stage("evaluate", len(every), "length") as progress:
+            for shape in every:
+                turn = Turn("", hardware.cores, CACHE, shape)
+                held_out = model.batch * shape["T"] not in tuned
+                rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out, shares))
+                progress.advance(standing(rows, ALSO_OURS))
+        return Report(
+            workload=model.to_json(),
+            hardware=hardware.to_json(),
+            versions=versions(),
+            tuning={**_tuning(studies), **(cost_of(results) if results else {})},
+            rows=tuple(rows),
+            contenders=(*match.contenders, *absent),
+            notes=(match.note, IN_FLOAT32),
+            shape_set=lengths,
+        )
+
+
+def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
+    if len(studies) not in (1, 3):
+        raise DietlabError(
+            "a model has a study of its dense layers, and two of its attention or none", len(studies)
+        )
+    first, *others = (study.hardware for study in studies)
+    for other in others:
+        if not other.is_same_as(first) or other.cores != first.cores:
+            raise DietlabError("the studies of a model are of one processor and as many cores", other)
+    if others:
+        from dietlab.torch.attention import require_products
+
+        for study in studies[1:]:
+            require_products(study.workload, model.configuration.num_attention_heads, model.batch)
+    return first
+
+
+def _entries(
+    model: Model,
+    studies: Sequence[Study],
+    against: Sequence[str],
+    home: Path,
+    ansor_lengths: ShapeSet,
+    trials: int,
+    listeners: Audience,
+) -> tuple[list[Entrant], list[ContenderInfo], tuple[AnsorResult, ...]]:
+    """Returns who takes part, ours first, who cannot, and what was tuned for each shape."""
+    folders = [str(study.folder.resolve()) for study in studies]
+    ours = {"studies": folders}
+    options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
+    absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
+    try:
+        if ANSOR in against:
+            programs, hardware = home / "ansor", studies[0].hardware
+            results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
+            options[ANSOR] = {"ansor": str(programs), "lengths": [shape["T"] for shape in ansor_lengths]}
+    except MissingDependencyError as error:
+        absent.append(ContenderInfo(ANSOR, KINDS[ANSOR], absent=str(error)))
+    try:
+        if "onnxruntime" in against:
+            options["onnxruntime"] = {"onnx": str(write_onnx(model, home))}
+    except MissingDependencyError as error:
+        absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
+    details = {ANSOR: detail_of(results)} if results else {}
+    missing = {info.name for info in absent}
+    names = [OURS, *(name for name in against if name not in missing)]
+    entries = [Entrant(name, name, options=options.get(name), detail=details.get(name, "")) for name in names]
+    return entries, absent, results
+
+
+def _rows(
+    match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool, shares: bool
+) -> list[Row]:
+    turns = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
+    flops, ours = model.flops(shape), turns[OURS].samples if OURS in turns else ()
+    rows = [
+        with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)
+        for name, turn in turns.items()
+    ]
+    return [_with_shares(row, match) if shares and row.correct else row for row in rows]
+
+
+def _with_shares(row: Row, match: TimingSession) -> Row:
+    found = match.ask(row.contender, "shares", row.shape)
+    return replace(row, shares=TimeShares(**found) if found else None)
+
+
+def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
+    """Returns what tuning all libraries of the model cost together."""
+    runs = [study.run() for study in studies]
+    return {
+        "total_seconds": round(sum(run.seconds.total for run in runs), 2),
+        "trials": sum(run.trials for run in runs),
+        "measurements": sum(len(run.measurements) for run in runs),
+    }

@@ -1,0 +1,114 @@
+"""Checks a contender's results for a whole model, then times it, in a separate process.
+
+``python -m dietlab.lab.models.worker`` answers as :mod:`dietlab.measure.timing.bench` says. Calls follow
+each other without other work between: a model's weights are larger than any cache. With ``options``
+``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
+
+    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}, or nothing if no profiler can tell
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import MissingDependencyError
+from dietlab.lab.models.runtimes import AHEAD, KINDS, runtime
+from dietlab.lab.models.shares import onnx_shares, time_shares
+from dietlab.lab.models.zoo import Model
+from dietlab.measure.timing.disturbance import fma_probe, take, timed_once
+from dietlab.measure.timing.process import serve
+from dietlab.measure.timing.protocol import clock_for
+from dietlab.measure.timing.worker import show_torch
+from dietlab.problem import Shape
+from dietlab.targets.cpu.contenders.pytorch import in_float32
+
+TOLERANCE = 1e-4
+"""The most that an output may differ from PyTorch's; they are of the size of 1, being normalised."""
+
+
+class Service:
+    """Answers the requests that the module's text lists."""
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        with torch.no_grad():
+            answers = {
+                "open": self._open,
+                "check": self._check,
+                "time": self._time,
+                "shares": self._shares,
+            }
+            return answers[request["op"]](request)
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        options, threads = request["options"], int(request["threads"])
+        self.name, self.options, self.threads = request["contender"], options, threads
+        in_float32(torch)
+        torch.set_num_threads(threads)
+        self.model = Model.from_json(request["workload"])
+        self.clock = clock_for(threads)
+        self.met: dict[Shape, Any] = {}
+        self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
+        try:
+            self.original = self.model.build()
+            self.run, version = runtime(self.name, self.model, self.original, {**options, "threads": threads})
+        except MissingDependencyError as error:
+            return {"absent": str(error)}
+        return {"version": version, "kind": KINDS[self.name]}
+
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        shape = Shape.from_json(request["shape"])
+        if shape["T"] not in self.options.get("lengths", [shape["T"]]):
+            return {"absent": f"it was not made for {shape}"}
+        words = self.model.words(shape)
+        # The first length of the process starts and compiles everything else, too.
+        known = [*self.met.values()] if shape not in self.met else []
+        if known:
+            self.run(known[-1])  # others ran meanwhile
+        found, seconds = timed_once(partial(self.run, words))
+        self.met[shape] = words
+        wanted = self.original(input_ids=words)[0]  # after it, for oneDNN keeps what it made
+        error = (found - wanted).abs().max().item()
+        right = math.isfinite(error) and error <= TOLERANCE
+        reason = "" if right else f"differs by {error:.1e} from PyTorch, above {TOLERANCE:.0e}"
+        judged = {"correct": right, "max_error": error, "tolerance": TOLERANCE, "reason": reason}
+        return {**judged, "first_seconds": seconds if known else None}
+
+    def _time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        words = self.model.words(Shape.from_json(request["shape"]))
+        started = self.clock()
+        self.run(words)  # others ran meanwhile
+        count = max(1, math.ceil(float(request["min_seconds"]) / (self.clock() - started)))
+        block = partial(self._block, words, count)
+        # A call that takes longer than the scheduler's slice is always interrupted: the probe alone tells.
+        taken = take(block, self.probe, request.get("usual_probe"))
+        return {**vars(taken), "calls": count, "copies": 1}
+
+    def _shares(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self.name in AHEAD:
+            return {}
+        words = self.model.words(Shape.from_json(request["shape"]))
+        if self.name == "onnxruntime":
+            return asdict(onnx_shares(Path(self.options["onnx"]), self.threads, words))
+        return asdict(time_shares(self.run, words))
+
+    def _block(self, words: Any, count: int) -> float:
+        started = self.clock()
+        for _ in range(count):
+            self.run(words)
+        return (self.clock() - started) / count
+
+
+if __name__ == "__main__":
+    import tvm_ffi  # noqa: F401, before PyTorch shows
+
+    show_torch()
+    serve(Service())

@@ -1,0 +1,230 @@
+"""Models that are timed from end to end: built from a configuration, with weights that a seed gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietlab.base.errors import MissingDependencyError, WorkloadError, require_names
+from dietlab.problem.dims import Dim, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+"""Of the weights and of the words."""
+
+LENGTHS = Dim(1, 512)
+"""The lengths that BERT has positions for."""
+
+
+Layers = Mapping[tuple[int, int], int]
+"""How many dense layers have N columns and K rows, by (N, K)."""
+
+
+def _bert_layers(c: Any) -> Layers:
+    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
+    return _counted([(hidden, hidden, 4 * count), (inner, hidden, count), (hidden, inner, count)])
+
+
+def _attention(c: Any) -> list[tuple[int, int, int]]:
+    """Returns (N, K, how many) of the projections, several heads of queries for each of keys and values."""
+    hidden = c.hidden_size
+    shared = hidden // c.num_attention_heads * c.num_key_value_heads
+    return [(hidden, hidden, 2 * c.num_hidden_layers), (shared, hidden, 2 * c.num_hidden_layers)]
+
+
+def _llama_layers(c: Any) -> Layers:
+    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
+    return _counted([*_attention(c), (inner, hidden, 2 * count), (hidden, inner, count)])
+
+
+def _mixtral_layers(c: Any) -> Layers:
+    hidden, inner = c.hidden_size, c.intermediate_size
+    chosen = c.num_experts_per_tok * c.num_hidden_layers
+    return _counted([*_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen)])
+
+
+def _counted(layers: list[tuple[int, int, int]]) -> Layers:
+    found = Counter[tuple[int, int]]()
+    for n, k, count in layers:
+        found[n, k] += count
+    return found
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one kind in ``transformers``: the name of its configuration, the dense layers of one, what
+    building takes besides, whether a word sees only those before it."""
+
+    configuration: str
+    layers: Callable[[Any], Layers]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    causal: bool = True
+
+
+BERT = Family("BertConfig", _bert_layers, {"add_pooling_layer": False}, causal=False)
+LLAMA = Family("LlamaConfig", _llama_layers)
+MIXTRAL = Family("MixtralConfig", _mixtral_layers)
+
+TINY = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+DECODER = {
+    "vocab_size": 8192,
+    "hidden_size": 1280,
+    "intermediate_size": 3456,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 5,
+    "use_cache": False,
+}
+EXPERTS = {
+    **DECODER,
+    "hidden_size": 1024,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
+CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
+    "bert-base": (BERT, {}),
+    "bert-tiny": (BERT, {**TINY, "intermediate_size": 128}),
+    "decoder": (LLAMA, DECODER),
+    "decoder-tiny": (LLAMA, {**DECODER, **TINY, "intermediate_size": 96, "num_key_value_heads": 2}),
+    "experts": (MIXTRAL, EXPERTS),
+    "experts-tiny": (MIXTRAL, {**EXPERTS, **TINY, "intermediate_size": 48, "num_key_value_heads": 2}),
+}
+"""The family of each model, and what differs from the family's own configuration, which for BERT is
+BERT-base's. The widths of ``decoder`` and ``experts`` are none that a library was tuned for."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model at one batch size, whose sentences have any length ``T``.
+
+    A decoder of one sentence computes a step of a server that batches continuously, on ``T`` tokens; what
+    earlier steps left in its cache is not among them.
+
+    Args:
+        name: one of :data:`CONFIGURATIONS`.
+        batch: sentences in a call, 1 or more.
+        T: the range of lengths, in tokens.
+        weights: a folder with weights that ``transformers`` reads (default: random ones).
+
+    Raises:
+        WorkloadError: if the model is unknown or the batch is empty.
+    """
+
+    name: str = "bert-base"
+    batch: int = 1
+    T: Dim = LENGTHS
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        require_names("models", CONFIGURATIONS, [self.name], WorkloadError)
+        if self.batch < 1:
+            raise WorkloadError("a batch has 1 sentence or more", self.batch)
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The range of the length, by its name ``T``."""
+        return {"T": self.T}
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """The shape of the token numbers, ``[batch, T]``."""
+        return {"words": (self.batch, "T")}
+
+    @property
+    def family(self) -> Family:
+        """The traits that it shares with other models, such as whether attention is causal."""
+        return CONFIGURATIONS[self.name][0]
+
+    @property
+    def configuration(self) -> Any:
+        """The configuration, of ``transformers``.
+
+        Raises:
+            MissingDependencyError: without ``transformers``.
+            WorkloadError: if the model has no position for the longest sentence.
+        """
+        try:
+            import transformers
+        except ImportError as error:
+            raise MissingDependencyError(
+                "whole models are those of transformers", error, "pip install 'dietlab[torch,models]'."
+            ) from None
+        made = getattr(transformers, self.family.configuration)
+        if self.weights:
+            found = made.from_pretrained(self.weights, local_files_only=True)
+        else:
+            found = made(**CONFIGURATIONS[self.name][1])
+        if self.T.high > found.max_position_embeddings:
+            raise WorkloadError(
+                f"{self.name} has positions for {found.max_position_embeddings} tokens", self.T.high
+            )
+        return found
+
+    def build(self) -> torch.nn.Module:
+        """Returns the model, ready for inference: ``model(input_ids=words)[0]`` is ``[batch, T, hidden]``.
+
+        Raises:
+            MissingDependencyError: without PyTorch or ``transformers``.
+            WorkloadError: if the model has no position for the longest sentence.
+        """
+        configuration = self.configuration
+        import torch
+        from transformers import AutoModel
+
+        options = self.family.options
+        if self.weights:
+            folder = str(Path(self.weights).expanduser())
+            model = AutoModel.from_pretrained(folder, local_files_only=True, **options)
+            model = model.to(torch.float32)
+        else:
+            torch.manual_seed(SEED)
+            model = AutoModel.from_config(configuration, **options)
+        built: torch.nn.Module = model.train(False)
+        return built
+
+    def words(self, shape: Shape) -> torch.Tensor:
+        """Returns random words ``[batch, T]``, the same for the same length."""
+        import torch
+
+        length = shape["T"]
+        generator = torch.Generator().manual_seed(SEED + length)
+        return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
+
+    def layers(self) -> Layers:
+        """Returns how many dense layers (N, K) a token meets: of a layer's experts those that it chooses."""
+        return self.family.layers(self.configuration)
+
+    def flops(self, shape: Shape) -> int:
+        """Returns the floating-point operations of the dense layers and of both batched products."""
+        c, length = self.configuration, shape["T"]
+        dense = sum(count * 2 * n * k for (n, k), count in self.layers().items()) * length
+        pairs = length * (length + 1) // 2 if self.family.causal else length * length
+        return int(self.batch * (dense + c.num_hidden_layers * 4 * pairs * c.hidden_size))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the model as a JSON value."""
+        return {
+            "operator": self.name,
+            "T": [self.T.low, self.T.high],
+            "batch": self.batch,
+            "weights": self.weights,
+            "dtype": "float32",
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Model:
+        """Returns the inverse of :meth:`to_json`."""
+        return cls(value["operator"], value["batch"], Dim(*value["T"]), value["weights"])
+
+    def __str__(self) -> str:
+        return f"{self.name} T={self.T} batch={self.batch}"

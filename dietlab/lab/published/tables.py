@@ -1,0 +1,162 @@
+"""Derived tables of published records: what ``data/published`` has, and the explorer of speedups opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.base.errors import RecordError
+from dietlab.base.shipped import data_path
+from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import ContenderInfo, untimed
+from dietlab.lab.published.judging import judge_choice, judge_models
+from dietlab.lab.published.records import Published
+from dietlab.lab.published.times import Times, dense_of
+from dietlab.machine import Hardware
+from dietlab.problem.dims import Shape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tables = Mapping[str, "pd.DataFrame"]
+
+LAYERS = ("hugging face", "timm")
+"""The collections whose layers have several lengths; the third has extents drawn at random."""
+
+CHOICES = ("best", "portfolio", "tree", "one")
+"""The columns of speedups: see :func:`~dietlab.lab.published.judging.judge_choice`."""
+
+MAKER = "Triton (tree)"
+"""Whose speedups the reports tell: the programs are Triton's, and a tree chose among them."""
+
+GPUS = {"h100": "H100", "a100": "A100"}
+"""The GPUs with tables in ``data/published``, and their short names."""
+
+WITHIN = 1e-4
+"""The difference of two speedups, a ratio, below which they are equal: the tables have four places."""
+
+
+def derive_tables(
+    published: Published, seeds: Sequence[int], tell: Callable[[str], object] = lambda text: None
+) -> Tables:
+    """Returns the tables of one GPU's 16-bit layers: ``speedups`` by shape (of the first seed), and for every
+    seed ``regret``, ``sizes`` of portfolios, and ``models``.
+
+    Raises:
+        RecordError: if the records have no such layers.
+    """
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {"speedups": [], "regret": [], "sizes": [], "models": []}
+    for operator in _layers(published):
+        times = Times.of(published, operator, LAYERS)
+        for seed in seeds:
+            place = {"dtype": operator.dtype, "layout": operator.layout, "seed": seed}
+            speedups, sizes = judge_choice(times, seed)
+            parts = {
+                "speedups": speedups,
+                "regret": pd.DataFrame([summary(speedups)]),
+                "sizes": sizes,
+                "models": judge_models(times, seed),
+            }
+            for name, part in parts.items():
+                if name != "speedups" or seed == seeds[0]:
+                    found[name].append(_beside(place, part))
+            tell(f"{published.gpu} {operator}, seed {seed}: regret {summary(speedups)['regret']:.2f} %")
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+
+
+def _layers(published: Published) -> list[Any]:
+    found = [o for o in published.operators if o.dtype == "float16" and o.layout != "tt"]
+    shown = {record.operator for record in published.records if record.collection in LAYERS}
+    if not shown.intersection(found):
+        raise RecordError(f"records have float16 layers of {' or '.join(LAYERS)}", published.gpu)
+    return [operator for operator in found if operator in shown]
+
+
+def _beside(place: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(**place)[[*place, *table.columns]]
+
+
+def summary(speedups: pd.DataFrame) -> dict[str, float]:
+    """Returns the number of shapes; the regret (%) of the tree's choice against the best tile of each shape:
+    mean ``regret``, ``median``, ``worst``, of nine in ten shapes no more than ``ninth``, and ``whole``, the
+    mean where no tile was cut; the mean regret of the ``portfolio`` and of the ``one`` tile; and the
+    geometric mean of each choice over cuBLAS."""
+    lost = {name: 100 * (speedups["best"] / speedups[name] - 1) for name in CHOICES}
+    tree = lost["tree"]
+    means = {f"{name} over cuBLAS": float(np.exp(np.log(speedups[name]).mean())) for name in CHOICES}
+    return {
+        "shapes": len(speedups),
+        "regret": tree.mean(),
+        "median": tree.median(),
+        "ninth": tree.quantile(0.9),
+        "worst": tree.max(),
+        "whole": tree[~speedups["cut"]].mean(),
+        "portfolio": lost["portfolio"].mean(),
+        "one": lost["one"].mean(),
+        **means,
+    }
+
+
+def write_tables(folder: Path, prefix: str, tables: Tables) -> None:
+    """Writes each table as ``PREFIX-NAME.csv``, to four places."""
+    for name, table in tables.items():
+        table.to_csv(folder / f"{prefix}-{name}.csv", index=False, float_format="%.4f")
+
+
+def read_table(name: str) -> pd.DataFrame:
+    """Returns a table of ``data/published`` by its name, such as ``h100-regret`` or ``cuda_l2``."""
+    import pandas as pd
+
+    return pd.read_csv(data_path(f"published/{name}.csv"))
+
+
+def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
+    """Returns reports of the choices that a tree over published records makes on held-out shapes, one a
+    layout of the operands: for :func:`dietlab.speedup_explorer`, beside reports of ours.
+
+    Speedups are known and times are not: the times are not dietlab's to give away. The reports' maker is
+    :data:`MAKER`; ``oracle`` is the best tile, ``one tile`` the one that would serve all shapes alone.
+    """
+    chip = replace(Hardware.preset(gpu), name=f"{GPUS[gpu]} (recorded by others, Triton tiles)").to_json()
+    table = read_table(f"{gpu}-speedups")
+    return tuple(
+        _report(f"dense-{layout}-{dtype}", dtype, chip, part)
+        for (dtype, layout), part in table.groupby(["dtype", "layout"])
+    )
+
+
+def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) -> Report:
+    names = ("T", "N", "K")
+    shapes = [Shape.of(**dict(zip(names, map(int, one), strict=True))) for one in part[[*names]].to_numpy()]
+    rows = []
+    for shape, one in zip(shapes, part.to_dict("records"), strict=True):
+        rows.append(
+            replace(
+                untimed(shape, MAKER, held_out=True),
+                plan=one["tile"],
+                regret=100 * (one["best"] / one["tree"] - 1),
+            )
+        )
+        others = {"cublas": 1.0, "oracle": one["best"], "one tile": one["one"]}
+        rows += [untimed(shape, w, one["tree"] / x, held_out=True) for w, x in others.items()]
+    contenders = (
+        ContenderInfo("cublas", "plain", detail="torch.mm"),
+        ContenderInfo("oracle", "oracle"),
+        ContenderInfo("one tile", "scheduler"),
+    )
+    notes = ("Triton's tiles on an NVIDIA GPU, timed by others; dietlab chose among them.",)
+    return Report(
+        dense_of(shapes, dtype).to_json(),
+        chip,
+        rows=tuple(rows),
+        contenders=contenders,
+        notes=notes,
+        name=name,
+        maker=MAKER,
+    )

@@ -1,0 +1,64 @@
+"""Puzzles: small functions to write, each with hints, a check and a picture of the answer.
+
+``puzzles.PADDING.show()`` poses one, ``puzzles.PADDING.hint()`` helps, and ``puzzles.PADDING.check(waste)``
+judges an answer; ``notebooks/puzzles.ipynb`` has a stub for each.
+"""
+
+from dietlab.lab.puzzles.banks import BANK_CONFLICTS
+from dietlab.lab.puzzles.blocking import BLOCKING
+from dietlab.lab.puzzles.evolution import EVOLUTION
+from dietlab.lab.puzzles.heights import HEIGHTS
+from dietlab.lab.puzzles.interval import INTERVAL
+from dietlab.lab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
+from dietlab.lab.puzzles.packing import PACKING
+from dietlab.lab.puzzles.padding import PADDING
+from dietlab.lab.puzzles.portfolio import PORTFOLIO
+from dietlab.lab.puzzles.prediction import PREDICTION
+from dietlab.lab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score
+from dietlab.lab.puzzles.registers import REGISTERS
+from dietlab.lab.puzzles.scores import score_table
+from dietlab.lab.puzzles.split import SPLIT
+from dietlab.lab.puzzles.tree import TREE
+from dietlab.lab.puzzles.waves import WAVES
+
+PUZZLES = (
+    PADDING,
+    WAVES,
+    PREDICTION,
+    PACKING,
+    REGISTERS,
+    HEIGHTS,
+    BANK_CONFLICTS,
+    INTERVAL,
+    EVOLUTION,
+    PORTFOLIO,
+    BLOCKING,
+    SPLIT,
+    TREE,
+    LOCAL_PADDING,
+)
+"""In the order of the notebook: from one line to a schedule."""
+
+__all__ = [
+    "BANK_CONFLICTS",
+    "BLOCKING",
+    "EVOLUTION",
+    "HEIGHTS",
+    "INTERVAL",
+    "LOCAL_PADDING",
+    "PACKING",
+    "PADDING",
+    "PORTFOLIO",
+    "PREDICTION",
+    "PUZZLES",
+    "REGISTERS",
+    "SPLIT",
+    "TREE",
+    "WAVES",
+    "CheckResult",
+    "Hint",
+    "Puzzle",
+    "Score",
+    "dense_schedule",
+    "score_table",
+]

@@ -1,0 +1,291 @@
+"""Puzzles: each has a text, hints, a picture, and cases that tell a right answer from a wrong one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from random import Random
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from dietlab.base.errors import DietlabError, MissingDependencyError
+from dietlab.lab.puzzles.answers import WrongAnswer, kind, raised, said
+from dietlab.lab.puzzles.pictures import Given, Look, Picture
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from dietlab.view.widgets.explorer import Explorer
+
+Answer = Callable[..., Any]
+"""The function that a student writes."""
+
+Fault = Callable[[Given, Any, Any], str]
+"""What is wrong with a value, from a case, that value and the reference's; empty if it is right."""
+
+Run = Callable[[Answer, Given], Any]
+"""A call of an answer with the arguments of a case."""
+
+CAPTION = 110
+"""Characters in a line below a picture: about as wide as the figure."""
+
+_told: Counter[str] = Counter()
+"""Hints given so far, by the puzzle's name: puzzles are values and do not change."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A count that tells good answers from better ones: less is better, unless ``what`` says so.
+
+    Args:
+        what: is counted, with its unit.
+        yours: of the answer, summed over the cases of the picture.
+        reach: of the reference.
+    """
+
+    what: str
+    yours: float
+    reach: float
+
+    def __str__(self) -> str:
+        return f"{self.what}: yours {said(self.yours)}, to reach {said(self.reach)}"
+
+
+@dataclass(frozen=True, repr=False)
+class CheckResult:
+    """The result of a check, which is true if an answer is right on every case, with a sentence about it.
+
+    In a notebook it shows that sentence and a picture of the answer beside what is expected.
+
+    Args:
+        solved: whether all cases are right.
+        passed: cases that were right before the first that was not.
+        text: the sentence.
+        score: how good the answer is, where the puzzle counts something.
+        picture: the kind of picture; None draws nothing.
+        looks: the cases of the picture.
+    """
+
+    solved: bool
+    passed: int
+    text: str
+    score: Score | None = None
+    picture: Picture | None = field(default=None, compare=False)
+    looks: tuple[Look, ...] = field(default=(), compare=False)
+
+    def __bool__(self) -> bool:
+        return self.solved
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def figure(self) -> go.Figure | None:
+        """The picture of the answer: a figure of plotly."""
+        shown = self._shown()
+        return None if shown is None else shown.figure
+
+    def _shown(self) -> Explorer | None:
+        return None if self.picture is None else _explorer(self.picture, self.looks, self.text)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        from dietlab.view.static.picture import picture
+
+        try:
+            shown = self._shown()
+        except MissingDependencyError:  # without the extra lab, the sentence is there still
+            shown = None
+        if shown is None:
+            return {"text/plain": self.text}
+        data, metadata = shown._repr_mimebundle_(**options)
+        return {
+            **data,
+            **_png(picture(shown.figure, fill(self.text, CAPTION))),
+            "text/plain": self.text,
+        }, metadata
+
+
+class Hint(str):
+    """A hint, which a notebook shows without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A puzzle: a small function to write.
+
+    Args:
+        title: a few words.
+        name: of the function to write, as messages call it.
+        statement: the task, in Markdown.
+        gets: the arguments, in Markdown.
+        returns: the value, in Markdown.
+        example: an expression of Python that is true of a right answer; empty if there is none.
+        lines: of a short solution.
+        minutes: for a reader of the lesson.
+        lesson: the notebook that it belongs to.
+        hints: in steps, the last one nearly the solution.
+        reference: a right answer.
+        cases: arguments to try, simple ones first, then others drawn from a source of random numbers.
+        fault: what is wrong with a value.
+        samples: the cases of the picture.
+        picture: what is drawn of the values.
+        praise: one sentence for the student who solved it.
+        run: calls an answer with a copy of a case's arguments, in their order.
+        counts: what the score counts, and how it is read off a case and a value.
+    """
+
+    title: str
+    name: str
+    statement: str
+    gets: str
+    returns: str
+    example: str
+    lines: int
+    minutes: int
+    lesson: str
+    hints: tuple[str, ...]
+    reference: Answer = field(repr=False)
+    cases: Callable[[Random], Iterable[Given]] = field(repr=False)
+    fault: Fault = field(repr=False)
+    samples: Callable[[], Iterable[Given]] = field(repr=False)
+    picture: Picture = field(repr=False)
+    praise: str
+    run: Run = field(default=lambda answer, given: answer(*deepcopy(dict(given)).values()), repr=False)
+    counts: tuple[str, Callable[[Given, Any], float]] | None = field(default=None, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The task in Markdown, as it stands in the notebook."""
+        points = [f"- **Gets** {self.gets}", f"- **Returns** {self.returns}"]
+        if self.example:
+            points.append(f"- **Example**: `{self.example}`")
+        about = f"About {self.lines} line{'s' if self.lines > 1 else ''}, {self.minutes} minutes"
+        lesson = f"[notebook {self.lesson[:2]}]({self.lesson})"
+        return "\n\n".join([self.statement, "\n".join(points), f"*{about}; belongs to {lesson}.*"])
+
+    @property
+    def plain(self) -> str:
+        """The task without Markdown, in one paragraph."""
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", self.text)
+        return " ".join(re.sub(r"(?m)^- |\*\*|`|(?<!\S)\*(?=\S)|(?<=\S)\*(?!\S)", "", text).split())
+
+    def show(self) -> Explorer:
+        """Returns the task below a picture of what is expected, to display in a notebook."""
+        return _explorer(self.picture, self._looks(None), f"{self.title}. {self.plain}")
+
+    def hint(self, number: int | None = None) -> Hint:
+        """Returns the next hint, or one by its number.
+
+        Args:
+            number: 1 for the first hint; without it, the one after the last that was given.
+
+        Raises:
+            DietlabError: for a number that is not positive.
+        """
+        if number is None:
+            _told[self.name] += 1
+            number = _told[self.name]
+        if not isinstance(number, int) or number < 1:
+            raise DietlabError("hints are numbered 1, 2, 3 and so on", repr(number))
+        if number > len(self.hints):
+            return Hint(f"{self.title}: no more hints. solutions.ipynb has a solution.")
+        return Hint(f"{self.title}, hint {number} of {len(self.hints)}: {self.hints[number - 1]}")
+
+    def check(self, answer: Answer, seed: int = 0) -> CheckResult:
+        """Tries an answer on every case and reports the first that fails.
+
+        Args:
+            answer: a function; its arguments are given by position, so their names are free.
+            seed: of the random cases.
+
+        Returns:
+            A value that is true if all cases are right, and shows the answer's picture.
+        """
+        passed, begin = 0, f"{self.title}:"
+        if not callable(answer):
+            return CheckResult(False, 0, f"{begin} not yet. {self.name} is a function; got {kind(answer)}.")
+        for given in self.cases(Random(seed)):
+            try:
+                fault = self._fault(answer, given)
+            except NotImplementedError:
+                return CheckResult(
+                    False, passed, f"{begin} not solved yet.", None, self.picture, self._looks()
+                )
+            if fault:
+                before = f" (Cases before it that are right: {passed}.)" if passed else ""
+                fault = f"{self._call(given)}: {fault.rstrip('.')}"
+                return self._judged(answer, False, passed, f"{begin} not yet. {fault}.{before}")
+            passed += 1
+        text = f"{begin} solved, all {passed} cases are right. {self.praise}"
+        return self._judged(answer, True, passed, text)
+
+    def _fault(self, answer: Answer, given: Given) -> str:
+        """Returns what is wrong with an answer on one case; errors of it are sentences, too."""
+        try:
+            return self.fault(given, self.run(answer, given), self.run(self.reference, given))
+        except NotImplementedError:
+            raise
+        except WrongAnswer as error:
+            return str(error)
+        except Exception as error:  # whatever a student's function raises is news for the student
+            return raised(error)
+
+    def _judged(self, answer: Answer, solved: bool, passed: int, text: str) -> CheckResult:
+        looks = self._looks(answer)
+        score = self._score(looks)
+        said_too = f" {str(score)[0].upper()}{str(score)[1:]}." if score else ""
+        return CheckResult(solved, passed, text + said_too, score, self.picture, looks)
+
+    def _looks(self, answer: Answer | None = None) -> tuple[Look, ...]:
+        """Returns the cases of the picture with what an answer gives on each, if it gives anything."""
+        looks = []
+        for given in self.samples():
+            expected, yours = self.run(self.reference, given), None
+            if answer is not None:
+                try:
+                    yours = self.run(answer, given)
+                except Exception:  # the check's sentence says what is wrong
+                    yours = None
+            looks.append(Look(given, expected, yours, answer is not None))
+        return tuple(looks)
+
+    def _score(self, looks: tuple[Look, ...]) -> Score | None:
+        """Returns the score, if every value of the picture is of the kind that can be counted."""
+        if self.counts is None:
+            return None
+        what, count = self.counts
+        try:
+            yours = sum(count(look.given, look.yours) for look in looks)
+        except Exception:  # an answer of another kind has no score
+            return None
+        return Score(what, yours, sum(count(look.given, look.expected) for look in looks))
+
+    def _call(self, given: Given) -> str:
+        return f"{self.name}({', '.join(f'{name}={said(value)}' for name, value in given.items())})"
+
+
+def _explorer(picture: Picture, looks: tuple[Look, ...], note: str) -> Explorer:
+    """Returns a live view of a picture above a sentence."""
+    from dietlab.view.lab import lab_imports
+
+    with lab_imports("pictures of puzzles"):
+        from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    frame = picture.frame(looks)
+    attempted = any(look.answered for look in looks)
+    drawn = Drawn(picture.figure(frame, attempted), frame, note=note)
+    return Explorer(lambda: drawn, {})
+
+
+def _png(image: bytes) -> dict[str, str]:
+    from base64 import b64encode
+
+    return {"image/png": b64encode(image).decode("ascii")}

@@ -1,0 +1,237 @@
+"""Our value of each claim of the paper, out of a folder of records such as ``data/results``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+
+from dietlab.compare.results import Report, ResultTable
+from dietlab.compare.results.criteria import SHORT
+from dietlab.compare.results.row import ANSOR, OURS, over_best
+from dietlab.compare.results.table import LENGTH
+from dietlab.lab.models.runtimes import ALSO_OURS
+from dietlab.lab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS
+
+FROM_MEMORY = "rotating"
+"""The cache state in which weights come from memory, as in a model."""
+PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
+"""Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
+TUNED_PER_LENGTH = "bert-ansor"
+"""The kind of records of BERT beside programs that were tuned for each length, which are of few lengths."""
+CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
+
+Speedups = Mapping[int, float]
+"""Our speedups (x) by length."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Our value of a claim on one machine, and what differs in how it was found."""
+
+    where: str
+    value: float
+    method: str
+
+
+# --- records ----------------------------------------------------------------------------------------
+
+
+def tables(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    """Yields the reports of all tables ``MACHINE-KIND.csv.gz`` in a folder, each with its machine."""
+    for kind in kinds:
+        for path in sorted(results.glob(f"*-{kind}.csv.gz")):
+            for report in ResultTable.load(path).reports:
+                yield f"{_machine(path)}, {report.used}", report
+
+
+def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    """Yields the reports of some kinds of whole models in a folder, each with its machine."""
+    for kind in kinds:
+        for path in sorted(results.glob(f"*-{kind}-b*.report.json.gz")):
+            report = Report.load(path)
+            yield f"{_machine(path)}, {report.used}, batch {report.workload['batch']}", report
+
+
+def kind_of(model: str) -> str:
+    """Returns what the names of a model's records have of its name: ``bert`` of ``bert-base``."""
+    return model.partition("-")[0]
+
+
+def _machine(path: Path) -> str:
+    return path.name.split("-")[0].replace("zen", "Zen ").replace("xeon", "Xeon").replace("h200", "H200")
+
+
+def rivals(report: Report) -> tuple[str, ...]:
+    """Returns the contenders of a whole model that took part, but ours and programs tuned for each length."""
+    return tuple(
+        info.name
+        for info in report.contenders
+        if not info.absent and info.name not in (OURS, *ALSO_OURS, ANSOR)
+    )
+
+
+def prepacked(report: Report) -> tuple[str, ...]:
+    """Returns the contenders that may pack constant weights beforehand, as ours."""
+    return tuple(info.name for info in report.contenders if info.kind == "prepacked")
+
+
+def over(
+    report: Report,
+    contenders: Collection[str],
+    caches: Collection[str] | None = None,
+    longest: int = SHORT[1],
+) -> Speedups:
+    """Returns our speedup over the fastest of some contenders at each length of the paper's range.
+
+    Args:
+        caches: cache states that count, of which the report has one (default: all).
+        longest: the longest length that counts: of rows that are tokens that of a sentence.
+    """
+    besides = {row.contender for row in report.rows} - {*contenders}
+    return {
+        shape[LENGTH]: speedup
+        for (shape, cache), speedup in sorted(over_best(report.rows, besides).items())
+        if (caches is None or cache in caches) and SHORT[0] <= shape[LENGTH] <= longest
+    }
+
+
+# --- how each is found ------------------------------------------------------------------------------
+
+
+def _mean(where: str, found: Speedups, method: str) -> Iterator[Finding]:
+    if found:
+        least = min(found, key=lambda length: found[length])
+        spread = f"{len(found)} lengths, the least {found[least]:.2f}x at T = {least}"
+        yield Finding(where, geometric_mean(found.values()), f"{method}; {spread}")
+
+
+def _best(where: str, found: Speedups, method: str) -> Iterator[Finding]:
+    if found:
+        length = max(found, key=lambda t: found[t])
+        yield Finding(where, found[length], f"{method}; at T = {length}")
+
+
+Said = Callable[[str, Speedups, str], Iterator[Finding]]
+
+
+def _bert_vendor(say: Said, results: Path) -> Iterator[Finding]:
+    for where, report in _bert(results, "bert"):
+        names = rivals(report)
+        yield from say(where, over(report, names), f"random weights, over the best of {', '.join(names)}")
+
+
+def _bert_ansor(say: Said, results: Path) -> Iterator[Finding]:
+    for where, report in _bert(results, "bert", TUNED_PER_LENGTH):
+        details = [info.detail for info in report.contenders if info.name == ANSOR and info.detail]
+        yield from say(where, over(report, [ANSOR]), "; ".join(["random weights, MetaSchedule", *details]))
+
+
+def _bert(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    found = models(results, *kinds)
+    return ((where, report) for where, report in found if report.workload["operator"] == "bert-base")
+
+
+def _dense(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    return ((where, report) for where, report in tables(results, *kinds) if report.name == DENSE)
+
+
+def _dense_vendor(results: Path) -> Iterator[Finding]:
+    method = "over the best library that packs weights beforehand; rows are tokens, weights from memory"
+    for where, report in _dense(results, "bench", "paper"):
+        yield from _mean(where, over(report, prepacked(report), [FROM_MEMORY]), method)
+    method = "over the faster of {}; rows are those of the paper's sentences, weights from memory"
+    for where, report in _dense(results, "first"):
+        names = [info.name for info in report.contenders if info.kind == "plain"]
+        found = over(report, names, [FROM_MEMORY], longest=SENTENCES * SHORT[1])
+        yield from _mean(where, found, method.format(" and ".join(names)))
+
+
+def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
+    for where, report in _tuned_per_shape(results):
+        method = f"MetaSchedule, {_trials(report)}"
+        yield from say(where, over(report, [ANSOR], [FROM_MEMORY]), method)
+
+
+def _dense_one_schedule(results: Path) -> Iterator[Finding]:
+    evaluated = ((path, Report.load(path)) for path in sorted(results.glob("*core.report.json.gz")))
+    found = [(f"{_machine(path)}, {report.used}", report) for path, report in evaluated]
+    for where, report in (*found, *_dense(results, "paper")):
+        yield from _mean(
+            where, over(report, ["largest-shape"], [FROM_MEMORY]), "the largest shape's best plan"
+        )
+
+
+def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
+    """Yields per-shape tuning's seconds for some lengths over ours for all."""
+    for where, report in _tuned_per_shape(results):
+        seconds = report.tuning["ansor_seconds"].values()
+        ratio = sum(seconds) / len(seconds) * lengths / report.tuning["total_seconds"]
+        yield Finding(where, ratio, f"{method}{_trials(report)}")
+
+
+def _tuned_per_shape(results: Path) -> Iterator[tuple[str, Report]]:
+    found = _dense(results, ANSOR, "paper")
+    return ((where, report) for where, report in found if "ansor_seconds" in report.tuning)
+
+
+def _trials(report: Report) -> str:
+    trials = max(report.tuning["ansor_trials"].values())
+    return f"{trials} trials a length instead of {PAPER_TRIALS}"
+
+
+def _padding(operator: str, treatment: str, results: Path) -> Iterator[Finding]:
+    """Yields the time with a treatment of the edge over that with local padding, on the paper's operator."""
+    for where, report in tables(results, "local-padding"):
+        found, extent = _by_treatment(report), EDGES[operator]
+        composed, padded = (found.get(name, {}).get(extent) for name in (treatment, PADDED))
+        if report.name == operator and composed and padded:
+            scheme = next(info.detail for info in report.contenders if info.name == OURS)
+            method = f"tiles of {scheme}; composition of exact tiles in place of padding: {composed:.2f}x"
+            yield Finding(where, composed / padded, method)
+
+
+def _padding_most(results: Path) -> Iterator[Finding]:
+    best: dict[str, tuple[float, str]] = {}
+    for where, report in tables(results, "local-padding", "ablation"):
+        found = _by_treatment(report) if report.name.startswith((DENSE, *EDGES)) else {}
+        for length in {*found.get(CHECKED, {})} & {*found.get(PADDED, {})}:
+            ratio = found[CHECKED][length] / found[PADDED][length]
+            best[where] = max(best.get(where, (0.0, "")), (ratio, f"{report.name}, T = {length}"))
+    for where, (ratio, method) in best.items():
+        yield Finding(where, ratio, method)
+
+
+def _by_treatment(report: Report) -> dict[str, dict[int, float]]:
+    """Returns the time without composition over that with it, by treatment of the edge and length."""
+    found: dict[str, dict[int, float]] = {}
+    for row in report.rows:
+        if row.correct and row.speedup and row.cache == FROM_MEMORY:
+            found.setdefault(row.contender, {})[row.shape[LENGTH]] = row.speedup
+    return found
+
+
+_LAYER, _PRODUCT = EDGES
+
+FINDERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
+    "bert-vendor": partial(_bert_vendor, _mean),
+    "bert-vendor-best": partial(_bert_vendor, _best),
+    "bert-ansor": partial(_bert_ansor, _mean),
+    "bert-ansor-best": partial(_bert_ansor, _best),
+    "dense-vendor": _dense_vendor,
+    "dense-ansor": partial(_dense_ansor, _mean),
+    "dense-ansor-best": partial(_dense_ansor, _best),
+    "dense-one-schedule": _dense_one_schedule,
+    "tuning-eight": partial(_tuning, PAPER_LENGTHS, "MetaSchedule, "),
+    "tuning-all": partial(_tuning, ALL_LENGTHS, "extrapolated as there; "),
+    "checks-dense-3090": partial(_padding, _LAYER, CHECKED),
+    "checks-dense-2080": partial(_padding, _LAYER, CHECKED),
+    "partitioned-dense-3090": partial(_padding, _LAYER, PARTITIONED),
+    "partitioned-dense-2080": partial(_padding, _LAYER, PARTITIONED),
+    "checks-batched-3090": partial(_padding, _PRODUCT, CHECKED),
+    "checks-batched-2080": partial(_padding, _PRODUCT, CHECKED),
+    "checks-most": _padding_most,
+}
+"""The way to our value of each claim in a folder of records; a claim that was not measured has none."""

@@ -1,0 +1,1 @@
+"""Search strategies on recorded surveys, on simulated fleets, and from one processor to another."""

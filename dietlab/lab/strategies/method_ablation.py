@@ -1,0 +1,278 @@
+"""Ablates the method on a survey: what the choice for every shape loses without one of the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import Observer, audience
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.statistics import mean_interval
+from dietlab.cost import Analytic, Known, LearnedPredictor
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, RoundWork, Tunings
+from dietlab.lab.strategies.fleet_work import Costs, Priced, tunings_from_json, tunings_to_json, worked
+from dietlab.lab.strategies.surveyed import Surveyed
+from dietlab.problem import Shape, ShapeSet, extents
+from dietlab.scheme import Scheme
+from dietlab.tuning import Effort, Tuner, choose_portfolio, effort_named, train_dispatcher
+from dietlab.tuning.strategies.registry import strategy_named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Numbers = npt.NDArray[np.intp]
+
+MOST = 8
+"""Micro-kernels of the whole library."""
+
+SIZES = (1, 2, 4)
+"""Micro-kernels of smaller ones."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worth of one part.
+
+    Args:
+        without: what is taken away.
+        instead: what stands in its place.
+        shapes: whether tuning saw the shapes that are judged: all, or held-out ones.
+        ratios: for each seed, the time without the part over that with it; geometric means over the shapes.
+    """
+
+    without: str
+    instead: str
+    shapes: str
+    ratios: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MethodAblation:
+    """The parts of the method on one survey.
+
+    Args:
+        survey: its name.
+        quality: for each seed, the mean share of the exhaustive optimum that the whole method reaches.
+        tunings: the work of its rounds, for fleets of devices.
+    """
+
+    survey: str
+    quality: tuple[float, ...]
+    parts: tuple[Lost, ...]
+    tunings: Tunings = field(default_factory=dict)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a part: the mean ``ratio`` over the seeds, and its 95 % bootstrap
+        interval, ``low`` to ``high``."""
+        import pandas as pd
+
+        rows = []
+        for part in self.parts:
+            logs = np.log(part.ratios)
+            found = np.exp([logs.mean(), *mean_interval(logs)]).tolist()
+            rows.append((part.without, part.instead, part.shapes, *found, len(part.ratios)))
+        return pd.DataFrame(rows, columns=["without", "instead", "shapes", "ratio", "low", "high", "seeds"])
+
+    def save(self, path: str | Path) -> None:
+        value = asdict(replace(self, tunings={}))
+        write_json(Path(path), {**value, "tunings": tunings_to_json(self.tunings)}, indent=None)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MethodAblation:
+        """Returns what :meth:`save` wrote, seconds to three digits.
+
+        Raises:
+            DietlabError: if it is no such file.
+        """
+        with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
+            value = read_json(path)
+            parts = (
+                Lost(p["without"], p["instead"], p["shapes"], tuple(p["ratios"])) for p in value["parts"]
+            )
+            tunings = tunings_from_json(value["tunings"])
+            return cls(value["survey"], tuple(value["quality"]), tuple(parts), tunings)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole method with one seed, tuned for every second shape of a survey.
+
+    Each rule returns the scheme that it takes for every shape of the survey, by number, ``[shapes]``.
+    """
+
+    survey: Surveyed
+    tuned: ShapeSet
+    run: Known
+    seed: int
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return self.survey.shapes.shapes
+
+    def tree(self, max_kernels: int = MOST) -> Numbers:
+        """Returns the choice of the library's decision tree."""
+        dispatcher = train_dispatcher(choose_portfolio(self.run, self.tuned, max_kernels), self.tuned)
+        return self._numbers([dispatcher.scheme(shape) for shape in self.shapes])
+
+    def nearest(self, chosen: Numbers) -> Numbers:
+        """Returns a choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
+        places = {shape: np.log([max(1, extent) for _, extent in shape.bindings]) for shape in self.shapes}
+        columns = [column for column, shape in enumerate(self.shapes) if shape in set(self.tuned)]
+
+        def near(shape: Shape) -> int:
+            apart = [float(np.abs(places[self.shapes[c]] - places[shape]).sum()) for c in columns]
+            return columns[int(np.argmin(apart))]
+
+        return np.array([chosen[near(shape)] for shape in self.shapes])
+
+    def model(self) -> Numbers:
+        """Returns the schemes of the least predicted time."""
+        return np.asarray(self.run.seconds_table(self.survey.space.schemes, self.shapes).argmin(axis=0))
+
+    def without_learning(self) -> Numbers:
+        """Returns the schemes of the least time in the analytic draft."""
+        draft = Analytic.of(self.survey.space, self.survey.cache)
+        return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
+
+    def without_adaptation(self) -> Numbers:
+        """Returns the scheme of the highest learned throughput, the same for every shape."""
+        best = int(self.run.model.throughput(self.survey.space.schemes).argmax())
+        return np.full(len(self.shapes), best)
+
+    def separate(self) -> Numbers:
+        """Returns the choice after as many measurements as the run took, an equal part on each tuned shape by
+        itself: schemes at random, the fastest of which serves it and what is nearest to it."""
+        random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
+        found = np.zeros(len(self.shapes), np.intp)
+        for shape in self.tuned:
+            drawn = random.sample(range(len(self.survey.space)), min(part, len(self.survey.space)))
+            column = self.shapes.index(shape)
+            found[column] = min(drawn, key=lambda number: self.survey.seconds[number, column])
+        return self.nearest(found)
+
+    def divisors(self) -> Numbers:
+        """Returns the best scheme, of all times, whose tile divides the shape's output: a space of one
+        shape's factors; -1 where it has none."""
+        schemes = self.survey.space.schemes
+        fits = np.array(
+            [[_divides(self.survey, scheme, shape) for shape in self.shapes] for scheme in schemes]
+        )
+        best = np.where(fits, self.survey.efficiency, 0.0)
+        return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
+
+    def optimum(self) -> Numbers:
+        """Returns the best scheme of all."""
+        return np.asarray(self.survey.efficiency.argmax(axis=0))
+
+    def _numbers(self, schemes: Sequence[Scheme]) -> Numbers:
+        return np.array([self.survey.number[scheme] for scheme in schemes])
+
+    def ratio(self, without: Numbers, whole: Numbers, judged: str = "all") -> float:
+        """Returns the time of one choice over another's, the geometric mean over the judged shapes where both
+        have a scheme."""
+        tuned, efficiency = set(self.tuned), self.survey.efficiency
+        wanted = {"all": (True, False), "tuned": (True,), "held out": (False,)}[judged]
+        columns = [
+            column
+            for column, shape in enumerate(self.shapes)
+            if without[column] >= 0 and (shape in tuned) in wanted
+        ]
+        logs = [np.log(efficiency[whole[c], c] / efficiency[without[c], c]) for c in columns]
+        return float(np.exp(np.mean(logs)))
+
+    @property
+    def quality(self) -> float:
+        columns = range(len(self.shapes))
+        return self.survey.quality(self.survey.efficiency[self.tree(), columns])
+
+
+def _divides(survey: Surveyed, scheme: Scheme, shape: Shape) -> bool:
+    sizes = extents(survey.space.workload, shape)
+    return sizes["rows"] % scheme.rows == 0 and sizes["cols"] % scheme.cols == 0
+
+
+def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
+    """Returns what each part is worth with one seed, by what is taken away, what stands in its place, and the
+    shapes that are judged.
+
+    Args:
+        ahead: the method with rounds ahead.
+    """
+    tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
+    separate = whole.separate()
+    choices = {
+        ("micro-kernels for every shape", "the best divisor", "all"): (whole.divisors(), optimum),
+        ("adaptation cost", "the highest throughput", "all"): (whole.without_adaptation(), model),
+        ("learned model", "the analytic draft", "all"): (whole.without_learning(), model),
+        ("joint measurement", "each shape by itself", "tuned"): (separate, tree),
+        ("joint measurement", "each shape by itself", "held out"): (separate, tree),
+        ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(tree), tree),
+        ("waiting for each round", AHEAD, "all"): (ahead.tree(), tree),
+    }
+    for size in SIZES:
+        choices[f"{MOST} micro-kernels", f"{size} at most", "all"] = whole.tree(size), tree
+    return {part: whole.ratio(*pair, judged=part[2]) for part, pair in choices.items()}
+
+
+def ablate_method(
+    survey: Surveyed,
+    seeds: Iterable[int] = range(5),
+    effort: str | Effort = "quick",
+    observers: Iterable[Observer] = (),
+) -> MethodAblation:
+    """Tunes on a survey with each seed, and returns what every part of the method is worth; no hardware.
+
+    Tuning sees every second shape, all are judged by their surveyed times.
+    """
+    preset = effort_named(effort)
+    chosen = replace(preset, timing=replace(preset.timing, cache=survey.cache))
+    tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
+    ratios: dict[tuple[str, str, str], list[float]] = {}
+    tunings: dict[str, list[tuple[RoundWork, ...]]] = {WAITS: [], AHEAD: []}
+    quality, seeds = [], tuple(seeds)
+    with audience(observers).stage("ablate", len(seeds), "seed") as progress:
+        for seed in seeds:
+            wholes = []
+            for way, rounds in tunings.items():
+                whole, work = _tuned(survey, tuned, chosen, seed, ahead=way == AHEAD)
+                wholes.append(whole)
+                rounds.append(work)
+            quality.append(wholes[0].quality)
+            for part, ratio in parts_of(*wholes).items():
+                ratios.setdefault(part, []).append(ratio)
+            progress.advance(f"seed {seed}")
+    parts = tuple(Lost(*part, tuple(found)) for part, found in ratios.items())
+    return MethodAblation(survey.name, tuple(quality), parts, tunings)
+
+
+def _tuned(
+    survey: Surveyed, tuned: ShapeSet, effort: Effort, seed: int, *, ahead: bool
+) -> tuple[Whole, tuple[RoundWork, ...]]:
+    """Tunes with one seed; returns what it came to and the work of its rounds."""
+    predictor = LearnedPredictor(cache=survey.cache, seed=seed)
+    first = Tuner(
+        survey.space,
+        tuned,
+        effort,
+        strategy_named("draft"),
+        predictor,
+        seed=seed,
+        measurable=survey.runner.pairs,
+    )
+    tuner, rounds = worked(first, Priced(survey.runner, mean_costs(survey)), ahead=ahead)
+    return Whole(survey, tuned, tuner.known, seed), rounds
+
+
+def mean_costs(survey: Surveyed) -> Costs:
+    """Returns what a measurement of a survey took on average."""
+    phases = [record.phases for record in survey.records]
+    build = fmean(survey.compile_seconds.values())
+    return Costs(build, fmean(each.verify for each in phases), fmean(each.measure for each in phases))

@@ -1,0 +1,132 @@
+"""Replays of tunings from nothing and from a prior: how many measurements each takes to become as good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dietlab.base.errors import ModelError
+from dietlab.cost import Fitted, Prior, Survey, fitted_by, predictor_named, with_prior
+from dietlab.measure import Record, ReplayRunner
+from dietlab.problem import Shape, ShapeSet
+from dietlab.tuning.effort import Effort, effort_named
+from dietlab.tuning.tune import tune
+
+REPLAYED = replace(effort_named("quick"), name="replay", trials=64, batch=4, decisions=160, decision_batch=16)
+"""Small rounds, so that a curve has many points."""
+
+AS_GOOD = 0.97
+"""The share of the quality from nothing, at its end, that counts as reached."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The quality of a replayed tuning by the number of its measurements.
+
+    Args:
+        start: ``nothing`` or ``prior``.
+        seed: of the tuning.
+        measurements, quality: after each round: the geometric mean, over shapes, of the time of the fastest
+        recorded
+            scheme over that of the scheme which is expected to be fastest. A prior's first point is of none.
+    """
+
+    start: str
+    seed: int
+    measurements: tuple[int, ...]
+    quality: tuple[float, ...]
+
+    def reaches(self, quality: float) -> int | None:
+        """Returns the measurements after which it first is as good; None if it never is."""
+        numbers = zip(self.measurements, self.quality, strict=True)
+        return next((count for count, found in numbers if found >= quality), None)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The measurements that a prior saves in one replay.
+
+    Args:
+        from_nothing, from_prior: measurements to :data:`AS_GOOD` of the quality that nothing ends with.
+        ends: the last quality from the prior over that from nothing.
+    """
+
+    seed: int
+    from_nothing: int
+    from_prior: int | None
+    ends: float
+
+
+def transfer_curves(
+    survey: Survey,
+    shapes: Sequence[Shape],
+    prior: Prior,
+    seeds: Iterable[int] = range(5),
+    effort: Effort = REPLAYED,
+    model: str = "learned",
+) -> list[Curve]:
+    """Returns two curves a seed, of tunings for some shapes of a survey: from nothing and from the prior.
+
+    Raises:
+        ModelError: if the survey has none of the shapes, or the model takes no prior.
+    """
+    wanted = set(shapes)
+    told = [record for record in survey.told if record.shape in wanted]
+    truth = [record for record in survey.truth if record.shape in wanted]
+    if not told:
+        raise ModelError(
+            "a transfer is replayed on shapes of the survey", ", ".join(map(str, shapes)) or "none"
+        )
+    timing = replace(effort.timing, cache=survey.cache)
+    chosen, even = replace(effort, timing=timing), ShapeSet.of(dict.fromkeys(sorted(wanted), 1.0))
+    found = []
+    for seed in seeds:
+        for start, known in (("nothing", None), ("prior", prior)):
+            run = tune(
+                survey.space, even, ReplayRunner(told), chosen, predictor=model, seed=seed, prior=known
+            )
+            predictor = with_prior(predictor_named(model, survey.cache, seed), known)
+            ends = _ends_of_rounds(run.records)
+            points = [0, *ends] if known is not None and not known.strangers(survey.space.hardware) else ends
+            qualities = [
+                quality(fitted_by(predictor, survey.space, run.records[:end]), truth) for end in points
+            ]
+            found.append(Curve(start, seed, tuple(points), tuple(qualities)))
+    return found
+
+
+def gains(curves: Iterable[Curve]) -> list[Gain]:
+    """Returns what the prior saves, by seed."""
+    by_seed: dict[int, dict[str, Curve]] = {}
+    for curve in curves:
+        by_seed.setdefault(curve.seed, {})[curve.start] = curve
+    found = []
+    for seed, pair in by_seed.items():
+        nothing, prior = pair["nothing"], pair["prior"]
+        enough = AS_GOOD * nothing.quality[-1]
+        first = nothing.reaches(enough)
+        assert first is not None
+        found.append(Gain(seed, first, prior.reaches(enough), prior.quality[-1] / nothing.quality[-1]))
+    return found
+
+
+def quality(fitted: Fitted, truth: Sequence[Record]) -> float:
+    """Returns the geometric mean, over shapes, of the fastest time over that of the scheme which is expected
+    to be fastest, its prediction raised by its doubt."""
+    by_shape: dict[Shape, list[Record]] = {}
+    for record in truth:
+        by_shape.setdefault(record.shape, []).append(record)
+    lost = []
+    for shape, group in by_shape.items():
+        schemes = [record.scheme for record in group]
+        expected = fitted.seconds(schemes, [shape]) * np.exp(fitted.doubt(schemes, [shape]))
+        seconds = np.array([record.seconds or np.nan for record in group])
+        lost.append(np.log(seconds[int(expected[:, 0].argmin())] / seconds.min()))
+    return float(np.exp(-np.mean(lost)))
+
+
+def _ends_of_rounds(records: Sequence[Record]) -> list[int]:
+    names = [record.asked_by for record in records]
+    return [at for at in range(1, len(names)) if names[at] != names[at - 1]] + [len(names)]

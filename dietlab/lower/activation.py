@@ -1,0 +1,31 @@
+"""Activations of one fp32 value as TVM's expressions, with the device's own functions."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+from tvm import tirx
+
+from dietlab.problem import Activation
+
+_CUBIC = 0.044715
+"""Hendrycks and Gimpel's approximation of GELU: ``v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))``."""
+
+
+def float32(value: float) -> Any:
+    """Returns a constant."""
+    return tirx.FloatImm("float32", value)
+
+
+def activated(activation: Activation, value: Any) -> Any:
+    """Returns ``activation(value)``; not-a-number stays one."""
+    if activation == "relu":
+        # In this order a comparison with not-a-number, which is false, keeps it.
+        return tirx.Select(value < float32(0.0), float32(0.0), value)
+    if activation == "gelu_tanh":
+        inner = float32(sqrt(2 / pi)) * (value + float32(_CUBIC) * value * value * value)
+        return value * (float32(0.5) + float32(0.5) * tirx.tanh(inner))
+    if activation == "gelu_erf":
+        return value * (float32(0.5) + float32(0.5) * tirx.erf(value * float32(sqrt(0.5))))
+    return value

@@ -1,1 +1,0 @@
-"""TensorIR for CPUs: register tiles, packed panels, one function for each tile."""

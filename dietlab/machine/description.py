@@ -1,0 +1,254 @@
+"""The value that describes a processor; units stand in the names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dietlab.base.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
+from dietlab.base.errors import HardwareError
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.machine.limits import Limits, require_positive
+from dietlab.machine.roofline import Roofline
+from dietlab.machine.target import hardware_target
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+
+Of = TypeVar("Of", bound=Limits)
+
+
+@dataclass(frozen=True, repr=False)
+class Hardware(Carded):
+    """A processor: how many cores, how fast, and the limits that bound a micro-kernel.
+
+    Args:
+        name: what people call it.
+        source: where the figures come from (``"detected"``, or a public data sheet).
+        cores: cores used by one operator call (CPU), or streaming multiprocessors (GPU).
+        limits: what a micro-kernel must fit into, by kind of processor.
+        peak_gflops: fp32 multiply-adds of *one* core or multiprocessor, in GFLOP/s; None if
+            it was never measured.
+        dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).
+        l3_gbps: what one core streams from the last-level cache, in GB/s.
+        l3_mib: how much of the last-level cache one core finds its data in, in MiB, by the bandwidth of
+            larger and larger arrays; in a virtual machine often a part of what the system says. None if it
+            was never measured, or no size shows an edge.
+
+    Raises:
+        HardwareError: if a figure contradicts itself.
+    """
+
+    name: str
+    source: str
+    cores: int
+    limits: Limits
+    peak_gflops: float | None = None
+    dram_gbps: float | None = None
+    l3_gbps: float | None = None
+    l3_mib: float | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(self, "cores")
+        for name in ("peak_gflops", "dram_gbps", "l3_gbps", "l3_mib"):
+            if getattr(self, name) is not None:
+                require_positive(self, name)
+
+    @property
+    def kind(self) -> str:
+        """The name of its target, such as ``"cpu"`` or ``"cuda"``."""
+        return self.limits.kind
+
+    @property
+    def threads(self) -> int:
+        """The host's threads that compute a call: as many as the cores of a CPU; a GPU is used as a whole, by
+        one."""
+        return self.cores if self.limits.on_host else 1
+
+    def limits_as(self, kind: type[Of], remedy: str) -> Of:
+        """Returns the limits as those of one kind of processor.
+
+        Args:
+            remedy: what a person does who has another.
+
+        Raises:
+            HardwareError: if this is another processor.
+        """
+        if not isinstance(self.limits, kind):
+            raise HardwareError(f"this stage needs a {kind.device}", self.name, remedy)
+        return self.limits
+
+    @property
+    def last_level_bytes(self) -> int:
+        """The last cache before memory: of a CPU's cores together, as measured or else as the system says, or
+        of a GPU's multiprocessors."""
+        return self.limits.last_level_bytes if self.l3_mib is None else round(self.l3_mib * (1 << 20))
+
+    @property
+    def total_gflops(self) -> float | None:
+        """Peak of all cores together, in GFLOP/s."""
+        return None if self.peak_gflops is None else self.peak_gflops * self.cores
+
+    def peak_for(self, dtype: str) -> float | None:
+        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type; None if it is not
+        known or there is none."""
+        return self.limits.peak_for(dtype, self.peak_gflops)
+
+    def is_same_as(self, other: Hardware) -> bool:
+        """Returns whether both are the same processor, however many of its cores an operator uses."""
+        return (self.name, self.limits) == (other.name, other.limits)
+
+    def with_cores(self, cores: int) -> Hardware:
+        """Returns the processor with an operator that uses ``cores`` of it."""
+        return replace(self, cores=cores)
+
+    def roofline(
+        self, flops: float, moved_bytes: float, dtype: str = "float32", memory_bytes: float | None = None
+    ) -> Roofline | None:
+        """Returns the roofline of a call; None where the peak or the memory bandwidth is not known.
+
+        Args:
+            flops: two for each multiply-add.
+            moved_bytes: what any implementation must move at least once.
+            dtype: of the operands.
+            memory_bytes: those that come from memory in rotating calls (default: all).
+        """
+        peak = self.peak_for(dtype)
+        if peak is None or self.dram_gbps is None:
+            return None
+        from_l3 = None if self.l3_gbps is None else moved_bytes / (self.l3_gbps * self.cores) / 1e9
+        fetched = moved_bytes if memory_bytes is None else memory_bytes
+        return Roofline(flops / (peak * self.cores) / 1e9, fetched / self.dram_gbps / 1e9, from_l3)
+
+    @classmethod
+    def detect(cls, target: str = "cpu", *, measure: bool = True, device: int = 0) -> Hardware:
+        """Returns a processor of this machine.
+
+        Args:
+            target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
+                (:data:`~dietlab.machine.target.TARGETS` has all).
+            measure: whether the FMA peak, the bandwidths and the last-level cache of a CPU are measured (some
+                7 s). Those of a GPU always follow from its clocks.
+            device: which GPU, counted by the driver.
+
+        Raises:
+            HardwareError: on a processor without vector units that TVM can target; without a driver or
+                such a GPU, or if it is too old.
+        """
+        return hardware_target(target).detect(measure=measure, device=device)
+
+    def measured(self) -> Hardware:
+        """Returns this processor, which is here, with the peaks of as many cores as an operator uses."""
+        return hardware_target(self.kind).measured(self)
+
+    @classmethod
+    def preset(cls, name: str) -> Hardware:
+        """Returns a processor that need not be here; ``Hardware.presets()`` lists them.
+
+        Raises:
+            HardwareError: if there is no such preset.
+        """
+        known = _presets()
+        if name not in known:
+            raise HardwareError(f"a preset is one of {', '.join(sorted(known))}", repr(name))
+        return cls.from_json(known[name])
+
+    @staticmethod
+    def presets() -> tuple[str, ...]:
+        """Returns the names that :meth:`preset` knows, sorted."""
+        return tuple(sorted(_presets()))
+
+    @property
+    def card(self) -> Card:
+        """Its card in a notebook: cores and peaks, and as a fold every figure."""
+        facts = [counted(self.cores, self.limits.unit)]
+        if self.total_gflops is not None:
+            facts.append(Quantity(f"{self.total_gflops:,.0f} GFLOP/s", "float32 peak"))
+        if self.dram_gbps is not None:
+            facts.append(Quantity(f"{self.dram_gbps:,.0f} GB/s", "memory"))
+        return Card("Hardware", self.name, tuple(facts), (Fold("Description", self.table, unfolded=True),))
+
+    def table(self) -> Listing:
+        """Returns the rows of its card: every figure with its unit."""
+        value = asdict(self)
+        figures = [*value.pop("limits").items(), *value.items()]
+        return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row and a column for each figure: the fields, the ``kind``, and those of
+        the limits. Rows of processors of a kind can be put below each other."""
+        import pandas as pd
+
+        value = asdict(self)
+        limits = value.pop("limits")
+        return pd.DataFrame([{**value, "kind": self.kind, **limits}])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the processor as a JSON value: all fields and the limits."""
+        value = asdict(self)
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Hardware:
+        """Returns the processor of a JSON value made by ``to_json``.
+
+        Raises:
+            HardwareError: if a field is missing or unknown, or the schema is another.
+        """
+        if not isinstance(value, Mapping):
+            raise HardwareError("a hardware file holds one JSON object", value)
+        if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
+            raise HardwareError(f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version"))
+        try:
+            given = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
+            return cls(limits=_limits(value["kind"], given.pop("limits")), **given)
+        except (KeyError, TypeError) as error:
+            raise HardwareError("a hardware file has all fields of Hardware", error) from None
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; :meth:`load` reads it."""
+        write_json(Path(path), self.to_json(), error=HardwareError)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Hardware:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            HardwareError: if it is unreadable, a field is missing or unknown, or the schema is another.
+        """
+        with reading(HardwareError, "a hardware file is readable JSON", path):
+            return cls.from_json(read_json(path))
+
+
+def _figure(name: str, value: Cell) -> tuple[str, str]:
+    """Returns a field in words: ``("l2", "1 MiB")``."""
+    stem, _, unit = name.rpartition("_")
+    words = {"gflops": "GFLOP/s", "gbps": "GB/s", "mib": "MiB"}
+    if unit == "bytes" and isinstance(value, int):
+        return stem.replace("_", " "), bytes_text(value)
+    if unit in words:
+        return stem.replace("_", " "), f"{cell_text(value)} {words[unit]}" if value else "unknown"
+    return name.replace("_", " "), cell_text(value)
+
+
+def _limits(kind: str, value: Mapping[str, Any]) -> Limits:
+    limits = hardware_target(kind).LIMITS
+    missing = [f.name for f in fields(limits) if f.default is MISSING and f.name not in value]
+    if missing:
+        raise HardwareError(
+            "a file that describes a processor has all of its limits",
+            f"no {', '.join(missing)}",
+            f"Describe it anew, by Hardware.detect({kind!r}) or a preset.",
+        )
+    return limits(**value)
+
+
+def _presets() -> dict[str, dict[str, Any]]:
+    text = (Path(__file__).parent / "presets.json").read_text(encoding="utf-8")
+    presets: dict[str, dict[str, Any]] = json.loads(text)
+    return presets

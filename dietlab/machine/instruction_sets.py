@@ -1,0 +1,157 @@
+"""The instruction sets that compiled code uses, by Linux's names, and whether they are here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dietlab.machine.system import amx_permitted, flags
+
+LINUX_NAMES: Mapping[str, str] = {
+    **{name: name for name in ("avx", "avx2", "bmi2", "f16c", "fma", "fma4", "gfni", "movbe", "popcnt")},
+    **{name: name for name in ("sse4a", "ssse3", "tbm", "xop")},
+    **{f"avx512{name}": f"avx512{name}" for name in ("bw", "cd", "dq", "f", "ifma", "vbmi", "vl")},
+    **{f"avx512{name}": f"avx512_{name}" for name in ("bf16", "bitalg", "fp16", "vbmi2", "vnni")},
+    "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxifma": "avx_ifma",
+    "avxneconvert": "avx_ne_convert",
+    "avxvnni": "avx_vnni",
+    "avxvnniint16": "avx_vnni_int16",
+    "avxvnniint8": "avx_vnni_int8",
+    "bmi": "bmi1",
+    "egpr": "apx",
+    "fp-armv8": "fp",
+    "lzcnt": "abm",
+    "neon": "asimd",
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+}
+"""Linux's names of the instruction sets that LLVM uses by itself, by LLVM's. Left out is what every processor
+of 64 bits has, what only the system or an intrinsic function asks for, and how code is tuned. AMX is such:
+its unit asks for it (:attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`)."""
+
+X86_WIDE = ("avx", "sse")
+"""How names of x86's vector instructions begin: one that is not known keeps its name, so that code which uses
+it is refused where Linux does not list it."""
+
+AMX = "amx_"
+"""How the instruction sets begin that the system must permit to a process as well."""
+
+_SSE = frozenset({"pni", "popcnt", "sse4_1", "sse4_2", "ssse3"})
+_AVX2 = _SSE | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+_AVX512 = _AVX2 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
+_VNNI = _AVX512 | {"avx512_vnni"}
+_BF16 = _VNNI | {"avx512_bf16"}
+_WIDEST = _BF16 | {"avx512ifma", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq", "gfni"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Processors for which code is compiled alike.
+
+    Args:
+        llvm_cpu: LLVM's name of them.
+        machine: as ``uname -m`` tells.
+        vector_bytes: of a vector register.
+        vector_registers: their number.
+        instructions: what LLVM may use when it compiles for them, by Linux's names.
+        matrix: what units of theirs use beside.
+    """
+
+    llvm_cpu: str
+    machine: str
+    vector_bytes: int
+    vector_registers: int
+    instructions: frozenset[str]
+    matrix: frozenset[str] = frozenset()
+
+
+FAMILIES = (
+    Family("znver4", "x86_64", 64, 32, _WIDEST | {"sse4a"}),
+    Family(
+        "sapphirerapids",
+        "x86_64",
+        64,
+        32,
+        _WIDEST | {"avx512_fp16", "avx_vnni"},
+        frozenset({"amx_bf16", "amx_int8", "amx_tile"}),
+    ),
+    Family("cooperlake", "x86_64", 64, 32, _BF16),
+    Family("cascadelake", "x86_64", 64, 32, _VNNI),
+    Family("skylake-avx512", "x86_64", 64, 32, _AVX512),
+    Family("znver3", "x86_64", 32, 16, _AVX2 | {"sse4a"}),
+    Family("haswell", "x86_64", 32, 16, _AVX2),
+    Family("generic", "aarch64", 16, 32, frozenset({"asimd", "fp"})),
+)
+"""The families that detection tells apart, the fastest first: a processor is of the first whose instructions
+it has all."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Requirements are what compiled code asks of the machine that runs it.
+
+    Args:
+        machine: as ``uname -m`` tells.
+        instructions: the instruction sets that it may use, by Linux's names.
+        arch: the architecture that a GPU's code was compiled for, such as ``"sm_90a"``; empty for a CPU's.
+    """
+
+    machine: str
+    instructions: frozenset[str]
+    arch: str = ""
+
+    def lacking(self) -> str:
+        """Returns what this machine, or the system for this process, lacks of the CPU's part, in words; empty
+        if it lacks nothing."""
+        if platform.machine() != self.machine:
+            return f"a processor of {platform.machine()}, not of {self.machine}"
+        missing = sorted(self.instructions - flags())
+        if missing:
+            return f"a processor, or a system, without {', '.join(missing)}"
+        if any(name.startswith(AMX) for name in self.instructions) and not amx_permitted():
+            return "a system that does not let this process use AMX's registers"
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the requirements as a JSON value."""
+        return {"machine": self.machine, "instructions": sorted(self.instructions), "arch": self.arch}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Requirements:
+        """Returns the inverse of ``to_json``.
+
+        Raises:
+            LookupError, TypeError: if a field is missing or no text.
+        """
+        machine, instructions, arch = value["machine"], value["instructions"], value["arch"]
+        if not all(isinstance(text, str) for text in (machine, arch, *instructions)):
+            raise TypeError("machine, instructions and arch are texts")
+        if isinstance(instructions, str):
+            raise TypeError("instructions are a list")
+        return cls(machine, frozenset(instructions), arch)
+
+
+def used(llvm_features: Iterable[str]) -> frozenset[str]:
+    """Returns the instruction sets, by Linux's names, that LLVM uses by itself when it compiles with these of
+    its features."""
+    known = {LINUX_NAMES.get(name, name) for name in llvm_features if name in LINUX_NAMES or _wide(name)}
+    return frozenset(known - {"sse", "sse2"})
+
+
+def _wide(feature: str) -> bool:
+    return feature.startswith(X86_WIDE)
+
+
+def families_with(instructions: str) -> tuple[str, ...]:
+    """Returns LLVM's names of the families that have an instruction set."""
+    return tuple(f.llvm_cpu for f in FAMILIES if instructions in f.instructions | f.matrix)
+
+
+def family(llvm_cpu: str) -> Family | None:
+    """Returns the family that LLVM's name says; None if it is none that detection tells apart."""
+    return next((found for found in FAMILIES if found.llvm_cpu == llvm_cpu), None)

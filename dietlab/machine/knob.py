@@ -1,0 +1,43 @@
+"""Figures of a processor that an explorer can turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dietlab.machine.description import Hardware
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A figure of a processor that can be turned.
+
+    Args:
+        field: of :class:`~dietlab.machine.Hardware` or of its limits.
+        label: its name for people.
+        values: returns the values that it takes, given the real one.
+    """
+
+    field: str
+    label: str
+    values: Callable[[int], Sequence[int]]
+
+    def of(self, hardware: Hardware) -> int:
+        """Returns the figure of a processor."""
+        return int(getattr(hardware if self.field == "cores" else hardware.limits, self.field))
+
+
+def times(*factors: float) -> Callable[[int], Sequence[int]]:
+    """Returns the real value times each factor."""
+    return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
+
+
+def some_cores(real: int) -> Sequence[int]:
+    """Returns powers of two, and the real number with its double."""
+    return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
+
+
+SIZES = times(1 / 4, 1 / 2, 1, 2, 4)
+"""The values of a size: the real one, smaller and larger ones."""

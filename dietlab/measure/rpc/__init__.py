@@ -1,0 +1,1 @@
+"""Measuring on another machine, over TVM's tracker."""

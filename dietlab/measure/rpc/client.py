@@ -1,0 +1,251 @@
+"""The client's side of servers of TVM's RPC: sessions that answer about candidates, and who is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any
+
+from dietlab.base.carried import carried
+from dietlab.base.errors import DietlabError, MeasureError
+from dietlab.machine import Hardware
+from dietlab.measure.rpc.server import FAILURES
+from dietlab.measure.rpc.tracker import address_text
+from dietlab.measure.timing.disturbance import Pace
+from dietlab.measure.timing.process import ENTERED, WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.measure.timing.target import timing_target
+from dietlab.problem import Workload
+
+CLIENT = "dietlab.measure.rpc.worker"
+
+NETWORK_SECONDS = 15.0
+"""Seconds that a server's answer may take beyond those of the measurement, until the server counts as lost:
+its worker starts, and libraries travel."""
+
+WATCH_SECONDS = 1.0
+"""Seconds between two looks at the tracker for servers that joined."""
+
+
+class DeviceLostError(DietlabError):
+    """A server does not answer, or answers garbage: no fault of a candidate."""
+
+
+class NoServerError(MeasureError):
+    """No server of a key is free in time."""
+
+
+class RemoteDevice:
+    """A session on a server: it answers about candidates as a process here does.
+
+    Args:
+        client: the process that is connected to it.
+        name: of the server.
+        seconds: for one measurement.
+    """
+
+    def __init__(self, client: WorkerProcess, name: str, seconds: float) -> None:
+        self._client, self._seconds = client, seconds
+        self._sent: set[str] = set()
+        self._workload: Workload | None = None
+        self._starting = 0.0
+        self.pace = Pace()
+        self.name = name
+
+    def hardware(self, target: str, cores: int, *, measure: bool) -> Hardware:
+        """Returns the server's processor of a target, with ``cores`` of its cores."""
+        question = {"op": "hardware", "target": target, "cores": cores, "measure": measure}
+        return Hardware.from_json(self._asked(question, self._seconds + NETWORK_SECONDS))
+
+    def open(self, workload: Workload, hardware: Hardware) -> None:
+        """Makes the server ready for a workload's candidates; nothing happens if it is."""
+        if workload == self._workload:
+            return
+        question = {
+            "op": "open",
+            "workload": workload.to_json(),
+            "hardware": hardware.to_json(),
+            "seconds": self._seconds,
+            ENTERED: {**carried(), "path": []},  # folders are of this machine
+        }
+        self._asked(question, NETWORK_SECONDS)
+        self._workload, self._starting = workload, timing_target(hardware.kind).START_SECONDS
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer about a candidate, whose library is sent with the first question.
+
+        Raises:
+            MeasureError: if the candidate crashes, hangs or refuses.
+            DeviceLostError: if the server is gone.
+        """
+        path = Path(request["plan"])
+        if path.name not in self._sent:
+            self._told({"op": "send", "path": str(path)}, NETWORK_SECONDS)
+            self._sent.add(path.name)
+        most = self._starting + self._seconds + NETWORK_SECONDS
+        answer = self._asked({**request, "plan": path.name}, most)
+        self._starting = 0.0
+        if "failed" in answer:
+            raise FAILURES[answer["failed"]](*answer["told"])
+        return answer
+
+    def forget(self) -> None:
+        """Removes the libraries that were sent."""
+        sent, self._sent = sorted(self._sent), set()
+        if sent:
+            self._told({"op": "remove", "names": sent}, NETWORK_SECONDS)
+
+    def close(self) -> None:
+        """Gives the server back."""
+        self._client.close()
+
+    def _asked(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        return self._told({"op": "ask", "question": question}, seconds)
+
+    def _told(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        try:
+            return self._client.ask(request, seconds)
+        except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
+            raise DeviceLostError(f"the server {self.name} answers", error) from error
+
+
+class Servers:
+    """The servers of a key at a tracker.
+
+    Args:
+        tracker: its host and port.
+        key: that the servers were started with.
+    """
+
+    def __init__(self, tracker: tuple[str, int], key: str) -> None:
+        self.key, self.address = key, address_text(tracker)
+        self._tracker = tracker
+        self._watcher = WorkerProcess(CLIENT)
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watcher.close()
+
+    def queue(self) -> Queue:
+        """Returns how many servers there are now.
+
+        Raises:
+            MeasureError: if no tracker answers.
+        """
+        try:
+            answer = self._watcher.ask({"op": "summary", "tracker": self._tracker}, NETWORK_SECONDS)
+        except MeasureError as error:
+            raise MeasureError(
+                f"a tracker of TVM's RPC answers at {self.address}",
+                error.value,
+                f"Start one, with a server: dietlab serve --key {self.key}.",
+            ) from None
+        waiting = answer["queues"].get(self.key, {})
+        return Queue(
+            answer["servers"].get(self.key, 0),
+            waiting.get("free", 0),
+            waiting.get("pending", 0),
+            tuple(sorted(answer["servers"])),
+        )
+
+    def require(self, patience: float) -> Queue:
+        """Waits until there is a server, free or not.
+
+        Raises:
+            NoServerError: if there is none in time.
+        """
+        until, queue = monotonic() + patience, self.queue()
+        while not queue.servers:
+            if monotonic() >= until:
+                raise NoServerError(
+                    f"a server of the key {self.key} is at the tracker {self.address}",
+                    f"those of {', '.join(queue.keys)}" if queue.keys else "none of any key",
+                    self._remedy,
+                )
+            sleep(WATCH_SECONDS)
+            queue = self.queue()
+        return queue
+
+    def connect(self, seconds: float, patience: float) -> RemoteDevice:
+        """Returns a session on a free server.
+
+        Args:
+            seconds: for one measurement on it.
+            patience: seconds to wait for it.
+
+        Raises:
+            NoServerError: if none is free in time.
+            MeasureError: if the server is none of ours, or does not listen where the tracker lists it.
+        """
+        client = WorkerProcess(CLIENT)
+        try:
+            request = {"op": "connect", "tracker": self._tracker, "key": self.key}
+            answer = client.ask(request, patience + NETWORK_SECONDS)
+            if "unreached" in answer:
+                client.close()
+                raise MeasureError(
+                    f"a server of the key {self.key} is reached where the tracker {self.address} lists it",
+                    f"{answer['unreached']}: {answer['why']}",
+                    "Start it with an address that this machine reaches: dietlab serve --host ADDRESS.",
+                )
+            name = answer["name"]
+        except WorkerTimeout:
+            client.close()
+            raise NoServerError(
+                f"a server of the key {self.key} is free and answers within {patience:g} s",
+                "none",
+                self._remedy,
+            ) from None
+        except (WorkerCrashed, WorkerRefused, KeyError) as error:
+            client.close()
+            raise MeasureError(
+                f"servers of the key {self.key} are started by dietlab serve",
+                getattr(error, "value", error),
+                "Stop the others, or give them another key.",
+            ) from None
+        return RemoteDevice(client, name, seconds)
+
+    @property
+    def _remedy(self) -> str:
+        return f"Start one: dietlab serve --key {self.key} --tracker {self.address}."
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The ``servers`` of a key, how many of them are ``free``, how many clients wait (``pending``), and the
+    ``keys`` of all servers of the tracker."""
+
+    servers: int
+    free: int
+    pending: int
+    keys: tuple[str, ...]
+
+
+def remote_hardware(
+    tracker: tuple[str, int], key: str, cores: int, target: str = "cpu", patience: float = 60.0
+) -> Hardware:
+    """Returns the processor of a key's servers, with its peaks measured there.
+
+    Args:
+        cores: that the operator uses.
+        target: whose processor.
+        patience: seconds to wait for a free server, and for its measurement.
+
+    Raises:
+        MeasureError: if there is no server in time.
+    """
+    with Servers(tracker, key) as servers:
+        servers.require(patience)
+        device = servers.connect(patience, patience)
+    try:
+        return device.hardware(target, cores, measure=True)
+    except DeviceLostError as error:
+        raise MeasureError("a server measures its peaks", error) from None
+    finally:
+        device.close()

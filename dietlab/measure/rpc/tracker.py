@@ -1,0 +1,167 @@
+"""Trackers of TVM's RPC: what one lists, the next free server of a key, and addresses that others reach."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from socket import AF_INET, SOCK_DGRAM, create_connection, getaddrinfo, socket
+from typing import Any
+
+from dietlab.base.errors import MeasureError
+
+Address = tuple[str, int]
+"""A host, by name or number, and a port."""
+
+CONNECT_SECONDS = 5.0
+"""Seconds until a tracker that nothing listens for, or that does not answer, is given up."""
+
+ELSEWHERE = ("192.0.2.1", 9)
+"""An address of no machine (RFC 5737): the way there begins at the address by which others reach this one."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The servers and queues that a tracker lists.
+
+    Args:
+        servers: key and address of each.
+        queues: by key, how many servers are ``free`` and how many clients wait (``pending``).
+    """
+
+    servers: tuple[tuple[str, Address], ...]
+    queues: Mapping[str, Mapping[str, int]]
+
+
+def listed(tracker: Address) -> Listed:
+    """Returns what a tracker lists.
+
+    Raises:
+        OSError, MeasureError: if no tracker answers there.
+    """
+    from tvm.rpc.base import TrackerCode
+
+    with _connected(tracker) as connection:
+        found = _answer(connection, [TrackerCode.SUMMARY])
+    servers = [(info["key"].removeprefix("server:"), info["addr"]) for info in found["server_info"]]
+    return Listed(tuple((key, (str(host), int(port))) for key, (host, port) in servers), found["queue_info"])
+
+
+def free_server(tracker: Address, key: str) -> tuple[Address, str]:
+    """Waits until a server of a key is free; returns its address and the word that it lets a client in by.
+
+    Raises:
+        OSError, MeasureError: if no tracker answers there.
+    """
+    from tvm.rpc.base import TrackerCode
+
+    with _connected(tracker) as connection:
+        connection.settimeout(None)
+        host, port, word = _answer(connection, [TrackerCode.REQUEST, key, "", 1])
+    return (str(host), int(port)), str(word)
+
+
+@contextmanager
+def _connected(tracker: Address) -> Iterator[socket]:
+    """Connects to a tracker. TVM's own way tries for a minute, and then waits for ever."""
+    from tvm.rpc import base
+
+    with create_connection(tracker, CONNECT_SECONDS) as connection:
+        connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+        (magic,) = struct.unpack("<i", base.recvall(connection, 4))
+        if magic != base.RPC_TRACKER_MAGIC:
+            raise MeasureError("a tracker of TVM's RPC says so", f"{magic:#x}")
+        yield connection
+
+
+def _answer(connection: socket, question: list[Any]) -> Any:
+    from tvm.rpc import base
+
+    base.sendjson(connection, question)
+    status, value = base.recvjson(connection)
+    if status != base.TrackerCode.SUCCESS:
+        raise MeasureError("a tracker of TVM's RPC answers what it is asked", repr(value))
+    return value
+
+
+def address_text(address: Address) -> str:
+    """Returns ``HOST:PORT``, as ``127.0.0.1:9190`` or ``[::1]:9190``."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def number_of(host: str) -> str:
+    """Returns the number of a host.
+
+    Raises:
+        MeasureError: if there is no host of that name.
+    """
+    try:
+        return str(getaddrinfo(host, None)[0][4][0])
+    except OSError as error:
+        raise MeasureError("a host has an address", f"{host!r}: {error.strerror}") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches a host.
+
+    Raises:
+        MeasureError: if there is no host of that name.
+    """
+    return ip_address(number_of(host)).is_loopback
+
+
+def is_here(host: str) -> bool:
+    """Returns whether a host is this machine.
+
+    Raises:
+        MeasureError: if there is no host of that name.
+    """
+    number = number_of(host)
+    try:
+        with socket(getaddrinfo(number, None)[0][0]) as tried:
+            tried.bind((number, 0))
+    except OSError:
+        return False
+    return True
+
+
+def told_address(host: str, tracker: str | None = None) -> str:
+    """Returns the address that a server on ``host`` tells a tracker, by which others reach it.
+
+    Args:
+        host: the address to listen on, by name or number.
+        tracker: the host of the tracker that it joins.
+
+    Raises:
+        MeasureError: if others cannot reach it by that address: it stands for all addresses of this machine,
+            is of another machine, or is the loopback's though the tracker is not.
+    """
+    number = number_of(host)
+    if ip_address(number).is_unspecified:
+        raise MeasureError(
+            "a server has one address by which others reach it",
+            f"{host}, which stands for every address of this machine",
+            f"Name that of a network that you trust: --host {own_address() or 'ADDRESS'}.",
+        )
+    if tracker and ip_address(number).is_loopback and not is_loopback(tracker):
+        raise MeasureError(
+            f"a server that joins the tracker of {tracker} is reached by those who tune elsewhere",
+            f"{host}, which only this machine reaches",
+            f"Name its address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
+        )
+    if not is_here(number):
+        raise MeasureError("a server listens on an address of this machine", host)
+    return number
+
+
+def own_address() -> str:
+    """Returns the address by which other machines reach this one; nothing if it is in no network."""
+    with socket(AF_INET, SOCK_DGRAM) as asked:
+        try:
+            asked.connect(ELSEWHERE)  # sends nothing
+        except OSError:
+            return ""
+        return str(asked.getsockname()[0])

@@ -1,0 +1,311 @@
+"""The one place where a contender is checked and timed: in a process that answers requests.
+
+A worker's process answers (JSON, a line each)::
+
+    {"op": "open", "contender": "mkl", "workload": {..}, "threads": 1, "options": {..}}
+        -> {"version", "kind", "unprobed"} or {"absent": reason}
+    {"op": "check", "shape": {"T": 5}, "seed": 0, "plan": 3}
+        -> {"max_error", "tolerance", "correct", "reason", "first_seconds"}
+    {"op": "time", "shape": {"T": 5}, "plan": 3, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
+        -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
+
+``seconds`` are those of a call, over one block of calls; what was done before a call in each ``cache`` state
+is told by :class:`~dietlab.measure.timing.device.Device`. ``plan`` (left out: the contender's own choice) is
+the number of a library's micro-kernel, or the file of a candidate. A contender that has no program for a
+shape answers ``{"absent": reason}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+from dietlab.base.errors import MeasureError, MissingDependencyError
+from dietlab.measure.timing.contender import Call, Contender, NoFormError, NotTunedError, Plan, Prepared
+from dietlab.measure.timing.device import Copy, Device, TimedBlock
+from dietlab.measure.timing.disturbance import timed_once
+from dietlab.measure.timing.lru_by_bytes import LruByBytes
+from dietlab.measure.timing.problem import Problem, shared_problem
+from dietlab.problem import Shape, Workload, workload_from_json
+
+BLOCK_SECONDS = 0.004
+"""Seconds of a block, where a request does not tell."""
+
+
+@dataclass
+class Layers:
+    """A layer as it was prepared for the copies of a rotation; the first holds the problem's own weights.
+
+    Args:
+        each: bytes of the constant operands of one.
+    """
+
+    each: int
+    prepared: list[Prepared] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return self.each * len(self.prepared)
+
+
+@dataclass
+class Case:
+    """A shape of a contender: copies of what rotates, each with the contender prepared for it.
+
+    Args:
+        layers: copies that shapes share, or this one's own, in the order of its copies.
+        calls: bound ones, by the number of copies and the plan, where they are kept.
+        blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
+        about: seconds of a call, by cache state and plan, once they are known.
+        held: copies in other memory than the first, and that one.
+        prepare_seconds: that its last layer took to prepare; None if others' layers serve it.
+    """
+
+    problem: Problem
+    layers: Layers
+    copies: list[tuple[Copy, Prepared]] = field(default_factory=list)
+    calls: dict[tuple[int, Plan], Sequence[Call]] = field(default_factory=dict)
+    blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
+    about: dict[tuple[str, Plan], float] = field(default_factory=dict)
+    held: int = 0
+    prepare_seconds: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of the copies; constant operands, which shapes share, count from the second copy on."""
+        return max(0, self.problem.bytes * self.held - self.problem.constant_bytes)
+
+    def add(self, copy: Copy, prepared: Prepared) -> None:
+        """Adds a copy with its contender."""
+        self.held += not self.copies or copy is not self.copies[0][0]
+        self.copies.append((copy, prepared))
+
+
+class Bench:
+    """An open contender on a device, with the shapes that it was last asked for.
+
+    Args:
+        problems: a folder through which processes share operands and right results (None: each makes its
+            own).
+        keeps: whether calls and blocks stay bound: not those of candidates, which are many, and whose packed
+            weights belong to the contender.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        contender: Contender,
+        workload: Workload,
+        *,
+        problems: str | Path | None = None,
+        keeps: bool = True,
+    ) -> None:
+        self.device, self.contender = device, contender
+        self._workload, self._keeps = workload, keeps
+        self._folder = Path(problems) if problems else None
+        self._problems: LruByBytes[Problem] = LruByBytes(
+            device.kept_bytes,
+            lambda problem: problem.bytes - problem.constant_bytes + problem.reference.nbytes,
+        )
+        self._cases: LruByBytes[Case] = LruByBytes(device.kept_bytes, lambda case: case.bytes)
+        self._layers: LruByBytes[Layers] = LruByBytes(device.kept_bytes, lambda layers: layers.bytes)
+        self._met: set[Shape] = set()
+        self._last: TimedBlock | None = None
+
+    def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Compares one call's results with those in float64; see :func:`~dietlab.problem.tolerance`.
+
+        ``first_seconds`` are those of the first call at a shape, by
+        :func:`~dietlab.measure.timing.disturbance.timed_once`: of preparing what serves this shape alone, as
+        packed weights or a program, and of calling. Operands, right results and binding, which costs as much
+        at a known shape, are not in them. They are None
+
+        - until a shape was timed, since the first of a process starts threads and libraries, too;
+        - where what serves other shapes was prepared, which may be finished in the call;
+        - where the process had met the shape, and for a plan, which the asker chose;
+        - on a device where what a first call loads tells nothing of the shape.
+        """
+        case, plan = self._case(request), request.get("plan")
+        last = self._last if plan is None and case.problem.shape not in self._met else None
+        if last is not None:  # threads are awake then, and caches as later calls find them
+            last.warm_up()
+            last.run()
+        call = self._calls(case, plan, 1)[0]
+        output = case.copies[0][0].output
+        output.poison()
+        result, seconds = timed_once(call)
+        output.deliver(result)
+        self.device.called()
+        if not self.device.slow_first_call:  # milliseconds are none that a cold start adds
+            case.about["first", plan] = seconds
+        first = None if last is None else self._first_seconds(case, seconds)
+        self._met.add(case.problem.shape)
+        verdict = case.problem.verdict(output.read(), intact=output.intact)
+        return {**asdict(verdict), "correct": verdict.correct, "first_seconds": first}
+
+    def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns seconds a call over one block of calls that was not disturbed.
+
+        Raises:
+            MeasureError: for a cache state that the device does not have.
+        """
+        cache, plan = request.get("cache", "hot"), request.get("plan")
+        seconds = float(request.get("min_seconds", BLOCK_SECONDS))
+        if cache not in self.device.states:
+            raise MeasureError(f"the cache state is one of {', '.join(self.device.states)}", repr(cache))
+        case = self._case(request)
+        copies = self.device.copies(case.problem) if cache == "rotating" else 1
+        block = case.blocks.get((cache, plan, seconds))
+        if block is None:
+            first = case.about.get(("first", plan), 0.0)
+            about = case.about.get((cache, plan)) or (first if first > seconds else None)
+            calls = self._calls(case, plan, copies)
+            block = self.device.block(calls, cache, seconds, self.contender, about)
+            if self._keeps:
+                case.blocks[cache, plan, seconds] = block
+        taken = self.device.take(block, request.get("usual_probe"))
+        case.about[cache, plan] = taken.seconds
+        if plan is None and not self.device.slow_first_call:
+            self._met.add(case.problem.shape)
+            self._last = block
+        return {
+            **asdict(taken),
+            "calls": block.calls,
+            "copies": copies,
+            "graph": block.graph,
+            "host_share": round(block.host_share, 3),
+        }
+
+    def forget(self) -> None:
+        """Lets go of all operands."""
+        for kept in (self._problems, self._cases, self._layers):
+            kept.clear()
+        self._last = None
+
+    def _case(self, request: Mapping[str, Any]) -> Case:
+        shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
+
+        def problem() -> Problem:
+            return shared_problem(self._folder, self._workload, shape, seed)
+
+        found = self._problems.get((shape, seed), problem)
+        return self._cases.get((shape, seed), lambda: Case(found, self._layers_of(found, seed)))
+
+    def _first_seconds(self, case: Case, call: float) -> float | None:
+        prepared = case.prepare_seconds
+        if prepared is None:
+            return call
+        if getattr(self.contender, "any_shape", False):
+            return None
+        takes_as_is = self.contender.kind(self._workload) == "plain"  # preparing is our own work then
+        return call if takes_as_is else prepared + call
+
+    def _layers_of(self, problem: Problem, seed: int) -> Layers:
+        """Returns the layers that all shapes with the same constant operands share; new ones for a contender
+        that prepares each shape."""
+        if not (self.device.keeps_variables(problem) and getattr(self.contender, "any_shape", False)):
+            return Layers(problem.constant_bytes)
+        sizes = tuple((name, array.shape) for name, array in problem.constants.items())
+        return self._layers.get((sizes, seed), lambda: Layers(problem.constant_bytes))
+
+    def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
+        """Returns the call, once for each copy."""
+        while len(case.copies) < copies:
+            case.add(*self._another(case))
+        if (copies, plan) in case.calls:
+            return case.calls[copies, plan]
+        # The call of a single copy is checked before it is timed.
+        packs = copies > 1 and getattr(self.contender, "packs_in_call", False)
+        calls = Calls(case.copies[:copies], plan, packs)
+        if not self._keeps:
+            return calls
+        return case.calls.setdefault((copies, plan), list(calls))
+
+    def _another(self, case: Case) -> tuple[Copy, Prepared]:
+        problem = case.problem
+        first = case.copies[0][0] if case.copies else None
+        prepared = case.copies[-1][1] if case.copies else None
+        copied = getattr(self.contender, "copied", None)
+        if first and prepared and copied and self.device.keeps_variables(problem):
+            return first, copied(prepared)
+        if known := case.layers.prepared[len(case.copies) :]:
+            return first or self.device.copy(problem, None), known[0]
+        copy = self.device.copy(problem, first)
+        if prepared is None or copy.constants:
+            prepare = partial(self.contender.prepare, self._workload, copy.constants, problem.shape)
+            layer, case.prepare_seconds = timed_once(prepare)
+        else:
+            layer = prepared
+        case.layers.prepared.append(layer)
+        return copy, layer
+
+
+class Calls(Sequence[Call]):
+    """A contender's call on one copy after the other; each is bound when it is asked for, since a block needs
+    few of many, and called if it ``packs`` in its first call."""
+
+    def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan, packs: bool = False) -> None:
+        self._copies, self._plan, self._packs = copies, plan, packs
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @overload
+    def __getitem__(self, number: int) -> Call: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Call]: ...
+    def __getitem__(self, number: int | slice) -> Call | Sequence[Call]:
+        if isinstance(number, slice):
+            return Calls(self._copies[number], self._plan, self._packs)
+        copy, prepared = self._copies[number]
+        call = prepared.bind(copy.variables, copy.output.array, self._plan)
+        if self._packs:
+            call()
+        return call
+
+    def __iter__(self) -> Iterator[Call]:
+        return (self[number] for number in range(len(self)))
+
+
+class Service:
+    """Answers the requests that the module's text lists.
+
+    Args:
+        opened: makes the bench of a request that opens a contender.
+    """
+
+    def __init__(self, opened: Callable[[Mapping[str, Any], Workload], Bench]) -> None:
+        self._opened = opened
+        self._bench: Bench | None = None
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["op"] == "open":
+            return self._open(request)
+        bench = self._bench
+        if bench is None:
+            raise MeasureError("a contender is opened first", request["op"])
+        try:
+            return bench.check(request) if request["op"] == "check" else bench.time(request)
+        except NotTunedError as error:
+            return {"absent": str(error)}
+        except Exception as error:
+            bench.forget()  # perhaps there was too little memory
+            try:
+                bench.device.called()
+            except Exception:  # after a fault a GPU does not answer until the process ends
+                # The parent sees a crash and opens the contender anew for its next question.
+                raise SystemExit(f"the device answers no more: {error}") from error
+            raise
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        workload = workload_from_json(request["workload"])
+        try:
+            bench = self._opened(request, workload)
+            kind = bench.contender.kind(workload)
+        except (MissingDependencyError, NoFormError) as error:
+            return {"absent": str(error)}
+        self._bench = bench
+        return {"version": bench.contender.version(), "kind": kind, "unprobed": bench.device.unprobed}

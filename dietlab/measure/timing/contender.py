@@ -1,0 +1,69 @@
+"""The interface of what is checked and timed: vendors, our libraries, per-shape programs, candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from dietlab.base.errors import MeasureError
+from dietlab.problem import Shape, Workload
+
+Array = Any
+"""An array where the contender computes: NumPy's on the host, PyTorch's or TVM's on a GPU."""
+
+Operands = Mapping[str, Array]
+
+Call = Callable[[], object]
+"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
+
+Plan = int | str | None
+"""Which of several programs: the number of a library's micro-kernel, the file of a candidate; None for what
+the contender chooses itself."""
+
+
+class NoFormError(MeasureError):
+    """A library that is there, but has no form of this workload."""
+
+
+class NotTunedError(MeasureError):
+    """A contender that knows single shapes only was asked for another."""
+
+
+class Prepared(Protocol):
+    """A contender made ready for one shape, with the constant operands if there are any."""
+
+    def bind(self, operands: Operands, out: Array, plan: Plan) -> Call:
+        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
+        keeps all arrays alive."""
+
+
+class Contender(Protocol):
+    """A contender computes the workload.
+
+    Besides these methods it may have
+
+    - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
+      rotation are then made once;
+    - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
+      called once before any is timed;
+    - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
+      prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
+    - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;
+    - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
+    """
+
+    def kind(self, workload: Workload) -> str:
+        """Returns the group in the report: ``"plain"``, ``"prepacked"`` and so on.
+
+        Raises:
+            NoFormError: if it cannot compute such a workload.
+        """
+
+    def version(self) -> str: ...
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        """Returns the workload at ``shape`` with its constant operands.
+
+        Raises:
+            NotTunedError: if the contender has no program for the shape.
+        """

@@ -1,0 +1,220 @@
+"""The problem that contenders solve: one shape's operands, and right results to compare with."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.files import replacing
+from dietlab.lower.runtime import aligned_empty
+from dietlab.problem import (
+    FloatArray,
+    Shape,
+    Workload,
+    axis_of,
+    dtypes_of,
+    require_dtype,
+    require_inputs,
+    require_reference,
+    tolerance,
+)
+
+MOST_FLOPS = 4e9
+"""The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
+compared."""
+
+KEPT = 2
+"""The most problems at a time in a folder that contenders share: they run one shape after the other."""
+
+OPERAND = "operand-"
+
+_KEPT_ELSEWHERE: WeakValueDictionary[tuple[Workload, Shape, int, str], FloatArray] = WeakValueDictionary()
+"""Constant operands that a problem holds, by workload, shape, seed and name."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The error of a result, the tolerance, and the reason why it is wrong (empty: it is right)."""
+
+    max_error: float
+    tolerance: float
+    reason: str
+
+    @property
+    def correct(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Operands of one shape in the host's memory, all on cache lines, and rows of the output whose results
+    are known.
+
+    All rows are compared up to :data:`MOST_FLOPS`; of larger outputs the first and the last rows, where
+    tiles begin and end, and some between them.
+
+    Args:
+        operands: by name, in the order of a call.
+        rows: which rows of the output are known.
+        reference: of these rows, in float64.
+    """
+
+    workload: Workload
+    shape: Shape
+    operands: dict[str, FloatArray]
+    rows: npt.NDArray[np.int64]
+    reference: npt.NDArray[np.float64]
+    tolerance: float
+
+    @classmethod
+    def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
+        rows = axis_of(workload, "rows")
+        least = Shape.of(**{**shape.to_json(), **({rows.name: 1} if rows.name in workload.dims else {})})
+        constants = _constants(workload, least, seed)
+        operands = {
+            name: constants[name][0] if name in constants else aligned(value)
+            for name, value in _drawn(workload, shape, seed).items()
+        }
+        exact: dict[str, Any] = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
+        chosen = _chosen_rows(workload, shape, seed)
+        if len(chosen) < workload.output_shape(shape)[-2]:
+            exact |= {name: exact[name][..., chosen, :] for name in ("x", "residual") if name in exact}
+        right = require_reference(workload, shape, len(chosen), workload.reference(exact))
+        return cls(workload, shape, operands, chosen, right, tolerance(workload, exact))
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return self.workload.output_shape(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the output's elements."""
+        return np.dtype(require_dtype(dtypes_of(self.workload)["out"]).numpy)
+
+    @property
+    def constants(self) -> dict[str, FloatArray]:
+        return {name: self.operands[name] for name in self.workload.constants}
+
+    @property
+    def variables(self) -> dict[str, FloatArray]:
+        return {name: v for name, v in self.operands.items() if name not in self.workload.constants}
+
+    @cached_property  # the caches of a bench ask for it again and again
+    def bytes(self) -> int:
+        """Of all operands and the output."""
+        out = math.prod(self.out_shape) * self.dtype.itemsize
+        return sum(array.nbytes for array in self.operands.values()) + out
+
+    @cached_property
+    def constant_bytes(self) -> int:
+        return sum(array.nbytes for array in self.constants.values())
+
+    def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
+        """Judges a whole output that held not-a-number before: nothing unwritten anywhere, and the known rows
+        right. Integers have no such value; what was never written is then wrong, almost surely.
+
+        Args:
+            intact: whether the guards around the output are as they were.
+        """
+        known = out if len(self.rows) == self.out_shape[-2] else out[..., self.rows, :]
+        off = known.astype(np.float64)
+        off -= self.reference
+        error = float(np.abs(off, out=off).max(initial=0.0))
+        if math.isfinite(error) and known is not out and np.isnan(out.astype(np.float32)).any():
+            error = math.nan
+        if math.isnan(error):
+            fault = "some results were never written, or are not numbers"
+        elif not error <= self.tolerance:
+            fault = f"an error of {error:.2e} is above {self.tolerance:.2e}"
+        else:
+            fault = "" if intact else "memory around the output was overwritten"
+        return Verdict(error if math.isfinite(error) else math.inf, self.tolerance, fault)
+
+
+def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.int64]:
+    """Returns the rows whose results are computed for comparison."""
+    total = workload.output_shape(shape)[-2]
+    known = max(1, int(total * MOST_FLOPS / max(1, workload.flops(shape))))
+    if known >= total:
+        return np.arange(total, dtype=np.int64)
+    ends = np.r_[np.arange(known // 4), np.arange(total - known // 4, total)]
+    between = np.random.default_rng(seed).choice(total, known // 2, replace=False)
+    return np.unique(np.r_[0, ends, between]).astype(np.int64)
+
+
+@lru_cache(maxsize=1)
+def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
+    of which each shape would make its own."""
+    inputs = _drawn(workload, shape, seed)
+    found = {}
+    for name in workload.constants:
+        # Those of a layer that other lengths of it still have, though another layer's came between.
+        key = workload, shape, seed, name
+        array = _KEPT_ELSEWHERE.setdefault(key, aligned(inputs[name]))
+        found[name] = array, inputs[name].astype(np.float64)
+    return found
+
+
+def _drawn(workload: Workload, shape: Shape, seed: int) -> Mapping[str, FloatArray]:
+    drawn = workload.inputs(shape, seed)
+    require_inputs(workload, shape, drawn)
+    return drawn
+
+
+def aligned(array: FloatArray) -> FloatArray:
+    """Returns a copy that begins on a cache line."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
+    """Returns a shape's problem through a folder that processes share (None: no folder). The first process
+    that asks for one of the workload makes it, which takes seconds for a large layer; the others read it."""
+    if folder is None:
+        return Problem.make(workload, shape, seed)
+    digest = sha256(json.dumps(workload.to_json()).encode()).hexdigest()[:16]
+    path = folder / f"{seed}-{shape}-{digest}.npz"
+    if path.is_file():
+        return _read(path, workload, shape)
+    problem = Problem.make(workload, shape, seed)
+    with suppress(OSError):  # on a full disk each makes its own
+        _write(path, problem)
+    return problem
+
+
+def _write(path: Path, problem: Problem) -> None:
+    """Writes the file whole or not at all, and removes older ones."""
+    # NumPy's files know no bfloat16.
+    operands = {OPERAND + name: array.view(f"u{array.itemsize}") for name, array in problem.operands.items()}
+    others = sorted(path.parent.glob("*.npz"), key=lambda old: old.stat().st_mtime_ns, reverse=True)
+    for old in others[KEPT - 1 :]:
+        old.unlink()
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(
+            file,
+            rows=problem.rows,
+            reference=problem.reference,
+            tolerance=np.float64(problem.tolerance),
+            **operands,  # type: ignore[arg-type]
+        )
+
+
+def _read(path: Path, workload: Workload, shape: Shape) -> Problem:
+    dtypes = {name: require_dtype(dtype).numpy for name, dtype in dtypes_of(workload).items()}
+    with np.load(path) as kept:
+        names = [name.removeprefix(OPERAND) for name in kept.files if OPERAND in name]
+        operands = {name: aligned(kept[OPERAND + name].view(dtypes[name])) for name in names}
+        return Problem(workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"]))

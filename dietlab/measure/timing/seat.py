@@ -1,0 +1,70 @@
+"""A contender's process, opened with what it needs, and opened again after it fell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dietlab.base.errors import MeasureError
+from dietlab.measure.timing.disturbance import Pace
+from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+
+
+class Seat:
+    """A contender's process and its ``pace``. One that crashed or hung is opened again for the next request.
+
+    Args:
+        request: what opens it (:mod:`dietlab.measure.timing.bench`).
+        module: what its process runs.
+        env: variables of its process.
+        seconds: until a request that is not answered is given up.
+        open_seconds: the same for the first one: the process imports its libraries.
+    """
+
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        module: str,
+        env: Mapping[str, str],
+        *,
+        seconds: float,
+        open_seconds: float,
+    ) -> None:
+        self._request = request
+        self._worker = WorkerProcess(module, env)
+        self._seconds, self._open_seconds = seconds, open_seconds
+        self._open = False
+        self.pace = Pace()
+
+    def open(self) -> dict[str, Any]:
+        """Returns the answer to the opening request."""
+        answer = self._worker.ask(self._request, self._open_seconds)
+        self._open = "absent" not in answer
+        return answer
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the contender's answer.
+
+        Raises:
+            MeasureError: if it crashes, hangs, refuses or cannot be opened again.
+        """
+        if not self._open:
+            answer = self.open()
+            if "absent" in answer:
+                raise MeasureError("a contender that crashed opens again", answer["absent"])
+        try:
+            return self._worker.ask(request, self._seconds)
+        except (WorkerCrashed, WorkerTimeout):
+            self._open = False
+            raise
+
+    def close(self) -> None:
+        """Ends the process; the next request starts it again."""
+        self._worker.close()
+        self._open = False
+
+    def __enter__(self) -> Seat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

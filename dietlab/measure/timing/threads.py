@@ -1,0 +1,51 @@
+"""Pins the threads of a measured program to cores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dietlab.machine import Hardware
+from dietlab.machine.system import usable_cores
+
+TASKS = Path("/proc/self/task")
+
+
+def host_threads(hardware: Hardware) -> int:
+    """Returns the host's threads for a process that works for a processor: a CPU's as many as an operator
+    uses, else all that this process may use."""
+    return hardware.cores if hardware.limits.on_host else usable_cores()
+
+
+def pool_env(threads: int) -> dict[str, str]:
+    """Returns the variables of TVM's pool of threads for a process that is timed. Its idle threads yield the
+    processor a few thousand times, some tenths of a millisecond, and then sleep: as it is, they would do so
+    300,000 times, and take a core from what is timed next."""
+    return {"TVM_NUM_THREADS": str(threads), "TVM_THREAD_POOL_SPIN_COUNT": "2000"}
+
+
+def keep_apart() -> bool:
+    """Keeps the calling thread off the cores that other threads of this process are bound to; returns whether
+    there are such threads.
+
+    TVM binds the threads of its pool to a core each, but not the thread that calls. Where both share a
+    core, each waits for the other's time slice: a call of 50 us takes 4 ms, and again and again, since
+    the system sees two busy threads and no reason to move one. For processes that only measure; does
+    nothing where the system does not say which threads there are.
+    """
+    if not TASKS.is_dir():
+        return False
+    mine = os.sched_getaffinity(0)
+    others = (_cores_of(int(task.name)) for task in TASKS.iterdir())
+    taken = {core for cores in others if len(cores) == 1 and cores != mine for core in cores}
+    if mine - taken:
+        os.sched_setaffinity(0, mine - taken)
+    return bool(taken)
+
+
+def _cores_of(task: int) -> set[int]:
+    """Returns the cores that a thread may run on; none if it has ended."""
+    try:
+        return os.sched_getaffinity(task)
+    except ProcessLookupError:
+        return set()

@@ -1,0 +1,134 @@
+"""Takes turns: contenders on the same shapes are timed a block each, again and again, in random order.
+
+A shared machine is slower in one moment than in the next. Blocks of one contender that lie far apart see many
+moments, and blocks that lie next to each other see the same one, so that their ratios are free of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+from typing import Any, Protocol
+
+from dietlab.base.errors import MeasureError
+from dietlab.measure.timing.contender import Plan
+from dietlab.measure.timing.disturbance import Pace, Taken
+from dietlab.problem import Shape
+
+
+class Questions(Protocol):
+    """Answers about contenders, from a process here (:class:`~dietlab.measure.timing.seat.Seat`) or
+    elsewhere."""
+
+    pace: Pace
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer.
+
+        Raises:
+            MeasureError: if the contender crashes, hangs or refuses.
+        """
+
+
+@dataclass
+class Player:
+    """A contender with one of its plans on one shape.
+
+    Args:
+        correct: None if it gave no result: it crashed, hung or refused.
+        reason: why it is not correct.
+        max_error, tolerance: of its result; None as long as none was compared.
+        first_seconds: of its first call at the shape, where :meth:`~dietlab.measure.timing.bench.Bench.check`
+            tells.
+        error: what ended it.
+        blocks: by cache state.
+        check_seconds, time_seconds: that its requests took.
+    """
+
+    seat: Questions
+    shape: Shape
+    plan: Plan = None
+    correct: bool | None = None
+    reason: str = ""
+    max_error: float | None = None
+    tolerance: float | None = None
+    first_seconds: float | None = None
+    error: MeasureError | None = None
+    blocks: dict[str, list[Taken]] = field(default_factory=dict)
+    check_seconds: float = 0.0
+    time_seconds: float = 0.0
+
+    def check(self) -> None:
+        """Has the contender's result compared."""
+        started = perf_counter()
+        try:
+            answer = self._ask("check")
+        except MeasureError as error:
+            self.fail(error)
+        else:
+            self.correct = answer.get("correct")
+            self.max_error, self.tolerance = answer.get("max_error"), answer.get("tolerance")
+            self.first_seconds = answer.get("first_seconds")
+            self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
+        self.check_seconds += perf_counter() - started
+
+    def take(self, cache: str, block_seconds: float) -> None:
+        """Times one block; who fails is out, and the others go on."""
+        if not self.correct:
+            return
+        started = perf_counter()
+        try:
+            answer = self._ask(
+                "time", cache=cache, min_seconds=block_seconds, usual_probe=self.seat.pace.usual
+            )
+            taken = Taken(answer["seconds"], answer["retaken"], answer["kept"], answer["probe"])
+        except MeasureError as error:
+            self.fail(error)
+        else:
+            self.seat.pace.note(taken)
+            self.blocks.setdefault(cache, []).append(taken)
+        self.time_seconds += perf_counter() - started
+
+    def fail(self, error: MeasureError) -> None:
+        """Takes a failed contender out for this shape."""
+        self.correct, self.reason, self.error, self.blocks = None, str(error), error, {}
+
+    def seconds(self, cache: str) -> tuple[float, ...]:
+        """Returns the seconds of a call in each block."""
+        return tuple(taken.seconds for taken in self.blocks.get(cache, ()))
+
+    def _ask(self, op: str, **more: Any) -> dict[str, Any]:
+        plan = {} if self.plan is None else {"plan": self.plan}
+        return self.seat.ask({"op": op, "shape": self.shape.to_json(), **plan, **more})
+
+
+def play(
+    contests: Sequence[Sequence[Player]],
+    turns: int,
+    take: Callable[[Player, int], None],
+    seed: str,
+    plays_on: Callable[[Sequence[Player], int], Sequence[Player]] = lambda rivals, turns: rivals,
+) -> None:
+    """Checks all players, then times those that are right in turns::
+
+        turn 0: a(T=5) c(T=5) b(T=5), d(T=24) a(T=24)     turn 1: a(T=24) d(T=24), b(T=5) a(T=5) c(T=5)
+
+    Args:
+        contests: the rivals on each shape.
+        take: times a player in a turn, counted from 0.
+        seed: of the order.
+        plays_on: returns the rivals on a shape that another turn would tell more of, after that many turns.
+    """
+    for rivals in contests:
+        for player in rivals:
+            player.check()
+    random = Random(seed)
+    playing = [[player for player in rivals if player.correct] for rivals in contests]
+    for turn in range(turns):
+        for rivals in random.sample(playing, len(playing)):
+            for player in random.sample(rivals, len(rivals)):
+                take(player, turn)
+        standing = ([player for player in rivals if player.correct] for rivals in playing)
+        playing = [list(plays_on(rivals, turn + 1)) for rivals in standing]

@@ -1,0 +1,90 @@
+"""Operators as contractions, one a file; their shapes, and the layers and traffic that these come from."""
+
+from dietlab.problem.agreement import require_inputs, require_reference, require_workload
+from dietlab.problem.batch_matmul import BatchMatmul
+from dietlab.problem.contraction import (
+    Axis,
+    Inputs,
+    IntArray,
+    Role,
+    Weights,
+    Workload,
+    axis_of,
+    batch_of,
+    batched,
+    dtypes_of,
+    extents,
+    extents_of,
+    largest,
+    largest_shape,
+    smallest,
+    smallest_shape,
+    static_extent,
+)
+from dietlab.problem.dense import Dense
+from dietlab.problem.dimensions import bound
+from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
+from dietlab.problem.int8 import require_scales
+from dietlab.problem.layer import at_layer, length_dim, shapes_of_layer
+from dietlab.problem.operators import (
+    OPERATORS,
+    OperatorKind,
+    make_workload,
+    require_entered,
+    without_class,
+    workload_from_json,
+    workload_to_json,
+)
+from dietlab.problem.precision import PRECISIONS, FloatArray, Precision, require_dtype
+from dietlab.problem.shapes import ShapeSet
+from dietlab.problem.tolerance import tolerance
+
+__all__ = [
+    "ACTIVATIONS",
+    "NO_EPILOGUE",
+    "OPERATORS",
+    "PRECISIONS",
+    "Activation",
+    "Axis",
+    "BatchMatmul",
+    "Dense",
+    "Dim",
+    "Epilogue",
+    "FloatArray",
+    "Inputs",
+    "IntArray",
+    "OperatorKind",
+    "Precision",
+    "Role",
+    "Shape",
+    "ShapeSet",
+    "Weights",
+    "Workload",
+    "at_layer",
+    "axis_of",
+    "batch_of",
+    "batched",
+    "bound",
+    "dtypes_of",
+    "extents",
+    "extents_of",
+    "largest",
+    "largest_shape",
+    "length_dim",
+    "make_workload",
+    "require_dtype",
+    "require_entered",
+    "require_inputs",
+    "require_reference",
+    "require_scales",
+    "require_workload",
+    "shapes_of_layer",
+    "smallest",
+    "smallest_shape",
+    "static_extent",
+    "tolerance",
+    "without_class",
+    "workload_from_json",
+    "workload_to_json",
+]

@@ -1,0 +1,178 @@
+"""Checks that the parts of an operator say the same of it, and that its operands and results are such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.contracts import name_of, require_methods, shown
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.contraction import (
+    Axis,
+    Inputs,
+    Role,
+    Weights,
+    Workload,
+    batched,
+    dtypes_of,
+    smallest_shape,
+)
+from dietlab.problem.dimensions import bound
+from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.epilogue import Epilogue
+from dietlab.problem.precision import require_dtype
+
+METHODS = ("flops", "bytes", "output_shape", "inputs", "reference", "to_json")
+FIELDS = ("operator", "dtype", "out_dtype", "axes", "dims", "weights", "constants", "epilogue", "signature")
+"""What :class:`~dietlab.problem.Workload` has."""
+
+REMEDY = "docs/how-to/operator.md has a whole one."
+
+
+def require_workload(workload: Workload) -> None:
+    """Checks the parts of an operator against each other: axes, dimensions, operands and constants.
+
+    Args:
+        workload: whatever stands where an operator is to.
+
+    Raises:
+        WorkloadError: if it is no operator, or one part contradicts another.
+    """
+    require_methods("an operator", workload, METHODS, WorkloadError)
+    kind = name_of(workload)
+    if missing := [name for name in FIELDS if not hasattr(workload, name)]:
+        raise WorkloadError(
+            f"the operator {kind} has {', '.join(FIELDS)}", f"none named {', '.join(missing)}", REMEDY
+        )
+    for check in CHECKS:
+        said = check(workload)
+        if said is not None:
+            raise WorkloadError(f"the operator {kind} has {said[0]}", said[1], REMEDY)
+
+
+def _frozen(workload: Workload) -> tuple[str, object] | None:
+    try:
+        hash(workload)
+    except TypeError as error:
+        return "a hash, as of a frozen dataclass", error
+    return None
+
+
+def _fields(workload: Workload) -> tuple[str, object] | None:
+    if not isinstance(workload.operator, str):
+        return "a name in operator", shown(workload.operator)
+    require_dtype(workload.dtype)
+    if workload.weights not in get_args(Weights):
+        return f"as weights one of {', '.join(get_args(Weights))}", repr(workload.weights)
+    if not isinstance(workload.epilogue, Epilogue):
+        return "an Epilogue", shown(workload.epilogue)
+    return None
+
+
+def _axes(workload: Workload) -> tuple[str, object] | None:
+    others = [axis for axis in workload.axes if not isinstance(axis, Axis)]
+    if others:
+        return "axes, each an Axis", shown(others[0])
+    roles = sorted(axis.role for axis in workload.axes)
+    if roles not in (sorted(get_args(Role)), sorted(set(get_args(Role)) - {"batch"})):
+        return "an axis of each role: rows, cols and depth, perhaps one batch", ", ".join(roles)
+    ranges = {axis.name: axis.extent for axis in workload.axes if isinstance(axis.extent, Dim)}
+    if dict(workload.dims) != ranges:
+        return f"in dims the ranges of its axes, {_said(ranges)}", _said(workload.dims)
+    return None
+
+
+def _operands(workload: Workload) -> tuple[str, object] | None:
+    names = {axis.role: axis.name if isinstance(axis.extent, Dim) else axis.extent for axis in workload.axes}
+    rows, cols, depth = (names[role] for role in ("rows", "cols", "depth"))
+    batch = (names["batch"],) if batched(workload) else ()
+    sizes = {"x": (*batch, rows, depth)}
+    sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth)
+    sizes |= {"scale": (cols,)} if workload.dtype == "int8" else {}
+    sizes |= {"bias": (cols,)} if workload.epilogue.bias else {}
+    sizes |= {"residual": (*batch, rows, cols)} if workload.epilogue.residual else {}
+    sizes["out"] = (*batch, rows, cols)
+    found = {name: tuple(size) for name, size in workload.signature.items()}
+    if list(found.items()) != list(sizes.items()):
+        return f"the signature {_said(sizes)}, as its axes and weights have it", _said(found)
+    strangers = [name for name in workload.constants if name not in found or name == "out"]
+    if strangers:
+        return "as constants operands of its signature", ", ".join(strangers)
+    if (workload.weights == "packed") != ("w" in workload.constants):
+        said = f"{workload.weights}, with the constants {', '.join(workload.constants) or 'none'}"
+        return "packed weights where w is constant, and only there", said
+    return None
+
+
+def _sizes(workload: Workload) -> tuple[str, object] | None:
+    shape = smallest_shape(workload)
+    out = bound(workload.signature["out"], shape)
+    if tuple(workload.output_shape(shape)) != out:
+        return f"an output of {[*out]} at {shape or 'its one shape'}", [*workload.output_shape(shape)]
+    for count in (workload.flops, workload.bytes):
+        found = count(shape)
+        if isinstance(found, bool) or not isinstance(found, (int, np.integer)) or found <= 0:
+            return f"a whole number above 0 as {count.__name__} at {shape or 'its one shape'}", shown(found)
+    return None
+
+
+CHECKS: tuple[Callable[[Workload], tuple[str, object] | None], ...] = (
+    _frozen,
+    _fields,
+    _axes,
+    _operands,
+    _sizes,
+)
+"""Each returns what an operator has and what was found instead, or None; it relies on those before it."""
+
+
+def _said(values: Mapping[str, object]) -> str:
+    texts = (f"{name} {list(v) if isinstance(v, tuple) else v}" for name, v in values.items())
+    return ", ".join(texts) or "none"
+
+
+def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
+    """Checks random operands against the signature.
+
+    Args:
+        workload: the operator.
+        shape: of the operands.
+        inputs: what its ``inputs`` returned for the shape.
+
+    Raises:
+        WorkloadError: if one is missing, too many, or of another size or type.
+    """
+    sizes = {name: bound(size, shape) for name, size in workload.signature.items() if name != "out"}
+    types = dtypes_of(workload)
+    wanted = {name: f"{types[name]}{[*size]}" for name, size in sizes.items()}
+    found = inputs if isinstance(inputs, Mapping) else {}
+    told = {name: f"{getattr(a, 'dtype', type(a).__name__)}{[*np.shape(a)]}" for name, a in found.items()}
+    if told != wanted:
+        given = _said(told) if isinstance(inputs, Mapping) else shown(inputs)
+        raise WorkloadError(f"inputs of {name_of(workload)} at {shape} are {_said(wanted)}", given)
+
+
+def require_reference(workload: Workload, shape: Shape, rows: int, right: object) -> npt.NDArray[np.float64]:
+    """Returns right results, which have the size of the output and are numbers.
+
+    Args:
+        workload: the operator.
+        shape: of the operands.
+        rows: how many rows of the output they are of.
+        right: what its ``reference`` returned.
+
+    Raises:
+        WorkloadError: if they are not.
+    """
+    out = tuple(workload.output_shape(shape))
+    size = (*out[:-2], rows, out[-1])
+    what = f"reference of {name_of(workload)} at {shape} returns finite float64{[*size]}"
+    if not isinstance(right, np.ndarray) or right.dtype != np.float64 or right.shape != size:
+        given = f"{right.dtype}{[*right.shape]}" if isinstance(right, np.ndarray) else shown(right)
+        raise WorkloadError(what, given)
+    if not np.isfinite(right).all():
+        raise WorkloadError(what, f"{(~np.isfinite(right)).sum()} that are not")
+    return right

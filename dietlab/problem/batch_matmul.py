@@ -1,0 +1,166 @@
+"""Batched matrix products as in attention, where both operands are activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.contraction import Axis, Inputs, Weights
+from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
+from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.epilogue import NO_EPILOGUE, Epilogue
+from dietlab.problem.precision import FLOATS, FloatArray, require_dtype
+
+Form = Literal["nt", "nn"]
+DIMENSIONS = ("T", "B", "D")
+
+
+@dataclass(frozen=True)
+class BatchMatmul:
+    """``B`` independent products (batch x heads) over a sequence of length ``T``, each dimension of which is
+    dynamic (a range) or static (a number).
+
+    ========  ==================================  ======  ======  =======
+    ``form``  computes, for each ``b``            rows    cols    depth
+    ========  ==================================  ======  ======  =======
+    ``nt``    ``y[T, T] = x[T, D] @ w[T, D].T``   T       T       D
+    ``nn``    ``y[T, D] = x[T, T] @ w[T, D]``     T       D       T
+    ========  ==================================  ======  ======  =======
+
+    ``nt`` are attention's scores (queries times keys), ``nn`` its context (scores times values),
+    whose *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
+
+    Args:
+        T: sequence length, 1 or more.
+        B: products in one call, 1 or more.
+        D: size of a head, 1 or more.
+        dtype: of both operands and the output: ``float32``, ``float16`` or ``bfloat16``; sums are float32.
+
+    Raises:
+        WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
+            2**31 - 1 elements, or the form or dtype is unknown.
+    """
+
+    T: Dim | int
+    B: Dim | int
+    D: Dim | int
+    form: Form = "nt"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.form not in ("nt", "nn"):
+            raise WorkloadError("the form is nt or nn", repr(self.form))
+        require_extents(self, DIMENSIONS)
+        require_dtype(self.dtype, FLOATS)
+
+    @property
+    def operator(self) -> str:
+        """Its name on the command line: ``batch-matmul-nt`` or ``batch-matmul-nn``."""
+        return f"batch-matmul-{self.form}"
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Products, rows, columns and depth, each with its extent and role."""
+        cols, depth = (("T", self.T), ("D", self.D)) if self.form == "nt" else (("D", self.D), ("T", self.T))
+        return (
+            Axis("B", self.B, "batch"),
+            Axis("T", self.T, "rows"),
+            Axis(*cols, "cols"),
+            Axis(*depth, "depth"),
+        )
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
+        return dynamic(self, DIMENSIONS)
+
+    @property
+    def weights(self) -> Weights:
+        """The layout of the second operand: ``transposed`` for nt, ``direct`` for nn."""
+        return "transposed" if self.form == "nt" else "direct"
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """No operand: both come with every call."""
+        return ()
+
+    @property
+    def out_dtype(self) -> None:
+        """Always None: the output has the operands' type."""
+        return None
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """Nothing follows the products."""
+        return NO_EPILOGUE
+
+    def flops(self, shape: Shape) -> int:
+        """Returns ``2 B T T D``."""
+        length, products, size = self._extents(shape)
+        return 2 * products * length**2 * size
+
+    def bytes(self, shape: Shape) -> int:
+        """Returns the bytes of both operands and of the output."""
+        length, products, size = self._extents(shape)
+        values = products * (2 * length * size + length * length)
+        return require_dtype(self.dtype).itemsize * values
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of ``x``, ``w`` and ``out``; dynamic extents by name."""
+        length, products, size = named(self, DIMENSIONS)
+        depth, cols = (size, length) if self.form == "nt" else (length, size)
+        return {
+            "x": (products, length, depth),
+            "w": (products, length, size),
+            "out": (products, length, cols),
+        }
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output: ``[B, T, T]`` for nt, ``[B, T, D]`` for nn."""
+        length, products, size = self._extents(shape)
+        return (products, length, length if self.form == "nt" else size)
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """Returns ``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
+        precision, sizes = require_dtype(self.dtype), self.signature
+        return {
+            name: precision.standard_normal((seed, number), bound(sizes[name], shape))
+            for number, name in enumerate(("x", "w"))
+        }
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the products of ``x`` and ``w`` in float64."""
+        x, w = inputs["x"].astype(np.float64), inputs["w"].astype(np.float64)
+        product: npt.NDArray[np.float64] = x @ (w.transpose(0, 2, 1) if self.form == "nt" else w)
+        return product
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value."""
+        return {
+            "operator": self.operator,
+            **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
+        """Returns the inverse of :meth:`to_json`."""
+        form: Form = "nt" if value["operator"].endswith("nt") else "nn"
+        length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
+        return cls(length, products, size, form, value.get("dtype", "float32"))
+
+    def _extents(self, shape: Shape) -> tuple[int, int, int]:
+        """Returns T, B and D under one shape."""
+        length, products, size = bound(named(self, DIMENSIONS), shape)
+        return length, products, size
+
+    def __str__(self) -> str:
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"{self.operator} T={self.T} B={self.B} D={self.D}{dtype}"

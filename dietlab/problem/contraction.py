@@ -1,0 +1,243 @@
+"""The contraction with named axes, which every operator of this package is.
+
+The space, the cost model and the lowering look only at a contraction's *roles* (the
+words of BLAS): the output has ``rows`` x ``cols``, perhaps in a ``batch`` of independent
+products, and the sum runs over ``depth``. An operator file says which of its axes plays which
+role, how the second operand lies in memory and whether it is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.epilogue import Epilogue
+from dietlab.problem.precision import FloatArray
+from dietlab.problem.shapes import Dim, Shape
+
+Role = Literal["batch", "rows", "cols", "depth"]
+Weights = Literal["packed", "transposed", "direct"]
+"""How ``w`` comes to a micro-kernel that reads vectors along ``cols``: ``packed`` once, because it is
+constant; ``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run along the depth); or
+``direct`` from ``w[depth, cols]``."""
+
+Inputs = Mapping[str, FloatArray]
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A named loop of a contraction, its extent (static or a range) and its role.
+
+    Args:
+        name: of the dimension.
+        extent: a number, or the range of a dynamic dimension.
+        role: what the axis is to the product.
+    """
+
+    name: str
+    extent: int | Dim
+    role: Role
+
+    def at(self, shape: Shape) -> int:
+        """Returns the extent under one binding of the dynamic dimensions."""
+        return shape[self.name] if isinstance(self.extent, Dim) else self.extent
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """An operator with its dimensions and dtype: a frozen value."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, as on the command line."""
+
+    @property
+    def dtype(self) -> str:
+        """Of ``x`` and ``w``; sums are taken in float32, those of int8 in int32."""
+
+    @property
+    def out_dtype(self) -> str | None:
+        """Of the output; None for that of the operands, and for float32 if these are int8."""
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Its axes, each with its extent and role."""
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
+
+    @property
+    def weights(self) -> Weights:
+        """The layout of the second operand, or that it is packed before the first call."""
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Operands that never change and are packed once; the others come with every call."""
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """The bias, activation and residual of each output element before it is stored."""
+
+    def flops(self, shape: Shape) -> int:
+        """Returns the floating-point operations of one call (a multiply-add counts two)."""
+
+    def bytes(self, shape: Shape) -> int:
+        """Returns the bytes that any implementation must move at least once."""
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output of one call."""
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """Returns random operands for one shape, keyed by operand name, in the order of a call."""
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the result in float64."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value."""
+
+
+def dtypes_of(workload: Workload) -> dict[str, str]:
+    """Returns the type of each operand and of ``out``, by name as in the signature: int8 operands come with
+    scales, bias and residual in float32.
+
+    Args:
+        workload: the operator.
+    """
+    if workload.dtype != "int8":
+        return dict.fromkeys(workload.signature, workload.dtype)
+    exact = dict.fromkeys(workload.signature, "float32")
+    return {**exact, "x": "int8", "w": "int8", "out": workload.out_dtype or "float32"}
+
+
+def axis_of(workload: Workload, role: Role) -> Axis:
+    """Returns the axis that plays ``role``.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+
+    Raises:
+        WorkloadError: if no axis does.
+    """
+    for axis in workload.axes:
+        if axis.role == role:
+            return axis
+    raise WorkloadError("the contraction has an axis of this role", role)
+
+
+def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
+    """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
+
+    Args:
+        workload: the operator.
+        shape: has every dynamic dimension of the operator.
+    """
+    found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
+    return {"batch": 1, **found}
+
+
+def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
+    """Extents by role under many shapes, ``[shapes]`` each.
+
+    Args:
+        workload: the operator.
+        shapes: have every dynamic dimension of the operator.
+    """
+    found: dict[Role, IntArray] = {
+        axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
+    }
+    return {"batch": np.ones(len(shapes), np.int64), **found}
+
+
+def largest(workload: Workload, role: Role) -> int:
+    """Returns the static extent of an axis, or the upper end of a dynamic one.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
+    extent = axis_of(workload, role).extent
+    return extent.high if isinstance(extent, Dim) else extent
+
+
+def smallest(workload: Workload, role: Role) -> int:
+    """Returns the static extent of an axis, or the lower end of a dynamic one.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
+    extent = axis_of(workload, role).extent
+    return extent.low if isinstance(extent, Dim) else extent
+
+
+def static_extent(workload: Workload, role: Role) -> int | None:
+    """Returns the extent of an axis that has one; None for a dynamic axis.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
+    extent = axis_of(workload, role).extent
+    return None if isinstance(extent, Dim) else extent
+
+
+def smallest_shape(workload: Workload) -> Shape:
+    """Returns every dynamic dimension at the lower end of its range.
+
+    Args:
+        workload: the operator.
+    """
+    return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
+
+
+def largest_shape(workload: Workload) -> Shape:
+    """Returns every dynamic dimension at the upper end of its range.
+
+    Args:
+        workload: the operator.
+    """
+    return Shape.of(**{name: dim.high for name, dim in workload.dims.items()})
+
+
+def batched(workload: Workload) -> bool:
+    """Returns whether a call computes independent products, be their number static or dynamic.
+
+    Args:
+        workload: the operator.
+    """
+    return any(axis.role == "batch" for axis in workload.axes)
+
+
+def batch_of(workload: Workload) -> int | None:
+    """Returns the static number of independent products in one call; None for an operator without that axis.
+
+    Args:
+        workload: the operator.
+
+    Raises:
+        WorkloadError: if their number is dynamic.
+    """
+    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
+    if isinstance(batch, Dim):
+        raise WorkloadError(
+            "the batch axis is static",
+            batch,
+            "batched() tells whether there is one; extents(), how long it is.",
+        )
+    return batch

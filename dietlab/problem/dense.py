@@ -1,0 +1,201 @@
+"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``, with the product
+times ``scale[N]`` if operands are int8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of
+from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
+from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.epilogue import Activation, Epilogue
+from dietlab.problem.int8 import require_int8, require_output, scales_for
+from dietlab.problem.precision import INT8_RANGE, FloatArray, require_dtype
+
+DIMENSIONS = ("T", "N", "K")
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A dense layer, each dimension of which is dynamic (a range) or static (a number).
+
+    Args:
+        T: rows of the input (tokens), 1 or more.
+        N: output features, 1 or more; need not be a multiple of the vector width.
+        K: input features, 1 or more.
+        bias: whether ``bias[N]`` is added.
+        dtype: of all operands and the output: ``float32``, ``float16`` or ``bfloat16``. Products are summed
+            and the epilogue is applied in float32; the output is rounded once, at the end. Or ``int8``, of
+            ``x`` and ``w``, without zero points: products are summed in int32, exactly, and the sums become
+            float32 by ``scale[N]``, one for each output feature, before a float32 bias.
+        activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
+        residual: whether ``residual[T, N]`` is added last.
+        constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
+            they come with every call and are transposed on the fly, panel by panel.
+        out_dtype: of the output of int8 operands: ``float32`` (None) or ``int8``, where the result is
+            rounded to nearest, ties to even, and those beyond -128 to 127 become these. ``scale`` then also
+            divides by the output's scale, and so do bias and residual, in float32. Other operands have their
+            own type.
+
+    Raises:
+        WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
+            2**31 - 1 elements, or there is no such activation or dtype; if sums of int8 products could
+            exceed int32 (K above 131071), or an int8 output is asked of others or with a GELU, which would
+            need its scale.
+    """
+
+    T: Dim | int
+    N: Dim | int
+    K: Dim | int
+    bias: bool = False
+    dtype: str = "float32"
+    activation: Activation = "none"
+    residual: bool = False
+    constant: bool = True
+    out_dtype: str | None = None
+
+    operator = "dense"
+
+    def __post_init__(self) -> None:
+        require_extents(self, DIMENSIONS)
+        _ = self.epilogue
+        require_dtype(self.dtype)
+        known = ("float32", "int8") if self.dtype == "int8" else (self.dtype,)
+        require_output(self.out_dtype or known[0], known, self.dtype)
+        if self.out_dtype == known[0]:
+            object.__setattr__(self, "out_dtype", None)  # one operator has one value
+        if self.dtype == "int8":
+            require_int8(self.K, self.activation, self.out_dtype)
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Rows, columns and depth, each with its extent and role."""
+        return (Axis("T", self.T, "rows"), Axis("N", self.N, "cols"), Axis("K", self.K, "depth"))
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
+        return dynamic(self, DIMENSIONS)
+
+    @property
+    def weights(self) -> Weights:
+        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if calls bring them."""
+        return "packed" if self.constant else "transposed"
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Operands that are packed once: the weights, scales and bias; none if weights come with every
+        call."""
+        with_weights = ("scale", "bias")
+        known = self.signature if self.constant else ()
+        return tuple(name for name in known if name == "w" or name in with_weights)
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """Bias, activation and residual."""
+        return Epilogue(self.bias, self.activation, self.residual)
+
+    def flops(self, shape: Shape) -> int:
+        """Returns ``2 T N K``; the epilogue is not counted."""
+        rows, cols, depth = (axis.at(shape) for axis in self.axes)
+        return 2 * rows * cols * depth
+
+    def bytes(self, shape: Shape) -> int:
+        """Returns the bytes of every operand and of the output, each once."""
+        rows, cols, depth = (axis.at(shape) for axis in self.axes)
+        elements = {
+            "x": rows * depth,
+            "w": cols * depth,
+            "scale": cols,
+            "bias": cols,
+            "residual": rows * cols,
+            "out": rows * cols,
+        }
+        return sum(require_dtype(dtype).itemsize * elements[name] for name, dtype in dtypes_of(self).items())
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
+        rows, cols, depth = named(self, DIMENSIONS)
+        shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
+        if self.dtype == "int8":
+            shapes["scale"] = (cols,)
+        if self.bias:
+            shapes["bias"] = (cols,)
+        if self.residual:
+            shapes["residual"] = (rows, cols)
+        return {**shapes, "out": (rows, cols)}
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output, ``[T, N]``."""
+        rows, cols, _ = (axis.at(shape) for axis in self.axes)
+        return (rows, cols)
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``scale [N]``, ``bias [N]`` and
+        ``residual [T, N]``: standard normal, float32 numbers rounded to the dtype. Scales are positive, so
+        that outputs are about as large as inputs.
+
+        Weights do not depend on T, and ``x`` of a smaller T is the first rows of a larger, at the same N and
+        K.
+        """
+        seeds, dtypes = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}, dtypes_of(self)
+        drawn = {
+            name: require_dtype(dtypes[name]).standard_normal((seed, seeds[name]), bound(size, shape))
+            for name, size in self.signature.items()
+            if name != "out"
+        }
+        if "scale" in drawn:
+            drawn["scale"] = scales_for(drawn["scale"], drawn["x"].shape[-1], dtypes["out"])
+        return drawn
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the result in float64; an int8 output before it is rounded, but within its range."""
+        # Sums of int8 products are exact in float64, too.
+        product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64, copy=False).T
+        if "scale" in inputs:
+            product *= inputs["scale"].astype(np.float64)
+        right = self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
+        return np.clip(right, *INT8_RANGE) if self.out_dtype == "int8" else right
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value, options included."""
+        return {
+            "operator": self.operator,
+            **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
+            "bias": self.bias,
+            "activation": self.activation,
+            "residual": self.residual,
+            "constant": self.constant,
+            "dtype": self.dtype,
+            **({"out_dtype": dtypes_of(self)["out"]} if self.dtype == "int8" else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Dense:
+        """Returns the inverse of :meth:`to_json`."""
+        return cls(
+            T=dim_from_json(value["T"]),
+            N=dim_from_json(value["N"]),
+            K=dim_from_json(value["K"]),
+            bias=bool(value.get("bias", False)),
+            dtype=str(value.get("dtype", "float32")),
+            activation=value.get("activation", "none"),
+            residual=bool(value.get("residual", False)),
+            constant=bool(value.get("constant", True)),
+            out_dtype=value.get("out_dtype"),
+        )
+
+    def __str__(self) -> str:
+        extras = [] if self.dtype == "float32" else [self.dtype]
+        if self.dtype == "int8":
+            extras[0] += f" to {dtypes_of(self)['out']}"
+        extras += [str(self.epilogue)] if str(self.epilogue) else []
+        extras += [] if self.constant else ["variable weights"]
+        return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])

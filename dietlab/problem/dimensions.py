@@ -1,0 +1,71 @@
+"""The dimensions of an operator's constructor, each of them a number or a range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.dims import Dim, HasDims, Shape, require_elements
+
+
+def require_extents(workload: HasDims, names: Sequence[str]) -> None:
+    """Checks the dimensions of an operator, and that its operands are not too large at the lower ends of the
+    ranges.
+
+    Raises:
+        WorkloadError: if a dimension is neither an int nor a range, an extent is below 1, or an operand has
+            more than 2**31 - 1 elements whatever the shape.
+    """
+    for name in names:
+        extent = getattr(workload, name)
+        if isinstance(extent, Dim):
+            continue
+        if not isinstance(extent, int) or isinstance(extent, bool):
+            low, high = extent if isinstance(extent, tuple | list) and len(extent) == 2 else (1, 128)
+            raise WorkloadError(
+                f"{', '.join(names[:-1])} and {names[-1]} are each an int or a Dim",
+                f"{name}={extent!r}",
+                f"A range is written {name}=Dim({low}, {high}).",
+            )
+        if extent < 1:
+            remedy = f"Give a number of 1 or more, or a range such as {name}=Dim(1, 128)."
+            raise WorkloadError("every dimension is at least 1", f"{name}={extent}", remedy)
+    require_elements(workload, Shape.of(**{name: dim.low for name, dim in workload.dims.items()}))
+
+
+def dynamic(workload: Any, names: Sequence[str]) -> Mapping[str, Dim]:
+    """Returns the ranges among the dimensions of an operator, in the order of ``names``."""
+    return dict(_dynamic(workload, names))
+
+
+def _dynamic(workload: Any, names: Sequence[str]) -> Iterator[tuple[str, Dim]]:
+    for name in names:
+        extent = getattr(workload, name)
+        if isinstance(extent, Dim):
+            yield name, extent
+
+
+def named(workload: Any, names: Sequence[str]) -> tuple[int | str, ...]:
+    """Returns the extent of each dimension, and the name of a dynamic one, as in a signature."""
+    return tuple(name if isinstance(e := getattr(workload, name), Dim) else int(e) for name in names)
+
+
+def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
+    """Returns the size of an operand of a signature under one shape.
+
+    Args:
+        size: numbers, and names of dynamic dimensions.
+        shape: has those dimensions.
+    """
+    return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
+
+
+def dim_to_json(dim: Dim | int) -> list[int] | int:
+    """Returns a range as ``[low, high]``, an extent as it is."""
+    return [dim.low, dim.high] if isinstance(dim, Dim) else dim
+
+
+def dim_from_json(value: Any) -> Dim | int:
+    """Returns the inverse of :func:`dim_to_json`."""
+    return Dim(*value) if isinstance(value, (list, tuple)) else int(value)

@@ -1,0 +1,201 @@
+"""Dimensions, shapes, and what an operator must say of itself for shapes to be chosen.
+
+A *dimension* has a range; a *shape* binds every dynamic dimension.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import random
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dietlab.base.errors import WorkloadError
+
+MOST_ELEMENTS = 2**31 - 1
+"""The most elements of an operand: programs and vendor libraries count them in signed 32-bit integers."""
+
+
+@dataclass(frozen=True, order=True)
+class Dim:
+    """A dynamic dimension: every integer of ``low..high``, both included.
+
+    Raises:
+        WorkloadError: if ``low`` is below 1 or above ``high``, or one of them is no int.
+    """
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.low, int) or not isinstance(self.high, int):
+            raise WorkloadError(
+                "the ends of a range are ints", f"Dim({self.low!r}, {self.high!r})", "As in Dim(1, 128)."
+            )
+        if self.low < 1 or self.high < self.low:
+            raise WorkloadError(
+                "a dynamic dimension needs 1 <= low <= high",
+                f"low={self.low}, high={self.high}",
+                "Write Dim(low, high), as in Dim(1, 128); T = 0 is always served and needs no range.",
+            )
+
+    def __contains__(self, extent: object) -> bool:
+        return isinstance(extent, int) and self.low <= extent <= self.high
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.low, self.high + 1))
+
+    def __len__(self) -> int:
+        return self.high - self.low + 1
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+    def chance(self, extent: int) -> float:
+        """Returns the probability (0 to 1) with which :meth:`log_uniform` draws ``extent``."""
+        return math.log((extent + 0.5) / (extent - 0.5)) / math.log((self.high + 0.5) / (self.low - 0.5))
+
+    def log_uniform(self, source: random.Random) -> int:
+        """Draws an extent evenly over the logarithm of the range, rounded to the nearest integer."""
+        logarithm = source.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5))
+        return min(max(round(math.exp(logarithm)), self.low), self.high)
+
+    @classmethod
+    def parse(cls, text: str) -> Dim | int:
+        """Parses ``"1:128"`` to a dynamic dimension, ``"768"`` to a static extent."""
+        low, colon, high = text.partition(":")
+        try:
+            return cls(int(low), int(high)) if colon else int(low)
+        except ValueError as error:
+            if isinstance(error, WorkloadError):
+                raise
+            raise WorkloadError(
+                "a dimension is a number or low:high", repr(text), "For example T=1:128 or N=2304."
+            ) from None
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent.
+
+    Args:
+        bindings: pairs of a name and an extent, in the order of the names.
+    """
+
+    bindings: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, **extents: int) -> Shape:
+        """Returns the shape of extents by name: ``Shape.of(T=43)``."""
+        return cls(tuple(sorted(extents.items())))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, int]) -> Shape:
+        """Returns the inverse of :meth:`to_json`."""
+        return cls.of(**{str(name): int(extent) for name, extent in value.items()})
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the extents by name."""
+        return dict(self.bindings)
+
+    def __getitem__(self, name: str) -> int:
+        for key, extent in self.bindings:
+            if key == name:
+                return extent
+        raise WorkloadError("a shape binds the dimension asked for", f"{name} in {self}")
+
+    def without(self, name: str) -> Shape:
+        """Returns the bindings of all other dimensions: of a layer, if ``name`` is the length."""
+        return Shape(tuple(pair for pair in self.bindings if pair[0] != name))
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={extent}" for name, extent in self.bindings)
+
+
+def holds(extent: Dim | int, value: int) -> bool:
+    """Returns whether a dimension, dynamic or static, has a value."""
+    return value in extent if isinstance(extent, Dim) else value == extent
+
+
+class HasDims(Protocol):
+    """A workload as a shape set needs it: with dynamic dimensions and the sizes of operands."""
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The ranges of the dynamic dimensions, by name."""
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands; dynamic extents by name."""
+
+
+def only_dim(workload: HasDims) -> tuple[str, Dim]:
+    """Returns the name and the range of the one dynamic dimension.
+
+    Args:
+        workload: an operator or a model.
+
+    Raises:
+        WorkloadError: if there is not exactly one.
+    """
+    dims = dict(workload.dims)
+    if len(dims) == 1:
+        return next(iter(dims.items()))
+    remedy = (
+        "ShapeSet.grid(), ShapeSet.log_uniform() and ShapeSet.layers() choose shapes of several."
+        if dims
+        else "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of()."
+    )
+    raise WorkloadError(
+        "the workload has exactly one dynamic dimension", f"{len(dims)} ({', '.join(dims) or 'none'})", remedy
+    )
+
+
+def as_extent(value: Any) -> int:
+    """Returns an extent as an int, whichever class of integers it is of.
+
+    Raises:
+        WorkloadError: if it is no integer, or below 1.
+    """
+    try:
+        extent = operator.index(value)
+    except TypeError:
+        raise WorkloadError("an extent is an int", repr(value), "For example 128.") from None
+    if extent < 1:
+        raise WorkloadError("an extent is at least 1", extent, "Leave it out.")
+    return extent
+
+
+def require_elements(workload: HasDims, shape: Shape) -> None:
+    """Checks that every operand of one shape has at most :data:`MOST_ELEMENTS` elements.
+
+    Raises:
+        WorkloadError: if one has more.
+    """
+    for name, size in workload.signature.items():
+        bound = [shape[extent] if isinstance(extent, str) else extent for extent in size]
+        if math.prod(bound) > MOST_ELEMENTS:
+            raise WorkloadError(
+                f"an operand has at most {MOST_ELEMENTS:,} elements (2**31 - 1)",
+                f"{name}[{', '.join(map(str, bound))}] with {math.prod(bound):,}",
+                "Make an extent smaller, or divide the operator into several.",
+            )
+
+
+def require_sizes(workload: HasDims, shapes: Collection[Shape]) -> None:
+    """Checks every shape with :func:`require_elements`, one by one only if their largest extents together
+    are too large.
+
+    Raises:
+        WorkloadError: if an operand of a shape has too many elements.
+    """
+    if not shapes:
+        return
+    largest = Shape.of(**{name: max(shape[name] for shape in shapes) for name in workload.dims})
+    try:
+        require_elements(workload, largest)
+    except WorkloadError:
+        for shape in shapes:
+            require_elements(workload, shape)

@@ -1,0 +1,112 @@
+"""Shapes of dense operators that stand for the layers of a network, at lengths that occur."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.dims import MOST_ELEMENTS, Dim, HasDims, Shape, holds
+from dietlab.problem.layers import Layer, Layers, layers_of
+from dietlab.problem.traffic import Lengths, aggregated, weights_of
+
+NAMED = 4
+"""The most layers that a message lists: more would hide what it says."""
+
+
+@dataclass(frozen=True)
+class AnyLayer:
+    """A dense operator whose dimensions have any extent, as a shape set needs it."""
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        return dict.fromkeys(("T", "N", "K"), Dim(1, MOST_ELEMENTS))
+
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        return {"x": ("T", "K"), "w": ("N", "K"), "out": ("T", "N")}
+
+
+ANY_LAYER = AnyLayer()
+
+
+def weighted_layers(
+    layers: Layers, lengths: Lengths, workload: HasDims, n: int | None = None
+) -> tuple[dict[Shape, float], str, float]:
+    """Returns the shape of every layer with every length in the workload's ranges and its weight (any
+    positive scale), where they come from as text, and the share of the weights outside the ranges (0 to
+    below 1).
+
+    Args:
+        n: merges neighbouring lengths to at most ``n``.
+
+    Raises:
+        WorkloadError: if a layer or a length is none, or all lie outside the ranges.
+    """
+    extents, every = _extents(workload), layers_of(layers)
+    inside = [layer for layer in every if _holds(extents, layer)]
+    if not inside:
+        raise _no_layer(extents, every)
+    given = weights_of(lengths)
+    counts = {t: weight for t, weight in given.items() if holds(extents["T"], t)}
+    if not counts:
+        raise _no_length(extents["T"], given)
+    share = sum(layer.weight for layer in inside) / sum(layer.weight for layer in every)
+    dropped = max(0.0, 1 - share * sum(counts.values()) / sum(given.values()))
+    weights = dict[Shape, float]()
+    for layer in inside:
+        for t, weight in (counts if n is None else aggregated(counts, n)).items():
+            bound = {"T": t, "N": layer.N, "K": layer.K}
+            shape = Shape.of(**{name: bound[name] for name in workload.dims})
+            weights[shape] = weights.get(shape, 0.0) + layer.weight * weight
+    return weights, _source(layers, lengths, n), dropped
+
+
+def _extents(workload: HasDims) -> dict[str, Dim | int]:
+    """Returns the range or the extent of T, N and K."""
+    found = {name: workload.dims.get(name, getattr(workload, name, None)) for name in ("T", "N", "K")}
+    if None in found.values():
+        raise WorkloadError(
+            "layers have shapes of an operator with the dimensions T, N, K",
+            workload,
+            "For example Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096)).",
+        )
+    return {name: extent for name, extent in found.items() if extent is not None}
+
+
+def _holds(extents: Mapping[str, Dim | int], layer: Layer) -> bool:
+    return holds(extents["N"], layer.N) and holds(extents["K"], layer.K)
+
+
+def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> WorkloadError:
+    listed = [f"({layer.N}, {layer.K})" for layer in layers]
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    ends = (f"{d}={_span([getattr(layer, d) for layer in layers])}" for d in ("N", "K"))
+    return WorkloadError(
+        f"a layer lies in the ranges N={extents['N']}, K={extents['K']}",
+        f"(N, K) = {', '.join(listed[:NAMED])}{more}",
+        f"All of them lie in {' and '.join(ends)}.",
+    )
+
+
+def _no_length(extent: Dim | int, lengths: Collection[int]) -> WorkloadError:
+    found = f"{min(lengths)}..{max(lengths)}"
+    return WorkloadError(
+        f"a length lies in the range T={extent}", found, f"All of them lie in T={_span(lengths)}."
+    )
+
+
+def _span(extents: Collection[int]) -> str:
+    return f"Dim({min(extents)}, {max(extents)})"
+
+
+def _source(layers: Layers, lengths: Lengths, n: int | None) -> str:
+    """Returns the names of the model and the traffic, as ``bert-base@serving:8``; nothing without any."""
+    model = layers if isinstance(layers, str) else ""
+    if callable(getattr(layers, "modules", None)):
+        model = type(layers).__name__
+    traffic = lengths if isinstance(lengths, str) else ""
+    if not model and not traffic:
+        return ""
+    merged = f":{n}" if n is not None and traffic else ""
+    return f"{model or 'layers'}@{traffic or 'lengths'}{merged}"

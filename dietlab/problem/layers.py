@@ -1,0 +1,209 @@
+"""Sizes of the linear layers of known models, of networks in PyTorch and of families of networks.
+
+A linear layer of ``K`` input and ``N`` output features is a dense operator over as many rows as there are
+tokens. Tables of known models follow their papers; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from dietlab.base.errors import WorkloadError, closest
+from dietlab.problem.dims import as_extent
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The size of a linear layer, and how often it is called.
+
+    Args:
+        N: output features, 1 or more.
+        K: input features, 1 or more.
+        weight: calls in a pass of the network, or any other positive scale.
+        name: what the layer does, for texts only.
+
+    Raises:
+        WorkloadError: if a size is no int of 1 or more, or the weight not positive and finite.
+    """
+
+    N: int
+    K: int
+    weight: float = 1.0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for feature in (self.N, self.K):
+            if not isinstance(feature, int) or isinstance(feature, bool) or feature < 1:
+                raise WorkloadError(
+                    "the features of a layer are ints of 1 or more",
+                    f"N={self.N!r}, K={self.K!r}",
+                    "As in Layer(N=3072, K=768).",
+                )
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise WorkloadError("a layer has a positive, finite weight", self.weight)
+
+    def __str__(self) -> str:
+        return f"N={self.N} K={self.K}"
+
+
+class HasModules(Protocol):
+    """A network as PyTorch has it: :class:`torch.nn.Module` and what looks like one."""
+
+    def modules(self) -> Iterable[Any]: ...
+
+
+Layers = str | Layer | HasModules | Iterable[Layer | tuple[int, int]]
+"""Layers as people give them: the name of a model of :data:`MODELS`, one or several sizes, or a network."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The linear layers of a published network, one of each size, and the paper that gives their sizes."""
+
+    paper: str
+    layers: tuple[Layer, ...]
+
+
+def block(width: int, inner: int, calls: float = 1.0) -> tuple[Layer, ...]:
+    """Returns the four linear layers of a transformer block of ``width`` features, with ``inner`` features
+    between the two of its feed-forward part (Vaswani et al. 2017, Attention Is All You Need). Queries, keys
+    and values are computed by one layer."""
+    return (
+        Layer(3 * width, width, calls, "queries, keys and values"),
+        Layer(width, width, calls, "attention output"),
+        Layer(inner, width, calls, "feed-forward, first"),
+        Layer(width, inner, calls, "feed-forward, second"),
+    )
+
+
+_BERT = "Devlin et al. 2019, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
+
+MODELS: dict[str, Model] = {
+    "bert-base": Model(f"{_BERT}, section 3: 12 blocks, 768 features", block(768, 3072, 12)),
+    "bert-large": Model(f"{_BERT}, section 3: 24 blocks, 1024 features", block(1024, 4096, 24)),
+    "gpt2": Model(
+        "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2: 12 blocks, 768 "
+        "features, 50,257 tokens",
+        (*block(768, 3072, 12), Layer(50257, 768, 1, "next token")),
+    ),
+    "vit-base": Model(
+        "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words: Transformers for Image Recognition at "
+        "Scale, table 1: 12 blocks, 768 features; patches of 16 x 16 x 3 values",
+        (*block(768, 3072, 12), Layer(768, 16 * 16 * 3, 1, "patches")),
+    ),
+}
+"""The linear layers that a network calls once for every token: poolers and heads of classifiers are left out.
+A weight counts the calls in one pass."""
+
+
+def family(widths: Iterable[int], expansions: Iterable[float] = (4.0,)) -> tuple[Layer, ...]:
+    """Returns the linear layers of all transformers that a supernet holds: every width with every expansion.
+
+    Such a network is trained once and cut to many sizes (Cai et al. 2020, Once-for-All; for transformers Wang
+    et al. 2020, HAT, and Chen et al. 2021, AutoFormer). A weight counts in how many of them a size occurs.
+
+    Args:
+        widths: features of a block, each 1 or more.
+        expansions: features inside a feed-forward part over the width, above 0; the product is rounded to
+            the nearest integer, of 1 or more.
+
+    Raises:
+        WorkloadError: if there is no width or no expansion, or one is out of range.
+    """
+    features, ratios = [as_extent(width) for width in widths], list(expansions)
+    if not features or not ratios:
+        raise WorkloadError(
+            "a family has a width and an expansion",
+            f"{len(features)} widths, {len(ratios)} expansions",
+            "As in family([512, 768], [3.0, 4.0]).",
+        )
+    wrong = [ratio for ratio in ratios if not (ratio > 0 and math.isfinite(ratio))]
+    if wrong:
+        raise WorkloadError("an expansion is positive and finite", wrong[0], "For example 4.0.")
+    blocks = [block(width, max(1, round(ratio * width))) for width in features for ratio in ratios]
+    return merged(layer for layers in blocks for layer in layers)
+
+
+def linear_layers(network: HasModules) -> tuple[Layer, ...]:
+    """Returns the sizes of all :class:`torch.nn.Linear` of a network, weighted by how often each occurs.
+
+    PyTorch is not imported: a linear layer is what has ``in_features`` and ``out_features``. Products that
+    are no such module, as the first of :class:`torch.nn.MultiheadAttention`, are not found.
+
+    Raises:
+        WorkloadError: if there is none.
+    """
+    found = [
+        Layer(module.out_features, module.in_features)
+        for module in network.modules()
+        if isinstance(getattr(module, "in_features", None), int)
+        and isinstance(getattr(module, "out_features", None), int)
+    ]
+    if not found:
+        raise WorkloadError(
+            "a network has a linear layer",
+            f"{type(network).__name__} without one",
+            "Its sizes can be listed as (N, K): [(3072, 768), (768, 3072)].",
+        )
+    return merged(found)
+
+
+def layers_of(layers: Layers) -> tuple[Layer, ...]:
+    """Returns the layers that are meant, one of each size with the weights of all added up.
+
+    Raises:
+        WorkloadError: for an unknown model, a network without a linear layer, no layer, or one that is no
+            :class:`Layer` and no pair (N, K).
+    """
+    if isinstance(layers, str):
+        return merged(model(layers).layers)
+    if isinstance(layers, Layer):
+        return (layers,)
+    if callable(getattr(layers, "modules", None)):
+        return linear_layers(layers)  # type: ignore[arg-type]  # it has modules
+    if not isinstance(layers, Iterable):
+        raise _no_layer(layers)
+    found = merged(map(_layer, layers))
+    if not found:
+        raise _no_layer("none")
+    return found
+
+
+def model(name: str) -> Model:
+    """Returns one of :data:`MODELS`.
+
+    Raises:
+        WorkloadError: for another name.
+    """
+    if name not in MODELS:
+        raise WorkloadError(f"a model is one of {', '.join(MODELS)}", repr(name), closest(name, MODELS))
+    return MODELS[name]
+
+
+def merged(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """Returns one layer of each size, in the order in which they first occur, with the weights added up."""
+    found = dict[tuple[int, int], Layer]()
+    for layer in layers:
+        size = (layer.N, layer.K)
+        same = found.get(size)
+        found[size] = replace(same, weight=same.weight + layer.weight) if same else layer
+    return tuple(found.values())
+
+
+def _layer(value: Any) -> Layer:
+    if isinstance(value, Layer):
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise _no_layer(repr(value))
+    return Layer(as_extent(value[0]), as_extent(value[1]))
+
+
+def _no_layer(value: object) -> WorkloadError:
+    return WorkloadError(
+        "layers are pairs (N, K), Layer values, a network or the name of a model, at least one",
+        value,
+        f"As in [(3072, 768), (768, 3072)], or one of {', '.join(MODELS)}.",
+    )

@@ -1,0 +1,116 @@
+"""The micro-kernel as all stages see it, for any processor: a program for one tile of the output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, TypeVar
+
+from dietlab.problem import Role
+
+Edge = Literal["even", "rest", "padded", "checked", "partitioned"]
+EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
+COMPOSED: tuple[Edge, ...] = ("even", "rest")
+"""Edge treatments without padding: lower micro-kernels cover the remaining rows."""
+
+Order = Literal["ws", "is"]
+ORDERS: tuple[Order, ...] = ("ws", "is")
+
+Kernel = TypeVar("Kernel", bound="MicroKernel")
+
+
+class MicroKernel(ABC):
+    """A program for one ``rows x cols`` tile of the output: what is compiled, a frozen, hashable, ordered
+    value.
+
+    Each target has a kind, such as :class:`~dietlab.targets.cpu.kernel.CpuMicroKernel`. A
+    :class:`~dietlab.scheme.Scheme` says how copies of it cover an output.
+
+    Attributes:
+        rows: height of the tile.
+        cols: width of the tile.
+    """
+
+    rows: int
+    cols: int
+    example: ClassVar[str]
+    """The key of a scheme of one of this kind, as errors show it."""
+    reserves: ClassVar[bool] = False
+    """True if a launch reserves the registers and memory of its tallest tile, used or not."""
+    ordered: ClassVar[bool] = True
+    """True if a scheme has a loop order; a GPU runs tiles in any."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The short name in generated code and tables."""
+
+    @abstractmethod
+    def scheme_key(self, order: str, edge: str) -> str:
+        """Returns the key of a scheme of this micro-kernel; ``edge`` is empty for local padding."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, key: str) -> tuple[MicroKernel, str, str] | None:
+        """Returns the micro-kernel, the loop order and the edge of a key of a micro-kernel or a scheme of
+        this kind (empty where it has none); None for a key of another kind."""
+
+    @property
+    @abstractmethod
+    def granule(self) -> int:
+        """The number of rows that every height is a multiple of."""
+
+    @property
+    @abstractmethod
+    def tile(self) -> dict[Role, int]:
+        """Tile extents by role; 1 for a reduction axis that is covered exactly."""
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The treatments of the edge that its schemes may have."""
+        return EDGES
+
+    @property
+    def composes_columns(self) -> bool:
+        """True if columns are composed of narrower tiles, as rows are of lower ones."""
+        return False
+
+    @property
+    def depth_multiple(self) -> int:
+        """The number of elements that a reduction it can compute is a multiple of."""
+        return 1
+
+    @property
+    @abstractmethod
+    def access_pattern(self) -> Hashable:
+        """The way its operands are read, whatever the sizes: a model cannot predict one that it never saw."""
+
+    @abstractmethod
+    def __lt__(self, other: Any) -> bool:
+        """Orders micro-kernels of a kind by their sizes."""
+
+    @property
+    def columns(self) -> dict[str, int | str]:
+        """The columns of tables: the key as ``micro_kernel``, and every parameter by its name."""
+        return {"micro_kernel": self.key, **self.parameters}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter by its name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
+def with_rows(kernel: Kernel, rows: int) -> Kernel:
+    """Returns the micro-kernel with another height.
+
+    Args:
+        kernel: the micro-kernel, which stays as it is.
+        rows: the height, a multiple of its granule.
+    """
+    return replace(kernel, rows=rows)  # type: ignore[type-var]  # every kind is a dataclass

@@ -1,0 +1,54 @@
+"""Schemes in tables: the parameters of a key as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dietlab.scheme.micro_kernel import MicroKernel
+from dietlab.scheme.scheme import parsed
+from dietlab.scheme.target import space_target
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REMEMBERED = 4096
+"""Keys whose parameters are kept: far more than a study measures, so that a figure drawn anew parses none."""
+
+
+def with_parameters(
+    frame: pd.DataFrame, kinds: Iterable[str] | None = None, column: str = "plan"
+) -> pd.DataFrame:
+    """Returns a table with schemes in place of a ``column`` of keys: ``scheme`` is the key, and each
+    parameter has a column. They are missing where a text is no key.
+
+    Args:
+        frame: a table; it stays as it is.
+        kinds: names of targets, whose parameters become columns whatever the rows are (default: those of the
+            rows).
+        column: the name of its column of keys.
+    """
+    import pandas as pd
+
+    told = [_columns(key) for key in frame[column]]
+    known = told if kinds is None else [dict.fromkeys(_names(space_target(kind).KERNEL)) for kind in kinds]
+    names = dict.fromkeys(name for columns in ({"scheme": ""}, *known) for name in columns)
+    found = pd.DataFrame(told, frame.index, list(names))
+    typed = {name: values.convert_dtypes() for name, values in found.items()}
+    numbers = found.assign(**{name: values for name, values in typed.items() if values.dtype.kind in "iub"})
+    place = frame.columns.get_loc(column)
+    return pd.concat([frame.iloc[:, :place], numbers, frame.iloc[:, place + 1 :]], axis=1)
+
+
+def _names(kind: type[MicroKernel]) -> list[str]:
+    """Returns the parameters of schemes of that kind of micro-kernel."""
+    order = ["order"] if kind.ordered else []
+    return [*(field.name for field in fields(kind)), "edge", *order]  # type: ignore[arg-type]
+
+
+@lru_cache(REMEMBERED)
+def _columns(key: Any) -> dict[str, int | str]:
+    scheme = parsed(key) if isinstance(key, str) else None
+    return scheme.columns if scheme else {}

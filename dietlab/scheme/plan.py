@@ -1,0 +1,193 @@
+"""Plans: each covers one shape's rows by regions of micro-kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from dietlab.problem import IntArray, Shape, ShapeSet, Workload, axis_of, extents
+from dietlab.scheme.micro_kernel import COMPOSED, Edge, Kernel, MicroKernel, with_rows
+from dietlab.scheme.scheme import Scheme, scheme_with
+
+Count = TypeVar("Count", int, IntArray)
+"""A number, or an array of numbers: one for each of many plans."""
+
+
+@dataclass(frozen=True)
+class Region(Generic[Kernel]):
+    """A region is ``tiles`` copies of a scheme's tallest tile, side by side over ``rows`` rows of the
+    output.
+
+    Args:
+        scheme: gives its tiles.
+        first_row: counted from 0.
+    """
+
+    scheme: Scheme[Kernel]
+    first_row: int
+    rows: int
+    tiles: int
+
+    @property
+    def kernel(self) -> Kernel:
+        """The micro-kernel of its tiles."""
+        return self.scheme.kernel
+
+    @property
+    def executed_rows(self) -> int:
+        """Rows that are computed, padding included."""
+        return self.tiles * self.scheme.rows
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Kernel]):
+    """A plan lists regions from the first row to the last; every row belongs to exactly one.
+
+    Args:
+        scheme: whose plan it is.
+        regions: from the first row to the last.
+    """
+
+    scheme: Scheme[Kernel]
+    regions: tuple[Region[Kernel], ...]
+
+    @property
+    def tiles(self) -> int:
+        """Row tiles of all regions."""
+        return sum(region.tiles for region in self.regions)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output that are covered."""
+        return sum(region.rows for region in self.regions)
+
+    @property
+    def executed_rows(self) -> int:
+        """Rows that are computed, padding included."""
+        return sum(region.executed_rows for region in self.regions)
+
+    def __str__(self) -> str:
+        return " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in self.regions) + f" rows of {self.scheme}"
+
+
+def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
+    """Plans how a scheme covers ``rows`` rows.
+
+    Draws, for ``scheme.rows == 14`` and 31 rows::
+
+        even         rest         padded, checked, partitioned
+        1 x 11       2 x 14       3 x 14  (11 of the last tile's rows are not needed)
+        2 x 10       1 x  3
+
+    Heights are multiples of the micro-kernel's granule: only the last tile can stick out, by less than that.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        rows: to cover, at least 0.
+    """
+    regions: list[Region[Kernel]] = []
+    first = 0
+    for height, count in cover(scheme, rows):
+        covered = min(rows - first, count * height)
+        regions.append(Region(scheme_with(scheme, rows=height), first, covered, count))
+        first += covered
+    return Plan(scheme, tuple(regions))
+
+
+def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
+    """Returns a value that is equal for schemes with the same tiles on a shape: 48 rows are 4 x 12 by
+    ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        workload: the operator.
+        shape: what is covered.
+    """
+    sizes = extents(workload, shape)
+    return _tiling(scheme, sizes["rows"], sizes["cols"] if scheme.kernel.composes_columns else 0)
+
+
+@lru_cache(maxsize=1 << 17)
+def _tiling(scheme: Scheme, rows: int, cols: int) -> Hashable:
+    edge = "" if scheme.composed else scheme.edge
+    across = replace(scheme, kernel=with_rows(scheme.kernel, scheme.cols)) if cols else scheme
+    return scheme.family, edge, tuple(cover(scheme, rows)), tuple(cover(across, cols))
+
+
+def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int, ...]:
+    """Returns the heights of all tiles that a scheme needs for ``low..high`` rows (None: no end).
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        low: the fewest rows, at least 1.
+        high: the most rows.
+    """
+    if not scheme.composed:
+        return (scheme.rows,)
+    granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
+    first = -(-low // granule)
+    # In granules: from most * (most - 1) on an even split has tiles of most and most - 1 only; a rest
+    # repeats after most.
+    settled = max(first, most * (most - 1)) + most
+    last = settled if high is None else min(-(-high // granule), settled)
+    covers = (cover(scheme, granule * granules) for granules in range(max(first, 1), last + 1))
+    return tuple(sorted({height for found in covers for height, _ in found}))
+
+
+@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among nearly the same schemes
+def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
+    """Returns the micro-kernels that a scheme needs for ``low..high`` rows (None: no end).
+
+    Each height is one. What a micro-kernel does at the last columns is part of it: most mask them, dot
+    products have a narrower variant for each width.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        low: the fewest rows, at least 1.
+        high: the most rows.
+    """
+    return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))
+
+
+def cover(scheme: Scheme, rows: int) -> list[tuple[int, int]]:
+    """Returns the heights of the tiles that cover ``rows`` rows, and the number of tiles of each height."""
+    found = tiles_of(scheme.edge, scheme.kernel.granule, scheme.rows, rows)
+    return [(height, tiles) for height, tiles in found if tiles]
+
+
+def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple[Count, Count]]:
+    """Splits rows into tiles of at most ``most`` rows; returns the height and the number of the tiles of each
+    region, from the first row to the last. A region may have no tile, and its height then says nothing.
+
+    All are numbers, or arrays of them: many plans at once.
+
+    Args:
+        edge: the treatment of the edge tile.
+        granule: the rows that heights are multiples of.
+        most: the rows of a full tile.
+        rows: to cover.
+    """
+    if edge not in COMPOSED:
+        return [(most, -(-rows // most))]
+    granules, highest = -(-rows // granule), most // granule
+    if edge == "even":
+        tiles = -(-granules // highest)
+        low, more = divmod(granules, tiles + (tiles == 0))
+        return [(granule * (low + 1), more), (granule * low, tiles - more)]
+    full, left = divmod(granules, highest)
+    return [(granule * highest, full), (granule * left, -(-left // highest))]
+
+
+def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
+    """Returns the rows that each shape of a set stands for: all since the next fewer rows of any shape.
+
+    Args:
+        workload: gives the dimension of the rows.
+        shapes: a set of its shapes.
+    """
+    rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
+    known = sorted(set(rows))
+    since = dict(zip(known, [min(known[0], 1), *(extent + 1 for extent in known)], strict=False))
+    return [(since[extent], extent) for extent in rows]

@@ -1,0 +1,171 @@
+"""The scheme: how copies of a micro-kernel cover an output. It is what a search tries, a record measures and
+a leaf of the decision tree names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Generic
+
+from dietlab.base.errors import SpaceError
+from dietlab.base.registry import Registry
+from dietlab.machine.target import TARGETS, part
+from dietlab.problem import Role
+from dietlab.scheme.micro_kernel import COMPOSED, ORDERS, Edge, Kernel, MicroKernel, Order, with_rows
+
+
+@dataclass(frozen=True, order=True)
+class Scheme(Generic[Kernel]):
+    """A micro-kernel, the treatment of the edge and the loop order around it.
+
+    Args:
+        kernel: the micro-kernel of the tallest tile.
+        edge: the treatment of tiles that would stick out of the output. Composition covers the rows with
+            lower micro-kernels beside this one: ``even`` (``ceil(T / rows)`` tiles whose heights differ by
+            at most one granule: 31 = 11 + 10 + 10) or ``rest`` (full tiles, then one of what is left: 31 =
+            14 + 14 + 3). DietCode's way has this micro-kernel only: ``padded`` (local padding: the edge
+            tile is filled with zeros when it is fetched, so that the compute stage has no bound check),
+            ``checked`` (bound checks stay in the compute stage) or ``partitioned`` (full tiles without
+            checks, the edge tile with).
+        order: which operand stays while the other streams, on a CPU. ``ws`` (weight-stationary): for each
+            panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all panels.
+
+    ``key`` reads ``8x32.u4.ws.p0a.even`` for the even scheme of micro-kernel ``8x32.u4.p0a``.
+
+    Raises:
+        SpaceError: if there is no such edge or order.
+    """
+
+    kernel: Kernel
+    edge: Edge = "padded"
+    order: Order = "ws"
+
+    def __post_init__(self) -> None:
+        if self.edge not in self.kernel.edges or self.order not in ORDERS:
+            edges, orders = ", ".join(self.kernel.edges), ", ".join(ORDERS)
+            raise SpaceError(
+                f"the edge of a scheme of {self.kernel} is one of {edges}, and its order one of {orders}",
+                f"{self.edge}, {self.order}",
+                "Choose one of them.",
+            )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kernel, self.edge, self.order))
+
+    @cached_property
+    def key(self) -> str:
+        """The short name in records and reports."""
+        return self.kernel.scheme_key(self.order, "" if self.edge == "padded" else self.edge)
+
+    def __str__(self) -> str:
+        return self.key
+
+    @classmethod
+    def from_key(cls, key: str) -> Scheme:
+        """Returns the scheme of a micro-kernel of any kind with that key.
+
+        Raises:
+            SpaceError: if it is not a key.
+        """
+        found = parsed(key)
+        if found is None:
+            kernels = ((name, part(name, "space").KERNEL) for name in TARGETS)
+            examples = " or ".join(f"{kernel.example} ({name})" for name, kernel in kernels)
+            raise SpaceError(f"a scheme's key reads like {examples}", repr(key))
+        return found
+
+    @property
+    def rows(self) -> int:
+        """The height of the tallest tile."""
+        return self.kernel.rows
+
+    @property
+    def cols(self) -> int:
+        """The width of the widest tile."""
+        return self.kernel.cols
+
+    @property
+    def composed(self) -> bool:
+        """True if rows are covered by the micro-kernel and lower ones."""
+        return self.edge in COMPOSED
+
+    @property
+    def heights(self) -> tuple[Scheme[Kernel], ...]:
+        """The schemes of all tiles that its plans may have: itself and, if it is composed, lower ones."""
+        if not self.composed:
+            return (self,)
+        granule = self.kernel.granule
+        return tuple(scheme_with(self, rows=rows) for rows in range(granule, self.rows + 1, granule))
+
+    @property
+    def cover_tile(self) -> dict[Role, int]:
+        """Extents that a plan covers multiples of: smaller than the tile if the plan is composed."""
+        tile = self.kernel.tile
+        if not self.composed:
+            return tile
+        return {
+            **tile,
+            "rows": self.kernel.granule,
+            "cols": 1 if self.kernel.composes_columns else self.cols,
+        }
+
+    @cached_property
+    def family(self) -> Scheme[Kernel]:
+        """The representative of all schemes that differ in height and edge only."""
+        return scheme_with(self, rows=self.kernel.granule, edge="even")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter of the micro-kernel, the edge and, on a CPU, the order, by name."""
+        order = {"order": self.order} if self.kernel.ordered else {}
+        return {**self.kernel.parameters, "edge": self.edge, **order}
+
+    @property
+    def columns(self) -> dict[str, int | str]:
+        """The columns of tables: the key as ``scheme``, and every parameter by its name."""
+        return {"scheme": self.key, **self.parameters}
+
+    def changed(self, **values: Any) -> Scheme[Kernel]:
+        """Returns the scheme with other values of some parameters.
+
+        Raises:
+            SpaceError: if they do not go together.
+        """
+        own = {name: values[name] for name in ("edge", "order") if name in values}
+        kernel = {name: value for name, value in values.items() if name not in own}
+        return replace(self, kernel=replace(self.kernel, **kernel), **own)  # type: ignore[type-var]
+
+
+@lru_cache(maxsize=1 << 16)  # stages make the same few again and again
+def scheme_with(
+    scheme: Scheme[Kernel], *, rows: int | None = None, edge: Edge | None = None
+) -> Scheme[Kernel]:
+    """Returns the scheme with another height or treatment of the edge (None: its own).
+
+    Args:
+        scheme: stays as it is.
+        rows: the height, a multiple of the granule.
+        edge: the treatment of the edge.
+    """
+    kernel = scheme.kernel if rows is None else with_rows(scheme.kernel, rows)
+    return replace(scheme, kernel=kernel, edge=scheme.edge if edge is None else edge)
+
+
+def parsed(key: str) -> Scheme | None:
+    """Returns the scheme of that key; None if it is not one."""
+    return _parsed(key, Registry.changes)
+
+
+@lru_cache(maxsize=1 << 14)
+def _parsed(key: str, changes: int) -> Scheme | None:
+    for name in TARGETS:
+        kind: type[MicroKernel] = part(name, "space").KERNEL
+        found = kind.parse(key)
+        if found is not None and (found[1] or not kind.ordered):
+            kernel, order, edge = found
+            return Scheme(kernel, edge or "padded", order or "ws")  # type: ignore[arg-type]
+    return None

@@ -1,0 +1,188 @@
+"""The decision tree over shapes as a value, which is compiled to nested ``if``s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from dietlab.base.errors import DispatchError
+from dietlab.problem import Shape
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf: shapes that reach it run scheme number ``scheme``."""
+
+    scheme: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split: ``if shape[dim] <= at_most: low else: high``.
+
+    Args:
+        dim: the name of the dimension.
+        at_most: the largest extent that goes to ``low``.
+        low: the part for extents up to it.
+        high: the part for extents beyond it.
+    """
+
+    dim: str
+    at_most: int
+    low: Tree
+    high: Tree
+
+
+Tree = Leaf | Split
+
+
+def route(tree: Tree, shape: Shape) -> int:
+    """Returns the number of the scheme that serves ``shape``.
+
+    Args:
+        tree: of a dispatcher.
+        shape: has every dimension that the tree splits.
+    """
+    while isinstance(tree, Split):
+        tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
+    return tree.scheme
+
+
+def leaves(tree: Tree) -> tuple[Leaf, ...]:
+    """Returns all leaves, from the lowest extent on.
+
+    Args:
+        tree: of a dispatcher.
+    """
+    return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
+
+
+Range = tuple[int, int | None]
+"""The least and the greatest extent of a dimension, both included (None: no end)."""
+
+Box = Mapping[str, Range]
+"""Ranges of some dimensions; of the others any extent is meant."""
+
+
+def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box]]:
+    """Returns the scheme number and the extents of each leaf: those of ``within`` that reach it, for every
+    dimension that is split on the way or has a range in ``within`` (from 1 on). Leaves that no extent reaches
+    are left out.
+
+    Args:
+        tree: of a dispatcher.
+        within: the lowest and highest extent by dimension, both included.
+    """
+    if isinstance(tree, Leaf):
+        return [(tree.scheme, within)]
+    low, high = within.get(tree.dim, (1, None))
+    below = tree.at_most if high is None else min(high, tree.at_most)
+    found: list[tuple[int, Box]] = []
+    if low <= below:
+        found += boxes(tree.low, {**within, tree.dim: (low, below)})
+    if high is None or high > tree.at_most:
+        found += boxes(tree.high, {**within, tree.dim: (max(low, tree.at_most + 1), high)})
+    return found
+
+
+def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
+    """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: the extents that reach it,
+    both ends included (None: no end). Leaves that no extent reaches are left out.
+
+    Args:
+        tree: that splits one dimension.
+        low: the lowest extent.
+        high: the highest extent.
+    """
+    if high is not None and low > high:
+        return []
+    dims = split_dims(tree)
+    found = boxes(tree, dict.fromkeys(dims, (low, high)))
+    return [(number, *next(iter(box.values()), (low, high))) for number, box in found]
+
+
+def split_dims(tree: Tree) -> tuple[str, ...]:
+    """Returns the dimensions that a tree splits, in the order in which it asks for them first.
+
+    Args:
+        tree: of a dispatcher.
+    """
+    if isinstance(tree, Leaf):
+        return ()
+    return tuple(dict.fromkeys((tree.dim, *split_dims(tree.low), *split_dims(tree.high))))
+
+
+def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
+    """Returns what is left to ask if some extents are known.
+
+    Args:
+        tree: of a dispatcher.
+        known: extents by dimension.
+    """
+    while isinstance(tree, Split) and tree.dim in known:
+        tree = tree.low if known[tree.dim] <= tree.at_most else tree.high
+    if isinstance(tree, Leaf):
+        return tree
+    low, high = restricted(tree.low, known), restricted(tree.high, known)
+    return low if low == high else Split(tree.dim, tree.at_most, low, high)
+
+
+def depth(tree: Tree) -> int:
+    """Returns the number of comparisons on the longest path.
+
+    Args:
+        tree: of a dispatcher.
+    """
+    return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
+
+
+def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
+    """Returns the tree with its schemes renumbered.
+
+    Args:
+        tree: of a dispatcher.
+        numbers: the new number by the old one.
+    """
+    if isinstance(tree, Leaf):
+        return Leaf(numbers[tree.scheme])
+    return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
+
+
+def tree_to_json(tree: Tree) -> Any:
+    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
+
+    Args:
+        tree: of a dispatcher.
+    """
+    if isinstance(tree, Leaf):
+        return tree.scheme
+    return {
+        "dim": tree.dim,
+        "at_most": tree.at_most,
+        "low": tree_to_json(tree.low),
+        "high": tree_to_json(tree.high),
+    }
+
+
+def tree_from_json(value: Any) -> Tree:
+    """Returns the tree of a JSON value made by :func:`tree_to_json`.
+
+    Args:
+        value: a number or a dictionary.
+
+    Raises:
+        DispatchError: if it is no tree.
+    """
+    if isinstance(value, int):
+        return Leaf(value)
+    try:
+        return Split(
+            str(value["dim"]),
+            int(value["at_most"]),
+            tree_from_json(value["low"]),
+            tree_from_json(value["high"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise DispatchError("a decision tree has dim, at_most, low and high", error) from None

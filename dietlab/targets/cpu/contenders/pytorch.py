@@ -1,0 +1,245 @@
+"""PyTorch's eager operators, and oneDNN as PyTorch ships it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dietlab.base.errors import MeasureError
+from dietlab.compare.vendor import (
+    GELU_FORM,
+    Call,
+    Kind,
+    NoFormError,
+    Operands,
+    PreparedLayer,
+    absent,
+    import_torch,
+    require_constant_weights,
+    sequence,
+)
+from dietlab.problem import FloatArray, Shape, Workload, dtypes_of
+
+ZERO_POINT = 128
+"""Of inputs that are made unsigned: the highest bit of each is the other one."""
+
+
+def in_float32(torch: Any) -> None:
+    """Makes PyTorch compute float32 products in float32 in this process.
+
+    Layers compute in bfloat16 on a processor that has instructions for it, where a startup file says
+    ``set_float32_matmul_precision("medium")`` or sets oneDNN's own precision.
+    """
+    torch.set_float32_matmul_precision("highest")
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # since PyTorch 2.9
+    if matmul is not None:
+        matmul.fp32_precision = "ieee"
+
+
+def open_torch(threads: int) -> Any:
+    """Returns PyTorch, set to compute with ``threads`` threads, in float32 where that is asked for, and
+    without gradients.
+
+    Raises:
+        MissingDependencyError: if it is absent.
+    """
+    torch = import_torch()
+    in_float32(torch)
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
+    """Returns the arrays as tensors on the same memory."""
+    return {name: tensor(torch, array) for name, array in arrays.items()}
+
+
+def tensor(torch: Any, array: FloatArray) -> Any:
+    """Returns an array as a tensor on the same memory; bfloat16 is no type of NumPy's own."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+@dataclass(frozen=True)
+class TorchLayer:
+    """``functional.linear`` (or ``bmm``) in the form that writes a given tensor, and what follows."""
+
+    torch: Any
+    workload: Workload
+    constants: dict[str, Any]
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        torch, y = self.torch, tensor(self.torch, out)
+        given = {**self.constants, **tensors(torch, operands)}
+        x, w = given["x"], given["w"]
+        if x.ndim == 3:
+            right = w if self.workload.weights == "direct" else w.transpose(1, 2)
+            return partial(torch.bmm, x, right, out=y)
+        # functional.linear is this very binding, whose "out" its documentation leaves out.
+        linear = partial(torch._C._nn.linear, x, w, given.get("bias"), out=y)
+        return sequence([linear, *self._tail(y, given)])
+
+    def _tail(self, y: Any, given: dict[str, Any]) -> list[Call]:
+        epilogue, steps = self.workload.epilogue, list[Call]()
+        if epilogue.activation == "relu":
+            steps.append(y.relu_)
+        elif epilogue.activation != "none":
+            gelu = self.torch._C._nn.gelu
+            steps.append(partial(gelu, y, approximate=GELU_FORM[epilogue.activation], out=y))
+        if epilogue.residual:
+            steps.append(partial(y.add_, given["residual"]))
+        return steps
+
+
+class Torch:
+    """PyTorch's eager linear layer and batched product.
+
+    Raises:
+        MissingDependencyError: if PyTorch is absent.
+    """
+
+    name = "torch"
+    dtypes = ("float32", "bfloat16")
+
+    def __init__(self, threads: int = 1) -> None:
+        self._torch = open_torch(threads)
+
+    def version(self) -> str:
+        return f"PyTorch {self._torch.__version__}"
+
+    def kind(self, workload: Workload) -> Kind:
+        epilogue = workload.epilogue
+        if workload.dtype != "float32" and (epilogue.activation != "none" or epilogue.residual):
+            raise NoFormError(
+                "PyTorch rounds before each later step of an epilogue", workload, "Compare without one."
+            )
+        return "plain"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+        return TorchLayer(self._torch, workload, tensors(self._torch, constants))
+
+
+@dataclass(frozen=True)
+class OneDnnLayer:
+    """``mkldnn::_linear_pointwise``, which fuses the activation, or a residual without one, and
+    returns a fresh tensor: see :class:`~dietlab.measure.timing.device.Output`. Weights are packed for
+    ``rows``."""
+
+    torch: Any
+    workload: Workload
+    packed: Any
+    bias: Any
+    rows: int
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        require_rows(self.rows, out)
+        given, linear = tensors(self.torch, operands), self.torch.ops.mkldnn._linear_pointwise
+        x, residual = given["x"], given.get("residual")
+        activation = self.workload.epilogue.activation
+        if activation == "none" and residual is not None:
+            return partial(linear.binary, x, residual, self.packed, self.bias, "add")
+        attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
+        fused = partial(linear.default, x, self.packed, self.bias, attribute, [], form)
+        return fused if residual is None else _then_add(fused, residual)
+
+
+def require_rows(rows: int, out: FloatArray) -> None:
+    """Requires that weights serve the number of rows that they were packed for: oneDNN packs nothing when it
+    is told of one row, and for few rows otherwise than for many.
+
+    Raises:
+        MeasureError: for another number.
+    """
+    if len(out) != rows:
+        raise MeasureError(
+            f"oneDNN's weights were packed for {rows} rows",
+            f"a call with {len(out)}",
+            "Call prepare() with its shape.",
+        )
+
+
+def _then_add(compute: Callable[[], Any], residual: Any) -> Call:
+    return lambda: compute().add_(residual)
+
+
+@dataclass(frozen=True)
+class OneDnnInt8Layer:
+    """``onednn::qlinear_pointwise``, which fuses scales, bias and activation, and returns a fresh tensor.
+
+    Its inputs are unsigned, with the zero point 128, unless the processor has AMX: signed ones took 2 to 5
+    times as long on a Zen 3, and 1 to 14 % less on a Xeon whose tiles multiply signed bytes. They are made so
+    before anything is timed, as a model would have them from the layer before.
+    """
+
+    torch: Any
+    workload: Workload
+    packed: Any
+    constants: dict[str, Any]
+    signed: bool
+    rows: int
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        require_rows(self.rows, out)
+        torch, given = self.torch, {**self.constants, **tensors(self.torch, operands)}
+        x, zero = (given["x"], 0) if self.signed else (given["x"].view(torch.uint8) ^ ZERO_POINT, ZERO_POINT)
+        activation, scale, residual = (
+            self.workload.epilogue.activation,
+            given["scale"],
+            given.get("residual"),
+        )
+        attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
+        weights = (self.packed, scale, torch.zeros(len(scale), dtype=torch.int64), given.get("bias"))
+        output: tuple[Any, ...] = (1.0, 0, getattr(torch, str(out.dtype)), attribute, [], form)
+        linear = torch.ops.onednn.qlinear_pointwise.default
+        fused = partial(linear, x, 1.0, zero, *weights, *output)
+        return fused if residual is None else _then_add(fused, residual)
+
+
+class OneDnnPacked:
+    """oneDNN as PyTorch ships it, with weights reordered for the row count.
+
+    Raises:
+        MissingDependencyError: if PyTorch is absent or was built without oneDNN.
+    """
+
+    name = "onednn-packed"
+    dtypes = ("float32", "int8", "bfloat16")
+
+    def __init__(self, threads: int = 1) -> None:
+        self._torch = open_torch(threads)
+        if not self._torch.backends.mkldnn.is_available():
+            raise absent("torch with oneDNN", f"PyTorch {self._torch.__version__} without it")
+
+    def version(self) -> str:
+        lines = self._torch.__config__.show().splitlines()
+        found = [line.split("MKL-DNN v")[1].split()[0] for line in lines if "MKL-DNN v" in line]
+        return f"oneDNN {found[0] if found else ''} in PyTorch {self._torch.__version__}"
+
+    def kind(self, workload: Workload) -> Kind:
+        if dtypes_of(workload)["out"] == "int8" and workload.epilogue.residual:
+            raise NoFormError(
+                "oneDNN adds a residual before it rounds to int8", workload, "Compare without a residual."
+            )
+        if workload.dtype == "bfloat16":
+            if not self._torch.ops.mkldnn._is_mkldnn_bf16_supported():
+                raise NoFormError("oneDNN multiplies bfloat16 from AVX-512 on", workload, "Compare float32.")
+            if workload.epilogue.residual and workload.epilogue.activation != "none":
+                raise NoFormError(
+                    "oneDNN rounds before PyTorch adds a residual", workload, "Compare without a residual."
+                )
+        return require_constant_weights(workload)
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+        given = tensors(self._torch, constants)
+        rows = workload.output_shape(shape)[0]
+        if workload.dtype == "int8":
+            w = given.pop("w")
+            packed = self._torch.ops.onednn.qlinear_prepack(w, [rows, w.shape[1]])
+            signed = self._torch.cpu._is_amx_tile_supported()
+            return OneDnnInt8Layer(self._torch, workload, packed, given, signed, rows)
+        packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
+        return OneDnnLayer(self._torch, workload, packed, given.get("bias"), rows)

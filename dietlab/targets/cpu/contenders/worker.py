@@ -1,0 +1,61 @@
+"""Checks one contender's results on a CPU, then times it, in a separate process:
+``python -m dietlab.targets.cpu.contenders.worker`` answers as :mod:`dietlab.measure.timing.bench` says.
+
+Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``), ``libraries``
+(``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``); the last two have no program for
+shapes that none was tuned for. Other options are those of
+:class:`~dietlab.measure.timing.target.TimingTarget` and ``problems``, a folder through which contenders share
+operands and right results. Start the process with :func:`~dietlab.targets.cpu.contenders.contender_env`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dietlab.base.contracts import require_methods
+from dietlab.base.errors import MeasureError
+from dietlab.compare.contenders import AnsorContender, LibrariesContender, LibraryContender, VendorContender
+from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.contender import Contender
+from dietlab.measure.timing.process import serve
+from dietlab.measure.timing.worker import show_torch
+from dietlab.problem import Workload
+from dietlab.targets.cpu.contenders import VENDORS
+from dietlab.targets.cpu.device import Host
+
+
+def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Contender:
+    """Returns the contender of that name.
+
+    Raises:
+        MissingDependencyError: if its library is not installed.
+        MeasureError: if there is no such contender.
+    """
+    if name in VENDORS:
+        vendor = VENDORS[name](threads)
+        require_methods(f"the contender {name}", vendor, ("version", "kind", "prepare"), MeasureError)
+        return VendorContender(vendor)
+    if name == "library":
+        return LibraryContender(options["library"], threads)
+    if name == "libraries":
+        return LibrariesContender(options["libraries"])
+    if name == "ansor":
+        return AnsorContender(options["library"])
+    raise MeasureError(
+        f"a contender is one of {', '.join([*VENDORS, 'library', 'libraries', 'ansor'])}", repr(name)
+    )
+
+
+def opened(request: Mapping[str, Any], workload: Workload) -> Bench:
+    """Returns the bench of the contender that a request opens."""
+    threads, options = int(request["threads"]), request.get("options") or {}
+    contender = make_contender(request["contender"], threads, options)
+    return Bench(Host.opened(threads, options), contender, workload, problems=options.get("problems"))
+
+
+if __name__ == "__main__":
+    import tvm_ffi  # noqa: F401, before PyTorch shows: workers of other libraries start sooner without it
+
+    show_torch()
+    serve(Service(opened))

@@ -1,0 +1,309 @@
+"""The host as a device: NumPy's arrays, its clock, its caches and its slow moments; and a simple machine in
+its place."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dietlab.base.errors import BuildError, MeasureError, MissingDependencyError
+from dietlab.lower.runtime import aligned_empty
+from dietlab.machine import Hardware
+from dietlab.measure.timing.arena import Arena
+from dietlab.measure.timing.contender import Call, Operands
+from dietlab.measure.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, Placed, TimedBlock
+from dietlab.measure.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
+from dietlab.measure.timing.problem import Problem
+from dietlab.measure.timing.protocol import CACHE_STATES as CACHE_STATES
+from dietlab.measure.timing.protocol import clock_for
+from dietlab.measure.timing.rotation import copies_beyond, exceeded_bytes
+from dietlab.measure.timing.threads import keep_apart
+from dietlab.problem import FloatArray, Shape, Workload, extents
+from dietlab.scheme import plan_for
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.private_caches import PrivateCaches
+from dietlab.targets.cpu.space import FMA_LATENCY
+
+APART_SECONDS, WAKING_SECONDS = 0.001, 0.02
+"""Seconds that several threads run before a block: bound to a core each, they wake up at once; else a woken
+thread starts on its waker's core, and the system takes some milliseconds to move one of the two."""
+
+FEWEST_ALONE, LONGEST_ALONE = 9, 4
+"""The fewest calls of an interleaved block, so that a median means something, and the most that this may
+lengthen the block, as a ratio: long calls vary little."""
+
+SHARE, GROWTH = 1 / 4, 8
+"""The share of a block's seconds that a trial must last to be extrapolated from, and the most by which a
+trial grows."""
+
+SHORTEST = 1e-8
+"""Seconds of a call that the clock shows as nothing."""
+
+
+class HostOutput:
+    """An output in the host's memory, on cache lines, with guards around it.
+
+    Args:
+        shape, dtype: of the output.
+        buffer: memory of :meth:`elements` elements (None: its own).
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: FloatArray | None = None
+    ) -> None:
+        self._guard = GUARD_BYTES // dtype.itemsize
+        self.buffer = aligned_empty((self.elements(shape, dtype),), dtype) if buffer is None else buffer
+        self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
+        integers = dtype.kind == "i"
+        self._value = np.array(GUARD_INTEGER if integers else GUARD_VALUE).astype(
+            dtype
+        )  # rounded as they are
+        self._unwritten = self._value if integers else np.nan
+
+    @staticmethod
+    def elements(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Returns the elements of an output, guards included."""
+        return math.prod(shape) + 2 * (GUARD_BYTES // dtype.itemsize)
+
+    def poison(self) -> None:
+        self.buffer[:] = self._value
+        self.array.fill(self._unwritten)
+
+    def deliver(self, result: Any) -> None:
+        if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
+            fresh = result.contiguous()  # NumPy has no bfloat16 of PyTorch's, so that bytes are copied
+            if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
+                raise MeasureError(f"a result is {self.array.dtype} {self.array.shape}", tuple(fresh.shape))
+            ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
+
+    def read(self) -> FloatArray:
+        return self.array
+
+    @property
+    def intact(self) -> bool:
+        guards = (self.buffer[: self._guard], self.buffer[-self._guard :])
+        return all(bool((guard == self._value).all()) for guard in guards)
+
+
+class Rotated:
+    """Another copy of operands and output that all rotate. Whenever they are read they have a new address,
+    after the one that was given out last, to this or another shape.
+
+    Args:
+        problem: gives shapes and types.
+        read, written: the memory of operands, and of outputs.
+    """
+
+    def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
+        self._problem, self._read, self._written = problem, read, written
+        self.constants: Operands = {}
+
+    @property
+    def variables(self) -> Operands:
+        return self._read.take(self._problem.variables, packed=False)
+
+    @property
+    def output(self) -> HostOutput:
+        shape, dtype = self._problem.out_shape, self._problem.dtype
+        like = np.broadcast_to(np.empty(1, dtype), (HostOutput.elements(shape, dtype),))
+        return HostOutput(shape, dtype, self._written.take({"out": like}, packed=False)["out"])
+
+
+class Host:
+    """The processors of this machine.
+
+    Args:
+        cores: how many a contender computes with.
+        l2_bytes: of one core's L2 cache, which is emptied between interleaved calls.
+        last_level_bytes: which the copies of a rotation exceed.
+        probe: seconds of a fixed piece of work; None times blocks without looking at the processor.
+        unprobed: why there is no probe.
+    """
+
+    states: Sequence[str] = CACHE_STATES
+    kept_bytes = 1 << 27
+    slow_first_call = False
+
+    def __init__(
+        self,
+        cores: int,
+        l2_bytes: int,
+        last_level_bytes: int,
+        probe: Probe | None = None,
+        unprobed: str = "",
+    ) -> None:
+        self.unprobed = unprobed
+        self._cores, self._probe, self._clock = cores, probe, clock_for(cores)
+        self._l2_bytes, self._last_level_bytes = l2_bytes, last_level_bytes
+        # Made before this thread is kept off other threads' cores, which are emptied, too.
+        self._caches = PrivateCaches(l2_bytes, cores)
+        self._emptied_by: object = None
+        self._apart = False
+        # All blocks share it: no program finds the copy in a cache that another one just left there.
+        self._positions: Iterator[int] = count()
+        self.arena, self._written = Arena(last_level_bytes), Arena(last_level_bytes)
+
+    @classmethod
+    def opened(cls, cores: int, options: Mapping[str, Any]) -> Host:
+        """Returns the host as a request's options describe it (:func:`host_options`); what they lack is
+        detected."""
+        probe = fma_probe(options["probe"], clock_for(cores)) if options.get("probe") else None
+        if not {"l2_bytes", "last_level_bytes"} <= set(options):
+            options = {**host_options(Hardware.detect(measure=False)), **options}
+        return cls(cores, int(options["l2_bytes"]), int(options["last_level_bytes"]), probe=probe)
+
+    def copies(self, problem: Problem) -> int:
+        constants = problem.constant_bytes
+        return copies_beyond(constants or problem.bytes, self._last_level_bytes, packed=bool(constants))
+
+    def keeps_variables(self, problem: Problem) -> bool:
+        return bool(problem.workload.constants)
+
+    def copy(self, problem: Problem, first: Copy | None) -> Copy:
+        if first is None:
+            output = HostOutput(problem.out_shape, problem.dtype)
+            return Placed(problem.constants, problem.variables, output)
+        if self.keeps_variables(problem):
+            # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
+            taken = self.arena.take(problem.constants, packed=True)
+            return Placed(taken, first.variables, first.output)
+        return Rotated(problem, self.arena, self._written)
+
+    def block(
+        self, calls: Sequence[Call], cache: str, seconds: float, contender: object, about: float | None
+    ) -> TimedBlock:
+        each = about or self._seconds_of_one(calls, seconds)
+        waking = math.ceil((APART_SECONDS if self._apart else WAKING_SECONDS) / each)
+        if cache == "interleaved":
+            each += self._emptying_seconds(contender)
+            size = math.ceil(seconds / each)
+            size = max(size, min(FEWEST_ALONE, math.ceil(LONGEST_ALONE * seconds / each)))
+            run = partial(self._alone, calls[0], size)
+        else:
+            size = max(1, math.ceil(seconds / each))
+            run = partial(self._together, calls, size)
+        warm = waking if self._cores > 1 else int(len(calls) == 1 and each < seconds)
+        warm_up = partial(self._together, calls, warm) if warm else (lambda: None)
+        # One thread's clock stops while others have its core. Calls that are timed one by one are interrupted
+        # on purpose, to empty the caches, and a median passes over those that were in addition.
+        return TimedBlock(run, size, warm_up, watched=self._cores > 1 and cache != "interleaved")
+
+    def take(self, block: TimedBlock, usual_probe: float | None) -> Taken:
+        interruptions: Callable[[], int] = taken_cores if block.watched else lambda: 0
+        return take(block.run, self._probe, usual_probe, block.warm_up, interruptions)
+
+    def called(self) -> None:
+        if self._cores > 1:
+            self._apart = keep_apart() or self._apart
+
+    def _emptying_seconds(self, contender: object) -> float:
+        """Returns the seconds of emptying the caches once, by the contender's own threads if they can."""
+        on_each = getattr(contender, "on_each", None) if self._cores > 1 else None
+        if on_each is not None and self._emptied_by is not contender:
+            self._caches, self._emptied_by = PrivateCaches(self._l2_bytes, self._cores, on_each), contender
+        started = self._clock()
+        self._caches.empty()
+        return self._clock() - started
+
+    def _seconds_of_one(self, calls: Sequence[Call], seconds: float) -> float:
+        """Returns about how long a call takes: as long as in a trial that lasts a share of ``seconds``."""
+        each = self._together(calls, 1)
+        if each >= seconds:  # one call is a block
+            return each
+        size, each = 1, min(each, self._together(calls, 1))  # the first may be a cold start
+        while size * each < SHARE * seconds:
+            size = min(GROWTH * size, math.ceil(2 * SHARE * seconds / max(each, SHORTEST)))
+            each = self._together(calls, size)
+        return max(each, SHORTEST)
+
+    def _together(self, calls: Sequence[Call], size: int) -> float:
+        """Returns the mean seconds of ``size`` calls; the rotation goes on where the last block stopped."""
+        places = [position % len(calls) for position in islice(self._positions, size)]
+        # Binding takes longer than a short call; an arena's parts are taken in this order.
+        bound = {place: calls[place] for place in dict.fromkeys(places)}
+        chosen = [bound[place] for place in places]
+        clock = self._clock
+        started = clock()
+        for call in chosen:
+            call()
+        return (clock() - started) / size
+
+    def _alone(self, call: Call, size: int) -> float:
+        """Returns the median seconds of ``size`` calls, each after other data was read."""
+        seconds, clock, empty = [], self._clock, self._caches.empty
+        for _ in range(size):
+            empty()
+            started = clock()
+            call()
+            seconds.append(clock() - started)
+        return median(seconds)
+
+
+def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what :meth:`Host.opened` reads."""
+    return {
+        "l2_bytes": cpu_of(hardware).l2_bytes,
+        "last_level_bytes": exceeded_bytes(hardware),
+        "probe": probe,
+    }
+
+
+START_SECONDS = 30.0
+"""A timing process imports TVM, which takes a second on an idle machine."""
+
+device = Host.opened
+
+
+def rotated(workload: Workload) -> tuple[str, ...]:
+    """Returns the constant operands, as if the model had many such layers."""
+    return workload.constants
+
+
+def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
+    """Returns the sizes of the caches, and the probe of slow moments where it can be compiled."""
+    kind = {"kind": hardware.kind}
+    if folder is None:
+        return {**kind, **host_options(hardware)}, ""
+    try:
+        from dietlab.targets.cpu.probe import compile_fma_probe  # imports TVM, as no other line here
+
+        probe = compile_fma_probe(hardware, folder / "fma.so")
+    except (BuildError, MissingDependencyError, ImportError) as error:
+        return {**kind, **host_options(hardware)}, str(error)
+    return {**kind, **host_options(hardware, probe)}, ""
+
+
+def require_here(hardware: Hardware) -> None:
+    """Checks nothing: a child process that the CPU cannot run becomes a record."""
+
+
+def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
+    """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
+    the weights' first trip from the last-level cache."""
+    sizes, kernel = extents(workload, shape), scheme.kernel
+    plan = plan_for(scheme, sizes["rows"])
+    column_tiles = -(-sizes["cols"] // kernel.cols)
+    columns_a_core = -(-column_tiles // hardware.cores) * kernel.cols * sizes["batch"]
+    steps = 2.0 * columns_a_core * sizes["depth"]
+    compute = sum(steps * r.executed_rows / _throughput(hardware, r.kernel) for r in plan.regions)
+    weights = 4.0 * columns_a_core * sizes["depth"] * (1 if scheme.order == "ws" else plan.tiles)
+    stream = (hardware.l3_gbps or 30.0) * 1e9
+    return compute + (0.1 if kernel.ahead else 0.3) * weights / stream
+
+
+def _throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
+    """Returns flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
+    multiply-adds, of which some must be under way at once."""
+    vectors = kernel.vectors(cpu_of(hardware).lanes)
+    reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
+    hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)
+    return (hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)

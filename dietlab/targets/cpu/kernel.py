@@ -1,0 +1,177 @@
+"""The micro-kernel of a CPU contraction: a register tile."""
+
+# The order that a dataclass makes stands in place of the abstract one.
+# mypy: disable-error-code=misc
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from dietlab.base.errors import SpaceError
+from dietlab.problem import Role
+from dietlab.scheme.micro_kernel import MicroKernel
+from dietlab.scheme.scheme import Scheme
+from dietlab.targets.cpu.units import UNITS, CpuUnit, UnitFacts
+
+Along = Literal["cols", "depth"]
+
+_KEY = re.compile(
+    r"(\d+)x(\d+)\.u(\d+)(?:\.(ws|is))?\.p(\d+)(a?)(?:\.k(\d+))?(?:\.(depth))?"
+    rf"(?:\.({'|'.join(sorted(set(UNITS) - {'fma'}, key=len, reverse=True))}))?"
+    r"(?:\.(even|rest|checked|partitioned))?"
+)
+
+
+@dataclass(frozen=True, order=True)
+class CpuMicroKernel(MicroKernel):
+    """A program for one ``rows x cols`` tile of the output, held in vector registers.
+
+    Args:
+        rows: rows of the register tile (each row of the input is broadcast).
+        cols: columns of the register tile; a multiple of the vector lanes if vectors run along them.
+        unroll: steps of the reduction axis in one iteration of the inner loop.
+        prefetch: distance of the prefetch of weights into L1, in steps; 0 leaves it to the hardware.
+        ahead: whether the next panel of packed weights is prefetched into L2 (not by a single row tile),
+            or the operands and the output of a batch's next product. Each row tile prefetches a share,
+            so that memory works while the current panel is computed.
+        along: the axis that vectors run along. ``cols``: an input is broadcast to a vector of outputs.
+            ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
+            across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
+            any number, and columns are composed as rows are.
+        block: steps of a K-block: the part of the reduction axis in one pass over the output, 0 for all
+            of it. K-blocking keeps the part of the input that a pass reads in L1 or L2; the output holds
+            the sums between passes.
+        unit: the instruction that multiplies and adds; its *steps* of the reduction are 32-bit words of
+            weights (:data:`~dietlab.targets.cpu.units.UNITS`), and so are ``unroll`` and ``prefetch``. AMX
+            multiplies groups of up to 16 rows, held in its own tile registers; ``rows`` counts whole groups.
+
+    ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth,
+    ``6x48.u2.p0a.k512`` for passes of 512 steps, or ``6x16.u2.p0a.maddwd`` for another unit.
+
+    Raises:
+        SpaceError: if a size is not positive or no multiple of the unit's, or there is no such unit.
+    """
+
+    rows: int
+    cols: int
+    unroll: int = 1
+    prefetch: int = 0
+    ahead: bool = False
+    along: Along = "cols"
+    block: int = 0
+    unit: CpuUnit = "fma"
+    example: ClassVar[str] = "8x32.u4.ws.p0.even"
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise SpaceError(f"a CPU's unit is one of {', '.join(UNITS)}", repr(self.unit))
+        if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
+            raise SpaceError("a micro-kernel's sizes are positive", self.key)
+        facts = self.facts
+        if self.rows % facts.tile_rows or self.unroll % facts.tile_steps:
+            raise SpaceError(
+                f"rows and unrolled steps of {self.unit} are multiples of {facts.tile_rows} and "
+                f"{facts.tile_steps}",
+                self.key,
+            )
+
+    @property
+    def key(self) -> str:
+        """Its name, such as ``12x32.u4.p8``, from which :meth:`parse` makes it again."""
+        return self.scheme_key("", "")
+
+    def scheme_key(self, order: str, edge: str) -> str:
+        """Returns the name of a scheme of it: the key with the order of tiles and the treatment of the
+        edge."""
+        parts = [
+            f"{self.rows}x{self.cols}.u{self.unroll}",
+            order,
+            f"p{self.prefetch}{'a' if self.ahead else ''}",
+            f"k{self.block}" if self.block else "",
+            "" if self.along == "cols" else self.along,
+            "" if self.unit == "fma" else self.unit,
+            edge,
+        ]
+        return ".".join(part for part in parts if part)
+
+    @classmethod
+    def parse(cls, key: str) -> tuple[CpuMicroKernel, str, str] | None:
+        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a CPU's."""
+        match = _KEY.fullmatch(key)
+        if not match:
+            return None
+        rows, cols, unroll, order, prefetch, ahead, block, along, unit, edge = match.groups()
+        kernel = cls(
+            int(rows),
+            int(cols),
+            int(unroll),
+            int(prefetch),
+            bool(ahead),
+            along or "cols",  # type: ignore[arg-type]  # the pattern has no other
+            int(block or 0),
+            unit or "fma",  # type: ignore[arg-type]  # the pattern has no other
+        )
+        return kernel, order or "", edge or ""
+
+    @property
+    def granule(self) -> int:
+        """The rows that a height is a multiple of: those of one register tile of its unit."""
+        return self.facts.tile_rows
+
+    @property
+    def depth_multiple(self) -> int:
+        """The number of elements that the depth is a multiple of; 1 but on units that multiply matrices."""
+        return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
+
+    @property
+    def tile(self) -> dict[Role, int]:
+        """The extents of its tile by role; the depth is not tiled."""
+        return {"rows": self.rows, "cols": self.cols, "depth": 1}
+
+    @property
+    def composes_columns(self) -> bool:
+        """True if columns are composed of narrower tiles: of dot products along the depth."""
+        return self.along == "depth"
+
+    @property
+    def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
+        """The way its weights are read, whatever the sizes."""
+        return self.prefetch, self.ahead, self.along, self.block, self.unit
+
+    @property
+    def facts(self) -> UnitFacts:
+        """The facts about its unit."""
+        return UNITS[self.unit]
+
+    def vectors(self, lanes: int) -> int:
+        """Returns the vector registers across one row of the tile."""
+        return self.cols // lanes if self.along == "cols" else self.cols
+
+    def registers(self, lanes: int) -> int:
+        """Returns the registers in use, of vectors or of tiles: accumulators, one step's weights, one input,
+        and what else the unit needs."""
+        groups, vectors = self.rows // self.facts.tile_rows, self.vectors(lanes)
+        if self.facts.matrix:
+            return groups * vectors + weight_tiles(vectors) + 1
+        return groups * vectors + vectors + self.facts.temporaries
+
+
+TILE_REGISTERS = 8
+"""Registers of AMX: each holds 16 rows of 64 bytes (Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 1, chapter on AMX)."""
+
+
+def weight_tiles(vectors: int) -> int:
+    """Returns the tile registers for weights of a micro-kernel ``vectors`` wide: one for each vector, if
+    accumulators and an input leave enough. It depends on no height, so that all heights of a family are
+    configured at once.
+
+    Args:
+        vectors: columns of the tile over those of a register.
+    """
+    return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
+
+
+CpuScheme = Scheme[CpuMicroKernel]

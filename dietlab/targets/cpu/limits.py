@@ -1,0 +1,75 @@
+"""The limits of a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietlab.base.errors import HardwareError
+from dietlab.machine import Hardware
+from dietlab.machine.limits import Limits, require_positive
+from dietlab.targets.cpu.units import UNITS, CpuUnit, units_of
+
+
+@dataclass(frozen=True)
+class CpuLimits(Limits):
+    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level.
+
+    Args:
+        llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
+        vector_bytes: of a vector register.
+        vector_registers: their number.
+        l1d_bytes: data cache of one core.
+        l2_bytes: second-level cache of one core.
+        l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
+    """
+
+    kind = "cpu"
+    device = "CPU"
+
+    llvm_cpu: str
+    vector_bytes: int
+    vector_registers: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "vector_registers", "l1d_bytes", "l2_bytes")
+        if self.vector_bytes not in (16, 32, 64):
+            raise HardwareError("vectors have 16, 32 or 64 bytes", self.vector_bytes)
+
+    @property
+    def lanes(self) -> int:
+        """float32 values in one vector register."""
+        return self.vector_bytes // 4
+
+    @property
+    def last_level_bytes(self) -> int:
+        """The largest cache in bytes: L3, or L2 where there is none."""
+        return self.l3_bytes or self.l2_bytes
+
+    def peak_for(self, dtype: str, float32: float | None) -> float | None:
+        """Returns the peak of a core: other types than float32 have their fastest unit's, by its rate
+        (:data:`~dietlab.targets.cpu.units.UNITS`)."""
+        units = self.units(dtype)
+        rate = 1.0 if dtype == "float32" else UNITS[units[0]].rate if units else None
+        return float32 * rate if float32 and rate else None
+
+    def units(self, dtype: str) -> tuple[CpuUnit, ...]:
+        """Returns the units that multiply operands of a type, the fastest first; empty if there is none."""
+        return units_of(self.llvm_cpu, dtype)
+
+    @property
+    def coherent_code(self) -> bool:
+        """True if the instruction cache sees what is written as data, as on x86, whose LLVM name is never
+        ``generic`` here, and not on ARM."""
+        return self.llvm_cpu != "generic"
+
+
+def cpu_of(hardware: Hardware) -> CpuLimits:
+    """Returns the limits of a CPU.
+
+    Raises:
+        HardwareError: if this is another processor.
+    """
+    return hardware.limits_as(CpuLimits, "Use Hardware.detect() or a preset like haswell-1core.")

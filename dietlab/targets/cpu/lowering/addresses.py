@@ -1,0 +1,57 @@
+"""Addresses of rows whose distance only the call knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cpu.lowering.tir import vector
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one array from some element on, ``apart`` elements from each other.
+
+    ``buffers`` hold ``together`` of them each
+    (:attr:`~dietlab.lower.decisions.Lowering.rows_together`). With a number for ``apart`` every row has a
+    constant offset to one pointer. With a variable the compiler keeps a pointer to every row through the
+    loop around it, which for 14 rows are more than the scalar registers: it saves and reads them again in
+    each step.
+    Draws, for five rows from step ``k`` on, three together::
+
+        before, in registers           after
+        x, x + apart, x + 2 * apart,   p = x + k            rows 0, 1, 2:  p, p + apart, p + 2 * apart
+        x + 3 * apart, x + 4 * apart   q = p + 3 * apart    rows 3, 4:     q, q + apart
+    """
+
+    buffers: tuple[Any, ...]
+    apart: Any
+    together: int
+
+    @classmethod
+    def of(cls, buffer: Any, offset: Any, count: int, apart: Any, together: int) -> Rows:
+        """Emits the pointers to ``count`` rows of ``buffer``, of which the first begins at ``offset``."""
+        pointer, buffers = buffer.access_ptr("r", offset=offset), []
+        for _ in range(0, count, together):
+            buffers.append(T.decl_buffer((together * apart,), data=T.bind(_unrelated(pointer)), align=4))
+            pointer = buffers[-1].access_ptr("r", offset=together * apart)
+        return cls(tuple(buffers), apart, together)
+
+    def place(self, row: int, column: Any) -> tuple[Any, Any]:
+        """Returns the buffer of an element, and its offset in it."""
+        group, number = divmod(row, self.together)
+        return self.buffers[group], number * self.apart + column
+
+    def load(self, row: int, column: int, lanes: int = 1) -> Any:
+        """Returns the ``lanes`` elements of a row from ``column`` on."""
+        buffer, offset = self.place(row, column)
+        return buffer[offset if lanes == 1 else vector(offset, lanes)]
+
+
+def _unrelated(pointer: Any) -> Any:
+    """Returns the pointer as one that the compiler cannot compute from others, without an instruction: LLVM
+    knows only that it points to the same array (``llvm.launder.invariant.group``)."""
+    return tirx.call_llvm_intrin("handle", "llvm.launder.invariant.group", pointer)

@@ -1,0 +1,218 @@
+"""Extents and memory layout that all micro-kernels of one library share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx
+
+from dietlab.base.errors import BuildError
+from dietlab.lower.contraction import Contraction, Extent, Sizes, contraction_of
+from dietlab.lower.decisions import DEFAULTS, Lowering
+from dietlab.lower.runtime import ALIGNMENT_BYTES
+from dietlab.machine import Hardware
+from dietlab.problem import Dim, Workload, axis_of, dtypes_of
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient
+from dietlab.targets.cpu.units import UNITS, UnitFacts
+
+FLOAT_BYTES = 4
+
+HEADER_FLOATS = ALIGNMENT_BYTES // FLOAT_BYTES
+"""Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
+
+LAYOUT = 0x646C0001
+"""The first word of packed weights: two letters and the number of the layout that this version writes."""
+
+
+@dataclass(frozen=True)
+class Geometry(Contraction):
+    """A contraction on a CPU, and the layout of its weights.
+
+    Most micro-kernels read vectors along ``cols``. Weights that are ``packed`` once, or ``transposed`` on
+    the fly, lie in panels one vector wide::
+
+        panels[p][depth + bias][lanes]        panels[p][k][v] = w[p * lanes + v][k]
+
+    with anything beyond the last column. A tile of several vectors reads several panels side by side,
+    so that every micro-kernel of a portfolio, whatever its width, reads the same packed weights.
+    With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
+    weights ``w[depth, cols]`` are read as they are.
+
+    Packed weights of less than 32 bits lie in words of :attr:`per_step` steps of the reduction each, and
+    ``depth`` counts these words; there are ``elements`` of them. Their order in a row of a panel is that in
+    which the unit reads them, in halves of the row (:attr:`halves`)::
+
+        row k, one half      w[0][4k .. 4k+3]  w[1][4k .. 4k+3]  ...
+        row k, two halves    w[0][4k, 4k+1]  w[1][4k, 4k+1]  ...  w[0][4k+2, 4k+3]  w[1][4k+2, 4k+3]  ...
+
+    int8 panels begin with two rows: the first sums of a unit whose inputs are unsigned, and the scales.
+
+    Packed weights begin with a tag (:attr:`tag`), by which weights of another layer, library or version
+    are refused, and end with as many empty panels as the widest tile may read beyond the last column.
+
+    ``widest`` is the widest tile's number of panels, ``l2_bytes`` a core's L2; lengths up to ``short`` are
+    compiled one by one; ``coherent_code`` is the processor's
+    (:class:`~dietlab.targets.cpu.limits.CpuLimits`). ``balance`` is how many rows a core computes, at its
+    peak, while memory brings their weights; 0 if that is not known. ``lowering`` holds what no scheme says.
+    """
+
+    dtype: str
+    out_dtype: str
+    elements: Extent
+    per_step: int
+    halves: int
+    lanes: int
+    cores: int
+    widest: int
+    l2_bytes: int
+    short: int
+    coherent_code: bool
+    balance: float
+    lowering: Lowering
+    emulated: bool = False
+    """Whether units are computed by their definition in plain operations, on processors without them."""
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload,
+        hardware: Hardware,
+        schemes: Iterable[CpuScheme],
+        lowering: Lowering = DEFAULTS,
+    ) -> Geometry:
+        """Returns the layout wide enough for the widest tile of ``schemes``.
+
+        Raises:
+            BuildError: if a tile is of no whole number of this processor's vectors, or weights would have
+                to be packed in two ways.
+        """
+        lanes, schemes = cpu_of(hardware).lanes, tuple(schemes)
+        for scheme in schemes:
+            if scheme.kernel.along == "cols" and scheme.cols % lanes:
+                raise BuildError(
+                    f"tiles for {hardware.name} are as wide as whole vectors of {lanes} columns",
+                    scheme.key,
+                    "Take one from build_space().",
+                )
+        facts = _facts(workload, schemes)
+        contraction = contraction_of(workload)
+        elements = contraction["depth"]
+        if facts.per_step > 1:
+            contraction["depth"] = ceil_div(elements, facts.per_step)
+        return cls(
+            **contraction,
+            dtype=workload.dtype,
+            out_dtype=dtypes_of(workload)["out"],
+            elements=elements,
+            per_step=facts.per_step,
+            halves=facts.halves,
+            lanes=lanes,
+            cores=hardware.cores,
+            widest=max((scheme.kernel.vectors(lanes) for scheme in schemes), default=1),
+            l2_bytes=cpu_of(hardware).l2_bytes,
+            short=_short(workload, lowering.short_rows),
+            coherent_code=cpu_of(hardware).coherent_code,
+            balance=_balance(hardware, workload.dtype, facts.per_step),
+            lowering=lowering,
+        )
+
+    @property
+    def tile_dims(self) -> tuple[str, ...]:
+        """The dynamic dimensions that a tile must be told, since its strides or its depth depend on them."""
+        return tuple(dict.fromkeys(e for e in (self.cols, self.depth) if isinstance(e, str)))
+
+    @property
+    def head_rows(self) -> int:
+        """Rows of a panel before the weights: first sums and scales of int8, and a bias."""
+        return (2 if self.dtype == "int8" else 0) + int(self.epilogue.bias)
+
+    def type_of(self, name: str) -> str:
+        """Returns the type of an array of a call, by its name there."""
+        if name == "packed" or (self.dtype == "int8" and name in ("scale", "bias", "residual")):
+            return "float32"
+        return self.out_dtype if name == "y" else self.dtype
+
+    def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
+        """Returns the arrays of a call, in order, with their extents."""
+        shapes = Contraction.operands(replace(self, depth=self.elements), sizes)
+        if self.dtype != "int8":
+            return shapes
+        first = {name: shapes.pop(name) for name in ("x", "w")}
+        return {**first, "scale": first["w"][:1], **shapes}
+
+    def panel_rows(self, depth: Any) -> Any:
+        """Returns the rows of a panel: those before the weights, and steps of the reduction."""
+        return depth + self.head_rows
+
+    def panels(self, cols: Any) -> Any:
+        """Returns the panels of packed weights with that many columns, empty ones included."""
+        return ceil_div(cols, self.lanes) + (self.widest - 1)
+
+    def packed_floats(self, cols: Any, elements: Any) -> Any:
+        """Returns the words of packed weights, the header included."""
+        rows = self.panel_rows(ceil_div(elements, self.per_step))
+        return HEADER_FLOATS + self.panels(cols) * rows * self.lanes
+
+    def tag(self, cols: Any, elements: Any) -> tuple[Any, ...]:
+        """Returns the first words of packed weights, int32: the layout's version; lanes, whether there is a
+        bias, and the order of weights in a word; columns and depth."""
+        order = (self.per_step // 2) << 12 | (self.halves - 1) << 14
+        words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements)
+        return tuple(tirx.Cast("int32", int64(word)) for word in words)
+
+    def block_rows(self, depth: Any, steps: int) -> Any:
+        """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in their share of a
+        core's L2 beside the weights; at least 1.
+
+        A cache's sets go by the address, and rows begin at multiples of the largest power of two that divides
+        their length. Shorter parts leave the sets between unused, so that fewer of them stay. Draws, for rows
+        of 3 x 4 KiB and parts of 2 KiB::
+
+            address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
+            part 0 of every row      xxxxxxxxxxxxxxxx
+        """
+        apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
+        read = most(1, most(steps or depth, apart))  # without depth nothing is read
+        share = int(self.lowering.rows_l2_share * self.l2_bytes)
+        return most(1, quotient(share // FLOAT_BYTES, read))
+
+    def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
+        """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
+        if kernel.along == "depth":
+            return False  # columns are composed
+        return isinstance(self.cols, str) or self.cols % kernel.cols != 0
+
+
+def _short(workload: Workload, short_rows: int) -> int:
+    """Returns the last length that is compiled for itself; 0 if none is: neither strides nor depth depend on
+    the rows' dimension, or its range begins later."""
+    rows = axis_of(workload, "rows")
+    others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
+    shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows
+    return short_rows if shared else 0
+
+
+def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
+    """Returns the number of rows at which computing takes as long as fetching: two flops a row for each
+    weight."""
+    peak = hardware.peak_for(dtype)
+    if not peak or not hardware.dram_gbps:
+        return 0.0
+    return FLOAT_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
+
+
+def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
+    """Returns the facts about the units of all schemes that the packed weights depend on."""
+    found = {s.kernel.facts.layout: s.kernel for s in schemes}
+    if len(found) > 1:
+        raise BuildError(
+            "all micro-kernels of a library read the same packed weights",
+            ", ".join(sorted(kernel.unit for kernel in found.values())),
+            "Take those of one unit, or of units with the same layout.",
+        )
+    default = next((f for f in UNITS.values() if f.dtype == workload.dtype), UNITS["fma"])
+    return next((kernel.facts for kernel in found.values()), default)

@@ -1,0 +1,274 @@
+"""Portfolio + decision tree -> one module: an operator that serves every shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.contraction import Sizes
+from dietlab.lower.dispatch_tree import choice, plan_function
+from dietlab.problem import require_dtype
+from dietlab.scheme import Leaf, Tree, restricted
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.lowering.dot_products import dot_products_function
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
+from dietlab.targets.cpu.lowering.loop_nest import Operands
+from dietlab.targets.cpu.lowering.matrix_tile import asking, matrix_tile_function
+from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
+from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function
+from dietlab.targets.cpu.lowering.region import call, region, tiles_of
+from dietlab.targets.cpu.lowering.scratch import scratch_floats
+from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
+from dietlab.targets.cpu.lowering.staging import stage_function, stage_name
+from dietlab.targets.cpu.lowering.tir import int64, only, stack_buffer, switch
+from dietlab.targets.cpu.lowering.types import stored_as
+from dietlab.targets.cpu.lowering.word_panels import word_panel_function
+from dietlab.targets.cpu.units import UNITS
+
+PACKED_ALIGNMENT_BYTES = 64
+
+FOREIGN_WEIGHTS = "packed weights are of another layer, library or version: pack them with this library"
+
+
+def library_module(
+    geometry: Geometry,
+    schemes: Sequence[CpuScheme],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[Sequence[Sizes]] | None = None,
+) -> Any:
+    """Returns the module of one operator; all its functions take and return what DLPack describes.
+
+    Exported functions (``T, ...`` are the dynamic dimensions; operands in the order of the workload's
+    inputs, constant ones replaced by ``packed``):
+
+    - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the scheme.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
+    - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
+    - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+
+    Constant weights are packed by what :func:`packing_module` returns, which the library links, too.
+
+    Args:
+        schemes: those that the tree names, by number.
+        tree: chooses among them; only tiles that some shape needs are compiled.
+        every_plan: whether any plan can be run on any shape.
+        only: for each scheme the extents that it will be called with (default: any). For measuring only:
+            results for others are undefined.
+    """
+    chosen = pieces(geometry, schemes, tree, only)
+    any_plan = pieces(geometry, schemes, None, only) if every_plan else ()
+    functions = {
+        tile_name(tile, fit): function_of_tile(tile, geometry, fit)
+        for piece in (*chosen, *any_plan)
+        for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
+    }
+    if geometry.weights == "transposed":
+        functions[PANEL_FUNCTION] = panel_function(geometry)
+    for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
+        if UNITS[unit].staged_words:
+            functions[stage_name(unit)] = stage_function(unit, geometry)
+    names = {name: tvm.ir.GlobalVar(name) for name in functions}
+    entries = {
+        "run": _run(geometry, chosen, names, tree),
+        "plan": plan_function("plan", geometry.dims, tree),
+        "idle": plan_function("idle", geometry.dims, Leaf(0)),
+    }
+    if every_plan:
+        entries["run_plan"] = _run(geometry, any_plan, names, None)
+    return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
+
+
+def packing_module(geometry: Geometry) -> Any:
+    """Returns the module that packs constant weights, the same for all schemes with one layout:
+
+    - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
+    """
+    panel = word_panel_function(geometry) if geometry.per_step > 1 else panel_function(geometry)
+    name = tvm.ir.GlobalVar(PANEL_FUNCTION)
+    entries = {"pack": _pack(geometry, name), "packed_floats": _packed_floats(geometry)}
+    return tvm.IRModule({name: panel, **entries})
+
+
+def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
+    """Returns the function of one tile, of the kind that its micro-kernel has."""
+    if kernel.facts.matrix:
+        return matrix_tile_function(kernel, geometry)
+    if kernel.along == "depth":
+        return dot_products_function(kernel, geometry)
+    return tile_function(kernel, geometry, fit)
+
+
+def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tree: Tree | None) -> Any:
+    """Returns the entry function; without a tree the plan is its last argument.
+
+    Draws, where pieces for single lengths are among those ``served``::
+
+        if T > 0:
+          if T <= 32: nested ifs find T:     piece(T), in which T is a number
+          else: nested ifs find the plan:    piece(plan)
+    """
+    name = "run" if tree is not None else "run_plan"
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
+        shapes = operand_shapes(geometry, sizes)
+        handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
+        plan = T.arg("plan", T.int64()) if tree is None else None
+        arrays = _arrays(geometry, handles, shapes)
+        operands = Operands(
+            arrays["x"],
+            arrays.get("packed", arrays.get("w")),
+            arrays["y"],
+            arrays.get("residual"),
+            arrays.get("bias"),
+            sizes,
+            _scratch(geometry, served),
+        )
+
+        def serve(length: int | None) -> None:
+            fitting = [piece for piece in served if piece.length == length]
+            here, left = operands, tree
+            if length is not None:
+                fixed = {geometry.rows: length}
+                here = replace(operands, sizes={**sizes, geometry.rows: int64(length)})
+                left = tree and restricted(tree, fixed)
+            if length is not None and isinstance(left, Leaf):
+                _cover(geometry, here, names, *[p for p in fitting if p.number == left.scheme])
+                return
+            number = plan if left is None else T.bind(choice(left, sizes))
+            for piece in fitting:
+                with T.If(number == piece.number), T.Then():
+                    _cover(geometry, here, names, piece)
+
+        rows = geometry.value(geometry.rows, sizes)
+        single = sorted({piece.length for piece in served if piece.length is not None})
+        # An empty call returns at once: it would start threads that find nothing to do. The test stands
+        # around everything because the compiler moves divisions by a number of tiles up to it.
+        units = {piece.scheme.kernel.unit for piece in served}
+        with only(_computes(geometry, sizes)), asking(geometry, units):
+            if geometry.weights == "packed":
+                _require_tag(geometry, arrays["packed"], sizes)
+            if not single:
+                serve(None)
+            else:
+                with T.If(rows <= single[-1]):
+                    with T.Then():
+                        switch(rows, single, serve)
+                    with T.Else():
+                        serve(None)
+    return builder.get()
+
+
+def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
+    """Returns one core's scratch for all pieces; None if regions allocate their own, for each core or of a
+    size that depends on the call."""
+    if geometry.cores > 1 or not isinstance(geometry.depth, int):
+        return None
+    floats = scratch_floats([piece.scheme for piece in served], geometry, geometry.depth)
+    return stack_buffer(floats) if floats else None
+
+
+def _computes(geometry: Geometry, sizes: Mapping[str, Any]) -> Any:
+    """Returns whether a call has any output."""
+    outer = (geometry.batch, geometry.rows, geometry.cols)
+    tests = [sizes[dim] > 0 for dim in dict.fromkeys(outer) if isinstance(dim, str)]
+    return tests[0] if len(tests) == 1 else tirx.all(*tests)
+
+
+def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> None:
+    """Refuses weights that are not of this layer, layout and processor."""
+    cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
+    words = [
+        tirx.reinterpret("int32", packed[int64(number)]) == word
+        for number, word in enumerate(geometry.tag(cols, depth))
+    ]
+    enough = int64(packed.shape[0]) >= int64(geometry.packed_floats(cols, depth))
+    with T.Assert(tirx.all(enough, *words), FOREIGN_WEIGHTS, "ValueError"):
+        pass
+
+
+def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
+    region(piece.scheme, geometry, operands, names, piece.heights, piece.widths)
+
+
+def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Returns the arrays of a call, in order; packed weights hold the bias too."""
+    x, *others = geometry.operands(sizes).items()
+    if geometry.weights == "packed":
+        packed = ("packed", (tirx.Var("packed_size", "int64"),))
+        others = [packed, *((n, s) for n, s in others if n not in ("w", "scale", "bias"))]
+    return dict([x, *others])
+
+
+def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the array arguments, in the types in which they are read and written; their names appear in the
+    library's error messages."""
+    types = {name: (geometry.type_of(name), _alignment(geometry, name)) for name in shapes}
+    found = {
+        name: IRBuilder.name(name, T.match_buffer(handles[name], shapes[name], dtype, align=align))
+        for name, (dtype, align) in types.items()
+    }
+    views = {
+        name: T.decl_buffer(shapes[name], stored_as(dtype), data=found[name].data, align=align)
+        for name, (dtype, align) in types.items()
+        if stored_as(dtype) != dtype
+    }
+    return {**found, **views}
+
+
+def _alignment(geometry: Geometry, name: str) -> int:
+    """Returns the least alignment of an array, in bytes; of the caller's own any of their type is
+    accepted."""
+    return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
+
+
+def _pack(geometry: Geometry, panel_function: Any) -> Any:
+    """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
+    lanes = geometry.lanes
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("pack")
+        T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
+        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
+        cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
+        needed = {"w": True, "scale": geometry.dtype == "int8", "bias": geometry.epilogue.bias}
+        known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
+        shapes = {name: shape for name, shape in known.items() if needed[name]}
+        shapes["packed"] = (geometry.packed_floats(cols, depth),)
+        handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
+        arrays = _arrays(geometry, handles, shapes)
+        for number, word in enumerate(geometry.tag(cols, depth)):
+            T.buffer_store(arrays["packed"], tirx.reinterpret("float32", word), [int64(number)])
+        panel = int64(geometry.panel_rows(geometry.value(geometry.depth, sizes)) * lanes)
+        with T.serial(int64(0), int64(geometry.panels(cols))) as p:
+            arguments = [
+                arrays["w"].access_ptr("r", offset=p * (lanes * depth)),
+                arrays["packed"].access_ptr("w", offset=HEADER_FLOATS + p * panel),
+                cols - p * lanes,
+            ]
+            if not isinstance(depth, int):
+                arguments.append(depth)
+            for name in ("scale", "bias"):
+                if name in arrays:
+                    arguments.append(arrays[name].access_ptr("r", offset=p * lanes))
+            call(panel_function, arguments)
+    return builder.get()
+
+
+def _packed_floats(geometry: Geometry) -> Any:
+    """Returns ``packed_floats(N, K) -> int``: the elements of packed weights."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("packed_floats")
+        T.func_attr({"global_symbol": "packed_floats"})
+        cols, depth = (T.arg(name, T.int64()) for name in ("cols", "depth"))
+        T.Return(int64(geometry.packed_floats(cols, depth)))
+    return builder.get()

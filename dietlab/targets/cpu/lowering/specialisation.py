@@ -1,0 +1,121 @@
+"""Selects what a library compiles of its plans: for which lengths, and which tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dietlab.lower.contraction import Sizes
+from dietlab.lower.dispatch_tree import needed_heights
+from dietlab.scheme import Leaf, Tree, heights, leaves, restricted, scheme_with
+from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.targets.cpu.lowering.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Scheme ``number`` as it is compiled for one ``length`` of the dynamic dimension
+    or (None) for all lengths without a specialised piece; ``heights`` and ``widths`` of the tiles that it
+    needs."""
+
+    number: int
+    scheme: CpuScheme
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
+    length: int | None = None
+
+
+def pieces(
+    geometry: Geometry,
+    schemes: Sequence[CpuScheme],
+    tree: Tree | None,
+    only: Sequence[Sequence[Sizes]] | None = None,
+) -> tuple[Piece, ...]:
+    """Returns all pieces that an entry function chooses among.
+
+    Args:
+        schemes: those that the tree names, by number.
+        tree: chooses among them (None: the caller does, any scheme for any shape).
+        only: for each scheme the shapes it will be called with (default: any).
+    """
+    single = _single(geometry, tree, only)
+    longer = None
+    if only is not None:
+        longer = [[sizes for sizes in called if sizes[geometry.rows] not in single] for called in only]
+    chooser, every = (Leaf(0), True) if tree is None else (tree, False)
+    after = single[-1] + 1 if single else 1
+    rows = _needed(geometry.rows, schemes, chooser, geometry, longer, every, after)
+    cols = needed_widths(geometry, schemes, chooser, every_plan=every, only=longer, low=after)
+    general = [
+        Piece(number, scheme, rows[number], cols[number])
+        for number, scheme in enumerate(schemes)
+        if rows[number]
+    ]
+    return (*(p for length in single for p in _of_length(geometry, schemes, tree, length, only)), *general)
+
+
+def _needed(
+    dim: str | int,
+    schemes: Sequence[CpuScheme],
+    tree: Tree,
+    geometry: Geometry,
+    only: Sequence[Sequence[Sizes]] | None,
+    every: bool,
+    low: int,
+) -> list[tuple[int, ...]]:
+    """Returns the heights of each scheme's tiles over the extents of a dimension that the tree sends to it;
+    of a static one the extent is known."""
+    if isinstance(dim, int):
+        return [heights(scheme, dim, dim) for scheme in schemes]
+    called = None if only is None else [sorted({sizes[dim] for sizes in shapes}) for shapes in only]
+    from_low = low if dim == geometry.rows else 1
+    return needed_heights(schemes, tree, dim, every_plan=every, only=called, low=from_low)
+
+
+def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:
+    """Returns the lengths with specialised pieces; none where any scheme may be called at any length, since
+    there would be one for each scheme and length."""
+    if only is not None:
+        called = {shape[geometry.rows] for shapes in only for shape in shapes}
+        return sorted(length for length in called if 0 < length <= geometry.short)
+    return [] if tree is None else list(range(1, geometry.short + 1))
+
+
+def _of_length(
+    geometry: Geometry,
+    schemes: Sequence[CpuScheme],
+    tree: Tree | None,
+    length: int,
+    only: Sequence[Sequence[Sizes]] | None,
+) -> list[Piece]:
+    left = None if tree is None else restricted(tree, {geometry.rows: length})
+    numbers = range(len(schemes)) if left is None else sorted({leaf.scheme for leaf in leaves(left)})
+    found = []
+    for number in numbers:
+        called: Sequence[Sizes] | None = None
+        if only is not None:
+            called = [sizes for sizes in only[number] if sizes[geometry.rows] == length]
+            if not called:
+                continue
+        elif geometry.cols == geometry.rows:
+            called = [{geometry.rows: length}]
+        scheme = schemes[number]
+        (widths,) = needed_widths(geometry, [scheme], Leaf(0), only=None if called is None else [called])
+        found.append(Piece(number, scheme, heights(scheme, length, length), widths, length))
+    return found
+
+
+def needed_widths(
+    geometry: Geometry,
+    schemes: Sequence[CpuScheme],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[Sequence[Sizes]] | None = None,
+    low: int = 1,
+) -> list[tuple[int, ...]]:
+    """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
+    composed as rows are where vectors run along the depth."""
+    turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else s.kernel.granule) for s in schemes]
+    needed = _needed(geometry.cols, turned, tree, geometry, only, every_plan, low)
+    return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

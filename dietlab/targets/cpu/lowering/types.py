@@ -1,0 +1,50 @@
+"""Types in memory and in registers: what is stored of a float32 vector, and the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.problem.precision import INT8_RANGE
+from dietlab.targets.cpu.lowering.tir import constant, lanes_of
+
+
+def stored_as(dtype: str) -> str:
+    """Returns the type by which generated code reads and writes an array: TVM has no code for bfloat16, which
+    is the upper half of a float32."""
+    return "uint16" if dtype == "bfloat16" else dtype
+
+
+def widened(value: Any, lanes: int) -> Any:
+    """Returns float32 values of a vector as it lies in memory."""
+    if str(value.ty.dtype).startswith("uint16"):
+        return tirx.reinterpret(
+            f"float32x{lanes}", tirx.Cast(f"uint32x{lanes}", value) << lanes_of(16, lanes)
+        )
+    return value
+
+
+def narrowed(value: Any, dtype: str, lanes: int) -> Any:
+    """Returns a float32 vector as it is stored: rounded to nearest, ties to even; int8 within its range."""
+    if dtype == "int8":
+        low, high = (constant(float(end), lanes) for end in INT8_RANGE)
+        inside = tirx.max(tirx.min(value, high), low)
+        whole = tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.rint", inside)
+        return tirx.Cast(f"int8x{lanes}", tirx.Cast(f"int32x{lanes}", whole))
+    if dtype == "bfloat16":
+        return _upper_half(T.bind(value), lanes)
+    return value
+
+
+def _upper_half(value: Any, lanes: int) -> Any:
+    """Returns the nearest bfloat16. Half of its last place, less one if that place is even, is added to the
+    bits of the float32: what overflows becomes infinite. Not-a-number keeps its upper bits, and is quiet."""
+    bits = T.bind(tirx.reinterpret(f"uint32x{lanes}", value))
+    upper = T.bind(bits >> lanes_of(16, lanes))
+    even = upper & lanes_of(1, lanes)
+    rounded = (bits + even + lanes_of(0x7FFF, lanes)) >> lanes_of(16, lanes)
+    quiet = upper | lanes_of(0x40, lanes)
+    # Only not-a-number differs from itself.
+    return tirx.Cast(f"uint16x{lanes}", tirx.Select(tirx.NE(value, value), quiet, rounded))

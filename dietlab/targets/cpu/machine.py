@@ -1,0 +1,153 @@
+"""CPUs: what this machine's is, and its speed, which a child process measures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dietlab.base.errors import HardwareError
+from dietlab.machine import Hardware
+from dietlab.machine.ceilings import Ceiling
+from dietlab.machine.instruction_sets import FAMILIES
+from dietlab.machine.knob import SIZES, Knob, some_cores, times
+from dietlab.machine.system import amx_permitted, cpuinfo, flags, usable_cores
+from dietlab.targets.cpu.limits import CpuLimits, cpu_of
+
+PROBE_SECONDS = 120.0
+"""Seconds until the probe of peak and bandwidth is given up."""
+
+LOADED_FOR_ONE = 1.0
+"""Vectors that a core loads from L1 for each vector that it multiplies and adds: x86 cores since Haswell
+start two loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference
+Manual)."""
+
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _vectors(real: int) -> Sequence[int]:
+    return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
+
+
+LIMITS = CpuLimits
+KNOBS = (
+    Knob("vector_registers", "vector registers", times(1 / 4, 1 / 2, 1, 2)),
+    Knob("vector_bytes", "vector width", _vectors),
+    Knob("cores", "cores", some_cores),
+    Knob("l1d_bytes", "L1 data cache", SIZES),
+    Knob("l2_bytes", "L2 cache", SIZES),
+)
+
+
+def ceilings(hardware: Hardware) -> list[Ceiling]:
+    """Returns the bandwidth of the last-level cache, as measured, and of L1, which follows from the peak
+    (:data:`LOADED_FOR_ONE`); nothing measures L2."""
+    found = []
+    if hardware.l3_gbps is not None:
+        found.append(Ceiling("L3", hardware.l3_gbps * hardware.cores, "measured: one core, times the cores"))
+    # A multiply-add of one float32 lane is two operations, and its load four bytes.
+    loaded = LOADED_FOR_ONE * 4 / 2 * (hardware.peak_gflops or 0.0) * hardware.cores
+    bytes_loaded = cpu_of(hardware).vector_bytes
+    return [*found, Ceiling("L1", loaded, f"a load of {bytes_loaded} bytes for each multiply-add")]
+
+
+def detect(*, measure: bool, device: int = 0) -> Hardware:
+    """Returns this machine's CPU with every core that this process can keep busy; there is one only, whatever
+    the device."""
+    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=_limits())
+    return measured(hardware) if measure else hardware
+
+
+def measured(hardware: Hardware) -> Hardware:
+    """Measures the FMA peak and bandwidths for ``hardware.cores`` cores; returns the CPU with them.
+
+    Generated loops run in a child process (``python -m dietlab.targets.cpu.probe``): a fault in
+    them cannot hurt the caller, and this layer needs no compiler.
+
+    Raises:
+        HardwareError: if the probe fails.
+    """
+    if importlib.util.find_spec("tvm") is None:
+        raise HardwareError(
+            "measuring a CPU needs apache-tvm",
+            "not installed",
+            "Install it, or use Hardware.detect(measure=False) or a preset.",
+        )
+    command = [sys.executable, "-m", "dietlab.targets.cpu.probe"]
+    probe = subprocess.run(
+        command,
+        input=json.dumps(hardware.to_json()),
+        capture_output=True,
+        text=True,
+        timeout=PROBE_SECONDS,
+        check=False,
+        env={**os.environ, "TVM_NUM_THREADS": str(hardware.cores)},
+    )
+    if probe.returncode != 0:
+        said = [line.strip() for line in probe.stderr.splitlines() if line.strip()]
+        raise HardwareError(
+            "the speed probe runs",
+            said[-1] if said else f"exit status {probe.returncode}",
+            "It needs 1 GiB of memory; --hardware FILE needs no probe.",
+        )
+    return replace(hardware, source="detected and measured", **json.loads(probe.stdout))
+
+
+def _model_name() -> str:
+    for line in cpuinfo():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def processor_vendor() -> str:
+    """Returns the maker that this processor names on Linux, such as ``"AuthenticAMD"``; else ``""``."""
+    try:
+        named = [line for line in cpuinfo() if line.startswith("vendor_id")]
+    except HardwareError:
+        return ""
+    return named[0].partition(":")[2].strip() if named else ""
+
+
+def _limits() -> CpuLimits:
+    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
+    caches = _caches()
+    return CpuLimits(
+        llvm_cpu=llvm_cpu,
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        l1d_bytes=caches.get(1, 32 << 10),
+        l2_bytes=caches.get(2, 256 << 10),
+        l3_bytes=caches.get(3, 0),
+    )
+
+
+def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
+    """Returns LLVM's name of the processor family, bytes of a vector, number of vector registers."""
+    families = [family for family in FAMILIES if family.machine == machine]
+    for family in families:
+        if family.instructions | family.matrix <= present and (not family.matrix or amx_permitted()):
+            return family.llvm_cpu, family.vector_bytes, family.vector_registers
+    missing = sorted(families[-1].instructions - present) if families else []
+    raise HardwareError(
+        "the CPU has AVX2 with FMA, AVX-512 or NEON",
+        f"{machine} without {', '.join(missing)}" if missing else machine,
+        "Use a preset to explore a space.",
+    )
+
+
+def _caches() -> dict[int, int]:
+    """Returns the bytes of the data or unified cache of each level that core 0 sees."""
+    caches: dict[int, int] = {}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        if (index / "type").read_text().strip() == "Instruction":
+            continue
+        size = (index / "size").read_text().strip()
+        caches[int((index / "level").read_text())] = int(size[:-1]) * _SIZES[size[-1]]
+    return caches

@@ -1,0 +1,205 @@
+"""Measures a CPU's roofline: ``python -m dietlab.targets.cpu.probe`` reads a hardware description.
+
+Two loops: multiply-adds in registers only, and a sum over an array of a given size; where the bandwidth of
+larger arrays falls, the last-level cache ends. The figures are
+the best of many short samples, because a roofline is what the machine can do and not what it does
+while others use it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.compiler import compile_library
+from dietlab.lower.runtime import load_library
+from dietlab.machine import Hardware
+from dietlab.problem import FloatArray
+from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering.tir import stack_buffer, vector
+
+CHAINS = 12
+"""Independent accumulators; more than latency x units of any processor that the space knows."""
+
+STEPS = 1 << 14
+"""Multiply-adds of each accumulator in one call."""
+
+SAMPLES = 60
+"""Calls of the probe, of which the fastest counts."""
+
+ONE_CORE_BYTES = 4 << 20
+"""Bytes that one core reads for its bandwidth: beyond every private cache, within a last-level cache."""
+
+MEMORY_BYTES = 64 << 20, 1 << 29
+"""The fewest and the most bytes that are read for the bandwidth of memory: four times the last-level cache
+that the system names, within these."""
+
+SIZES_A_DOUBLING, EDGE_BYTES = 2, 1 << 28
+"""Sizes of the curve of bandwidth for each doubling, and bytes that are read at each of them, at least: some
+10 ms, of which the fastest call counts."""
+
+EDGE = 0.8
+"""Memory that is faster than this share of the last-level cache's bandwidth shows no edge."""
+
+
+def main() -> None:
+    hardware = Hardware.from_json(json.load(sys.stdin))
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = compile_library(_probes(hardware), target_of(hardware), Path(folder) / "probe.so")
+        print(json.dumps(_measure(load_library(artifact.path, cores=hardware.cores), hardware)))
+
+
+def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:
+    lanes = cpu_of(hardware).lanes
+    seed, sums = np.full(2 * lanes, 0.5, np.float32), np.zeros(CHAINS * lanes, np.float32)
+    flops = 2 * CHAINS * lanes * STEPS
+    cached = np.ones(ONE_CORE_BYTES // 4, np.float32)
+    fewest, most = MEMORY_BYTES
+    memory = np.ones(min(max(4 * cpu_of(hardware).l3_bytes, fewest), most) // 4, np.float32)
+    totals = np.zeros((hardware.cores, CHAINS * lanes), np.float32)
+    one = np.zeros((1, CHAINS * lanes), np.float32)
+
+    def from_one(array: FloatArray, samples: int) -> float:
+        return array.nbytes / _best(lambda: library.stream_one(array, one), samples) / 1e9
+
+    def peak() -> float:
+        return flops / _best(lambda: library.multiply_add(seed, sums), SAMPLES) / 1e9
+
+    # A neighbour on the other half of a core halves the peak for tenths of a second: so it is taken again
+    # between all other measurements, which last for seconds.
+    peaks = [peak()]
+    found = {
+        "l3_gbps": from_one(cached, SAMPLES),
+        "dram_gbps": memory.nbytes / _best(lambda: library.stream_all(memory, totals), 12) / 1e9,
+    }
+    sizes = [int(ONE_CORE_BYTES * 2 ** (i / SIZES_A_DOUBLING)) for i in range(64)]
+    fits = [size for size in sizes if size <= memory.nbytes]
+    curve = {}
+    for size in fits:
+        curve[size] = from_one(memory[: size // 4], max(2, EDGE_BYTES // size))
+        peaks.append(peak())
+    edge = cached_bytes({**curve, ONE_CORE_BYTES: found["l3_gbps"]})
+    return {
+        **{name: round(value, 1) for name, value in {"peak_gflops": max(peaks), **found}.items()},
+        **({} if edge is None else {"l3_mib": round(edge / (1 << 20), 1)}),
+    }
+
+
+def cached_bytes(curve: Mapping[int, float]) -> int | None:
+    """Returns where the last-level cache ends: the largest array that is read faster than memory by a quarter
+    of what the cache is faster, in ratios. Both speeds are medians of the sizes on their side of the step
+    that fits best, since others on the machine make single sizes slower.
+
+    Args:
+        curve: GB/s by the bytes of an array, from one that is cached to one that is not.
+
+    Returns:
+        bytes; None if no two sides differ enough (:data:`EDGE`).
+    """
+    sizes = sorted(curve)
+    logs = np.log([curve[size] for size in sizes])
+    steps = [(logs[:i], logs[i:]) for i in range(1, len(logs))]
+    sides = min(steps, key=lambda step: sum(np.abs(side - np.median(side)).sum() for side in step))
+    cached, memory = map(float, map(np.median, sides))
+    if memory > cached + math.log(EDGE):
+        return None
+    least = memory + (cached - memory) / 4
+    return max(size for size, speed in zip(sizes, logs, strict=True) if speed > least)
+
+
+def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
+    """Returns the multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
+    ``seed`` and ``sums``. Elsewhere it tells whether the processor runs at its usual speed.
+
+    Raises:
+        BuildError: if it does not compile.
+    """
+    lanes = cpu_of(hardware).lanes
+    artifact = compile_library(
+        tvm.IRModule({"multiply_add": _multiply_add(lanes)}), target_of(hardware), path
+    )
+    return {"library": str(artifact.path), "seed": 2 * lanes, "sums": CHAINS * lanes}
+
+
+def _best(call: Callable[[], object], samples: int) -> float:
+    call()
+    best = float("inf")
+    for _ in range(samples):
+        started = perf_counter()
+        call()
+        best = min(best, perf_counter() - started)
+    return best
+
+
+def _probes(hardware: Hardware) -> Any:
+    lanes = cpu_of(hardware).lanes
+    return tvm.IRModule(
+        {
+            "multiply_add": _multiply_add(lanes),
+            "stream_one": _stream("stream_one", 1, lanes),
+            "stream_all": _stream("stream_all", hardware.cores, lanes),
+        }
+    )
+
+
+def _multiply_add(lanes: int) -> Any:
+    """Returns ``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("multiply_add")
+        T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
+        seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
+        chains = stack_buffer(CHAINS * lanes)
+        slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+        for slot in slots:
+            T.buffer_store(chains, sums[slot], [slot])
+        with T.serial(0, STEPS):
+            for slot in slots:
+                value = chains[slot] * seed[vector(0, lanes)] + seed[vector(lanes, lanes)]
+                T.buffer_store(chains, value, [slot])
+        for slot in slots:
+            T.buffer_store(sums, chains[slot], [slot])
+    return builder.get()
+
+
+def _stream(name: str, cores: int, lanes: int) -> Any:
+    """Returns ``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
+    width = CHAINS * lanes
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+        floats = tirx.Var("floats", "int64")
+        array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
+        share = floats // (width * cores)
+        core_loop = T.serial if cores == 1 else T.parallel
+        with core_loop(0, tirx.IntImm("int64", cores)) as core:
+            chains = stack_buffer(width)
+            slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+            for slot in slots:
+                T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
+            with T.serial(0, share) as i:
+                for c, slot in enumerate(slots):
+                    start = (core * share + i) * width + c * lanes
+                    T.buffer_store(chains, chains[slot] + array[vector(start, lanes)], [slot])
+            for slot in slots:
+                T.buffer_store(sums, chains[slot], [core, slot])
+    return builder.get()
+
+
+if __name__ == "__main__":
+    main()

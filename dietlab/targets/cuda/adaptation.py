@@ -1,0 +1,150 @@
+"""The adaptation cost of thread-block tiles on a GPU, by the paper's formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
+from dietlab.cost.formulas import FloatArray, f_occ
+from dietlab.machine import Hardware
+from dietlab.measure import CacheState
+from dietlab.problem import IntArray, Role, Shape, Workload, require_dtype
+from dietlab.targets.cuda.bound import LAUNCH_SECONDS
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.occupancy import blocks_per_sm
+from dietlab.targets.cuda.space import compiled_registers, shared_bytes
+
+Own = TypeVar("Own", bound="BlockAdaptation")
+
+IMBALANCE = (1.433, 2.14)
+"""``c`` of ``f_occ``, below one wave of blocks and above: the paper's fit on a T4 (section 3.3)."""
+
+EDGE_STEPS = 3.0
+"""Steps of the reduction that a block's prologue and epilogue cost: the first fetch, which nothing
+overlaps, and the write-back."""
+
+CLUSTER_STEPS = 2.0
+"""Steps of the reduction that adding up the sums of a cluster's blocks costs; an estimate."""
+
+SPENT_SHARE = 0.2
+"""The least share of a measured time that is not the launch's: clocks are read a little apart, and no call is
+nothing but a launch."""
+
+
+@dataclass(frozen=True)
+class BlockAdaptation(Bundled):
+    """The part of the adaptation of thread blocks that the paper's formulas and the bound share.
+
+    Args:
+        resident: blocks that really fit a multiprocessor, by micro-kernel, as its record
+            tells; the others' are estimated from its sizes.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    kind: Literal["paper", "streamed"] = "streamed"
+    cache: CacheState = "hot"
+    resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
+
+    def with_cache(self: Own, cache: CacheState) -> Own:
+        return replace(self, cache=cache)
+
+    def working_shares(self, schemes: Sequence[CudaScheme], shapes: Sequence[Shape]) -> FloatArray:
+        return self._shares(schemes, shapes, self._fastest)
+
+    def places(self, kernel: CudaMicroKernel) -> int:
+        """Blocks that fit a multiprocessor at once, 1 or more."""
+        known = self._places.get(kernel)
+        if known is None:
+            shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
+            registers = compiled_registers(kernel, gpu_of(self.hardware))
+            known = max(1, blocks_per_sm(gpu_of(self.hardware), kernel.threads, registers, shared))
+            self._places[kernel] = known
+        return known
+
+    @cached_property
+    def _places(self) -> dict[CudaMicroKernel, int]:
+        """The cache of :meth:`places`, which every prediction of a time asks for."""
+        return {kernel: max(1, blocks) for kernel, blocks in self.resident.items()}
+
+    def _alike(self, scheme: CudaScheme) -> Hashable:
+        return scheme.edge
+
+    def _sizes(self, scheme: CudaScheme) -> dict[str, int]:
+        kernel = scheme.kernel
+        sizes = {"rows": kernel.rows, "cols": kernel.cols, "granule": kernel.granule}
+        # Blocks that share a reduction take equally many steps, or wait as long.
+        together = {"splits": kernel.splits, "shared_step": kernel.step * kernel.splits}
+        return {**sizes, **together, "places": self.places(kernel)}
+
+    def _paid(self, scheme: CudaScheme) -> dict[Role, int]:
+        return {**scheme.cover_tile, "depth": scheme.kernel.step * scheme.kernel.splits}
+
+    @staticmethod
+    def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
+        """Returns each region's height and executed flops, padding included: blocks that share a reduction
+        all wait for the one that has most steps."""
+        columns = bundle["cols"] * bundle.column_tiles(calls)
+        depth = bundle["shared_step"] * _own_steps(bundle, calls)
+        area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
+        return [(height, area * (height * tiles)) for height, tiles in bundle.tiles(calls["rows"])]
+
+    @staticmethod
+    def _blocks(bundle: Bundle, calls: Calls) -> IntArray:
+        """Returns the blocks of a call."""
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        return np.asarray(tiles * bundle.column_tiles(calls) * calls["batch"] * bundle["splits"])
+
+
+@dataclass(frozen=True)
+class CudaAdaptation(BlockAdaptation):
+    """The paper's adaptation of thread blocks; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
+
+    A block occupies one of ``C = multiprocessors x blocks a multiprocessor`` places, so ``g`` blocks pay
+    for ``G = C ceil(g / C)`` of them in part (paper, section 3.3)::
+
+        seconds = launch + padded flops / (f_mk * multiprocessors * f_occ)     f_occ = c g / ((c - 1) g + G)
+    """
+
+    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        return bundle.useful(calls) * self._busy(bundle, calls)
+
+    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+        works = self._works(bundle, calls)
+        padded = sum((work / (bundle.speed(h) * self.hardware.cores) for h, work in works), np.zeros(1))
+        edges, useful = padded * _edges(bundle, calls), bundle.useful(calls)
+        idle = (padded + edges) * (1 / self._busy(bundle, calls) - 1)
+        launched = edges + (calls["rows"] > 0) * LAUNCH_SECONDS
+        return FiveParts(padded * useful, launched, padded * (1 - useful), 0.0 * padded, idle)
+
+    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+        works = [work for _, work in self._works(bundle, calls)]
+        paid = sum(works, np.zeros(1)) * (1 + _edges(bundle, calls))
+        return np.asarray(paid / (self._busy(bundle, calls) * self.hardware.cores * computing(seconds)))
+
+    def _busy(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        blocks, places = self._blocks(bundle, calls), self.hardware.cores * bundle["places"]
+        below, above = IMBALANCE
+        return f_occ(blocks, places, np.where(blocks < places, below, above))
+
+
+def computing(seconds: FloatArray) -> FloatArray:
+    """Returns what measured seconds leave when the launch is taken off."""
+    return np.asarray(np.maximum(seconds - LAUNCH_SECONDS, SPENT_SHARE * seconds))
+
+
+def _own_steps(bundle: Bundle, calls: Calls) -> IntArray:
+    """Steps of the reduction that a block takes."""
+    return -(-calls["depth"] // bundle["shared_step"])
+
+
+def _edges(bundle: Bundle, calls: Calls) -> FloatArray:
+    """Returns the cost of prologue, epilogue and reduction across blocks, in units of the multiply-adds."""
+    steps = EDGE_STEPS + np.where(bundle["splits"] > 1, CLUSTER_STEPS, 0.0)
+    return np.asarray(steps / np.maximum(1, _own_steps(bundle, calls)))

@@ -1,0 +1,220 @@
+"""Per-shape tuning on a GPU: sketch rules for CUDA, cubins, and the timer that times our own candidates.
+
+Programs are compiled without a GPU, by the same compiler and flags as ours, and exported as
+``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our candidates
+(:mod:`dietlab.measure.candidate_worker`) does the same for these: operands rotate through more than L2, and
+what computes something else is a failed trial.
+
+=========  ===================  =====================================================================
+dtype      rules                what they do
+=========  ===================  =====================================================================
+float32    ``cuda``             multi-level tiling with virtual threads, cooperative fetch to shared
+                                memory, vectorised; multiply-adds
+float16    ``cuda-tensorcore``  the same on tensor cores (``wmma``), edges padded to their fragments
+=========  ===================  =====================================================================
+
+Some programs for float16 have vectors of an odd length, for which TVM 0.27 has no code: a quarter of the
+trials fails so. There are no rules for bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import BuildError, MeasureError
+from dietlab.compare.ansor import hooks as ansor_hooks
+from dietlab.compare.ansor.builders import cubin_builders
+from dietlab.compare.ansor.program import static_program
+from dietlab.lower.compiler import last_line, require_linker, tvm_module
+from dietlab.machine import Hardware
+from dietlab.machine.system import usable_cores
+from dietlab.measure.local import TIMER, candidates_seat
+from dietlab.measure.timing.seat import Seat
+from dietlab.measure.timing.turns import Player
+from dietlab.problem import Shape, Workload
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.lowering.compiler import HOST, JIT, without_spills
+from dietlab.targets.cuda.lowering.cubin import Cubin
+from dietlab.targets.cuda.lowering.driver import module_maker
+from dietlab.targets.cuda.lowering.nvcc import compile_cubin
+from dietlab.tuning import EFFORTS
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Sketch rules, postprocessors and mutators of MetaSchedule.
+
+    Args:
+        name: as MetaSchedule calls them.
+        intrinsics: modules of ``tvm.s_tir.tensor_intrin`` that they look up.
+        options: of TVM's passes, switched on while their programs are compiled.
+    """
+
+    name: str
+    intrinsics: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+RULES = {
+    "float32": Rules("cuda"),
+    # Where shared memory of halves is used again for float32 sums, TVM 0.27 fails to lower what reads it.
+    "float16": Rules("cuda-tensorcore", ("cuda",), ("tirx.disable_storage_rewrite",)),
+}
+"""By dtype."""
+TIMING = EFFORTS["quick"].timing
+"""How a candidate is timed: as one of ours."""
+RUN_SECONDS = 60.0
+STATIC_SMEM_BYTES = 48 << 10
+"""The rules declare shared memory with a size, of which a block has no more (CUDA C Programming Guide,
+technical specifications)."""
+
+Assemble = Callable[[str, str], Cubin]
+"""Makes a cubin of CUDA C++ and the name of an architecture."""
+
+
+@dataclass(frozen=True)
+class GpuPlatform:
+    """A :class:`~dietlab.compare.ansor.worker.Platform` of one GPU.
+
+    Args:
+        threads: of the search, and processes that compile.
+        timer: the process that checks and times candidates (:func:`timer_for`).
+        assemble: compiles what is saved.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    shape: Shape
+    program: Any
+    target: Any
+    rules: str
+    threads: int
+    builder: Any
+    timer: Seat
+    assemble: Assemble = compile_cubin
+
+    @classmethod
+    def open(
+        cls,
+        workload: Workload,
+        hardware: Hardware,
+        shape: Shape,
+        timer: Seat,
+        builder: Any = None,
+        assemble: Assemble = compile_cubin,
+    ) -> GpuPlatform:
+        """Makes the program.
+
+        Args:
+            builder: MetaSchedule's builder (default: processes that compile, as many as processors).
+        """
+        rules = RULES[workload.dtype]
+        ansor_hooks.quicken_tvm(rules.intrinsics)
+        threads = usable_cores()
+        return cls(
+            workload,
+            hardware,
+            shape,
+            static_program(workload, shape),
+            schedule_target(hardware),
+            rules.name,
+            threads,
+            builder or cubin_builders(threads),
+            timer,
+            assemble,
+        )
+
+    def seconds(self, candidate: Any, library: Path) -> float:
+        """Returns the least mean seconds of a call in a block of calls.
+
+        Raises:
+            MeasureError: if it does not run, or computes something else.
+        """
+        player = self._checked(library)
+        for _ in range(TIMING.blocks):
+            player.take(TIMING.cache, TIMING.block_seconds)
+        if not player.correct:
+            raise player.error or MeasureError("a candidate computes the workload", player.reason)
+        return min(player.seconds(TIMING.cache))
+
+    def save(self, schedule: Any, path: Path) -> dict[str, Any]:
+        """Compiles the program once more (its cubin is in the compiler's cache) and checks what it computes.
+
+        Raises:
+            BuildError: if the program is wrong.
+        """
+        link(cuda_module(schedule.mod, self.target, self.assemble), path)
+        player = self._checked(path)
+        if not player.correct:
+            raise BuildError(f"the program tuned for {self.shape} computes it", player.reason)
+        return {"rules": self.rules, "max_error": player.max_error, "tolerance": player.tolerance}
+
+    def _checked(self, library: Path) -> Player:
+        player = Player(self.timer, self.shape, str(library))
+        player.check()
+        return player
+
+
+def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
+    """Returns the process that checks and times a GPU's candidates."""
+    return candidates_seat(workload.to_json(), hardware, RUN_SECONDS, module)
+
+
+def schedule_target(hardware: Hardware) -> Any:
+    """Returns TVM's target for one GPU as the sketch rules read it."""
+    gpu = gpu_of(hardware)
+    return tvm_module().target.Target(
+        {
+            "kind": "cuda",
+            "arch": gpu.arch,
+            "max_num_threads": gpu.threads_per_block,
+            "max_threads_per_block": gpu.threads_per_block,
+            "thread_warp_size": gpu.warp_threads,
+            "max_shared_memory_per_block": min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
+            "registers_per_block": gpu.registers_per_block,
+            "host": HOST,
+        }
+    )
+
+
+def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -> Any:
+    """Returns TVM's module of a scheduled ``main``, which becomes ``run``: host code, and kernels as a cubin.
+
+    TVM's pipeline for schedules ends in a callback that compiles CUDA C++; it is replaced in this process.
+
+    Raises:
+        BuildError: if TVM or the CUDA compiler fails.
+    """
+    import tvm_ffi
+
+    tvm = tvm_module()
+    module_maker()  # loads TVM's CUDA part, without which the library would hold the source
+
+    def compiled(source: Any) -> bytes:
+        return without_spills(str(source), str(target.arch), assemble)[1].data
+
+    tvm_ffi.register_global_func(JIT, compiled, override=True)
+    main = program["main"]
+    options = dict.fromkeys(RULES[str(main.params[0].ty.dtype)].options, True)
+    try:
+        with tvm.transform.PassContext(config=options):
+            run = tvm.IRModule({"run": main.with_attr("global_symbol", "run")})
+            return tvm.compile(run, target=target).mod
+    except Exception as error:  # TVM raises several exception types
+        raise BuildError("the program compiles", last_line(error)) from error
+
+
+def link(module: Any, path: Path) -> None:
+    """Writes the module as a shared library.
+
+    Raises:
+        BuildError: if there is no linker, or it fails.
+    """
+    linker = require_linker()
+    try:
+        module.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
+    except Exception as error:
+        raise BuildError("the library links", last_line(error)) from error

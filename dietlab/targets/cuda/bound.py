@@ -1,0 +1,304 @@
+"""The time of a call before anything is measured: what the throughputs of a GPU's multiprocessor allow blocks
+of threads.
+
+A block walks along the reduction; each step keeps four units of a multiprocessor busy, and the slowest of
+them bounds it, the more so the less the others are busy. Blocks that share a multiprocessor take turns at
+these units, and hide each other's latency::
+
+    step(b)  = max(b * busy(math, shared, l2, issue), fetch, alone)         b blocks side by side
+    edges    = start + b * store                                            of each wave of blocks
+    seconds  = launch + max(steps, bytes / bandwidth) + edges               of all waves
+
+It is no lower bound that no program beats: constants beside the rates are estimates of what programs that are
+written with care take. Nothing here knows a micro-kernel or a plan, so that tiles of other libraries are
+bounded by the same formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
+from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
+
+Numbers = npt.NDArray[Any]
+"""Whole numbers or others, whose shapes broadcast: ``[tiles, 1]`` beside ``[shapes]``, or ``[pairs]``."""
+
+Values = npt.NDArray[np.float64]
+
+UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
+"""The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps."""
+
+LAUNCH_SECONDS = 2e-6
+"""Seconds between the end of one kernel and the start of the next on a busy stream."""
+
+FETCH_CYCLES, STEP_CYCLES = 1200.0, 150.0
+"""Cycles until a fetch from L2 or memory has come, which the steps ahead share; and those beside its own work
+that a block's step takes, a barrier and the first reads of shared memory. With 900 and less, schemes of few
+stages were bounded below their times on an H200 (``data/h200``)."""
+
+START_CYCLES = 1200.0
+"""Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
+
+CLUSTER_CYCLES = 1000.0
+"""Cycles of the barriers of a cluster whose blocks share a reduction, which each of its blocks waits for.
+With 1500, float32 tiles with 8 splits were bounded above their times on an H200 (``data/h200``)."""
+
+CLUSTER_GROUPS, PAIR = 8, 2
+"""Groups of multiprocessors within which a cluster of blocks lies, and the multiprocessors of a pair, by
+which groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
+clusters of four, one a multiprocessor, some start only when others are done: 16 steps take 28 us on an H200
+(``data/h200``, T = 1), where those of 88 blocks take 16 us."""
+
+HINDERED = (5.0, 2.0, 3.0)
+"""How units hinder each other, by what multiplies: a step keeps a multiprocessor busy for the root of this
+degree of the sum of its units' cycles, each to this power; the maximum of them where it is large. Warps that
+read, multiply and copy by themselves do the one or the other. Chosen on times of an H200 (``data/h200``), in
+round numbers; bulk copies leave workers nothing but to multiply, and the maximum holds."""
+
+STALLED = 0.5
+"""The time that a float32 warp waits for its own results, over that in which it issues; the more warps share
+a part of a multiprocessor, the less of it is lost. Without it, float32 tiles with 8 warps on a multiprocessor
+of an H200 (``data/h200``) took 13 % more of their bound than those with 16, and these 17 % more than those
+with 24."""
+
+BULK_SPEED = 1.4
+"""Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place
+of 40 in the steps of small tiles on an H200 (``data/h200``)."""
+
+COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
+"""Bytes of a thread's copy, and its instructions: an address, and the copy."""
+
+BESIDE = (40.0, 40.0, 100.0)
+"""Instructions of a warp in a step beside copies, reads and multiply-adds, by unit: counted in machine code,
+nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
+
+BESIDE_BULK = 60.0
+"""The same for groups of warps with a producer, whose workers compute no address of a copy; an estimate."""
+
+QUAD = 4
+"""Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
+
+WAVEFRONTS = 2
+"""Cycles in which shared memory serves 16 bytes for each lane of a warp, where each lane shares its address
+with a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
+
+PIECE_STEPS, PIECE_BYTES = 16, 32
+"""Steps of the reduction that one instruction of tensor cores multiplies, and the bytes of a row of them."""
+
+WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
+"""Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest of a group."""
+
+READ_BYTES = 512
+"""Bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a lane)."""
+
+NARROW_BYTES = 128
+"""Bytes of a line in shared memory below which copies to it collide two by two."""
+
+HELD_SHARE = 0.5
+"""The share of L2 up to which hot operands stay there whole; with twice as much none does, since what comes
+last displaces what comes first in the next call. An estimate."""
+
+
+@dataclass(frozen=True)
+class BlockTiles:
+    """Tiles of blocks of threads, as numbers that broadcast.
+
+    Args:
+        unit: what multiplies, of :data:`UNIT_NUMBERS`.
+        rows, cols, step: of a block's tile, and of the reduction in a step.
+        down, across: threads (``fma``), warps (``mma``) or groups of warps (``wgmma``) along rows and
+            columns.
+        threads: of the block, those included that compute other parts of a step.
+        ahead: steps that are on their way while one is computed.
+        resident: blocks that fit a multiprocessor.
+        splits: blocks that share a tile's reduction and add up their sums.
+        itemsize: bytes of an operand's element.
+        multicast: blocks side by side that share the rows that L2 gives.
+    """
+
+    unit: Numbers
+    rows: Numbers
+    cols: Numbers
+    step: Numbers
+    down: Numbers
+    across: Numbers
+    threads: Numbers
+    ahead: Numbers
+    resident: Numbers
+    splits: Numbers
+    itemsize: Numbers
+    multicast: Numbers
+
+    @property
+    def fill(self) -> Numbers:
+        """The bytes that a step fetches."""
+        return np.asarray((self.rows + self.cols) * self.step * self.itemsize)
+
+    @property
+    def given(self) -> Numbers:
+        """The bytes that L2 gives a block for a step."""
+        return np.asarray((self.rows / self.multicast + self.cols) * self.step * self.itemsize)
+
+    @property
+    def warps(self) -> Numbers:
+        return np.asarray(self.threads / WARP)
+
+    @property
+    def macs(self) -> Numbers:
+        """The multiply-adds of a step."""
+        return np.asarray(1.0 * self.rows * self.cols * self.step)
+
+
+class StepCycles(NamedTuple):
+    """The cycles of a multiprocessor's units that a block's step takes: multiply-adds, shared memory, L2 and
+    issued instructions."""
+
+    math: Values
+    shared: Values
+    l2: Values
+    issue: Values
+
+    @property
+    def most(self) -> Values:
+        return np.asarray(np.maximum.reduce(np.broadcast_arrays(*self)))
+
+
+class BoundSeconds(NamedTuple):
+    """The seconds of calls by part: ``steps`` and, beside them, ``edges`` (blocks that begin, store and add
+    up sums of a cluster); ``memory`` is what reading from memory takes at least, while blocks step."""
+
+    steps: Values
+    edges: Values
+    memory: Values
+
+    @property
+    def total(self) -> Values:
+        """With the launch."""
+        return np.asarray(LAUNCH_SECONDS + np.maximum(self.steps, self.memory) + self.edges)
+
+
+def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
+    """Returns what one step of one block takes of each unit."""
+    macs, warps = tiles.macs, tiles.warps
+    lines = tiles.rows / tiles.down, tiles.cols / tiles.across
+    workers = tiles.down * tiles.across
+    # Threads read four steps at a time; warps their rows and columns; groups 64 rows, again for each 64.
+    quads = workers / WARP * tiles.step / QUAD
+    pieces = workers * tiles.step / PIECE_STEPS * PIECE_BYTES
+    by_threads = quads * WAVEFRONTS * (lines[0] + lines[1])
+    by_warps = pieces * (lines[0] + lines[1]) / SHARED_BYTES
+    by_groups = pieces * lines[0] / 64 * (64 + lines[1]) / SHARED_BYTES
+    narrow = np.where(tiles.step * tiles.itemsize < NARROW_BYTES, 2, 1)
+    instructions = _by_unit(
+        tiles.unit,
+        macs / WARP + quads * (lines[0] + lines[1]),
+        macs / WARP_MACS + by_warps * SHARED_BYTES / READ_BYTES,
+        macs / GROUP_MACS * WARP_GROUP / WARP,
+    )
+    # Bulk copies cost a producer few instructions, and workers none.
+    bulk = tiles.unit == UNIT_NUMBERS["tma"]
+    copies = np.where(bulk, 0.0, tiles.fill / (COPY_BYTES * WARP) * COPY_INSTRUCTIONS)
+    beside = np.where(bulk, BESIDE_BULK, _by_unit(tiles.unit, *BESIDE)) * warps
+    return StepCycles(
+        np.asarray(macs / _by_unit(tiles.unit, *rates.macs)),
+        np.asarray(
+            _by_unit(tiles.unit, by_threads, by_warps, by_groups) + tiles.fill / SHARED_BYTES * narrow
+        ),
+        np.asarray(tiles.given / np.where(bulk, BULK_SPEED, 1.0) / rates.l2_bytes),
+        np.asarray((instructions + copies + beside) / SLOTS),
+    )
+
+
+def busy_cycles(cycles: StepCycles, unit: Numbers) -> Values:
+    """Returns the cycles for which a step of one block keeps a multiprocessor busy, whose units hinder each
+    other (:data:`HINDERED`)."""
+    most, degree = cycles.most, _by_unit(unit, *HINDERED)
+    summed = np.add.reduce([(part / most) ** degree for part in np.broadcast_arrays(*cycles)])
+    return np.asarray(most * np.where(unit == UNIT_NUMBERS["tma"], 1.0, summed ** (1 / degree)))
+
+
+class Pace(NamedTuple):
+    """The pace of blocks: cycles in which each more of them takes a step, and the least that a step takes."""
+
+    each: Values
+    least: Values
+
+    def of(self, blocks: Numbers) -> Values:
+        """Returns the cycles in which a number of blocks on one multiprocessor all take a step."""
+        return np.asarray(np.maximum(blocks * self.each, self.least))
+
+
+def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
+    """Returns the pace of blocks on a multiprocessor.
+
+    A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
+    of fewer warps than there are parts leaves the others to its neighbours, and some parts have a warp more
+    than others where all warps cannot be dealt evenly; few warps wait for their own results. What a step
+    fetches comes while others are computed, but warps wait for each other before and after it.
+    """
+    cycles = step_cycles(tiles, rates)
+    own = np.maximum(cycles.math, cycles.issue)
+    warps = tiles.resident * tiles.warps
+    stalled = np.where(tiles.unit == UNIT_NUMBERS["fma"], STALLED, 0.0)
+    issuing = own * (np.ceil(warps / SLOTS) + stalled) * SLOTS / warps
+    alone = own * SLOTS / np.minimum(SLOTS, tiles.warps)
+    least = np.maximum(FETCH_CYCLES / tiles.ahead, alone + STEP_CYCLES)
+    return Pace(np.asarray(np.maximum(busy_cycles(cycles, tiles.unit), issuing)), np.asarray(least))
+
+
+def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
+    """Returns the flop/s of a multiprocessor that is full of such blocks, in the middle of their work."""
+    cycles = pace(tiles, rates).of(tiles.resident)
+    return np.asarray(2 * tiles.macs * tiles.resident / cycles * rates.hertz)
+
+
+def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Values:
+    """Returns the seconds to read operands from memory: all of them or, if calls follow each other with the
+    same ones, ``hot``, those that L2 does not hold until they are read again."""
+    if rates.memory_bytes is None:
+        return np.zeros(np.shape(operand_bytes))
+    held = HELD_SHARE * rates.cache_bytes
+    lost = np.clip((operand_bytes - held) / held, 0.0, 1.0) if hot else 1.0
+    return np.asarray(operand_bytes * lost / rates.memory_bytes)
+
+
+def cluster_places(tiles: BlockTiles, rates: GpuRates) -> Values:
+    """Returns how many blocks the GPU holds at once: of clusters only those that fit whole into a group of
+    multiprocessors."""
+    cluster, places = tiles.splits * tiles.multicast, rates.multiprocessors * tiles.resident
+    empty = CLUSTER_GROUPS * np.maximum(0, cluster - PAIR * tiles.resident) / 2
+    return np.asarray(np.where(cluster > 1, cluster * np.maximum(1, (places - empty) // cluster), places))
+
+
+def bound_seconds(
+    tiles: BlockTiles, blocks: Numbers, depth: Numbers, memory: Numbers, rates: GpuRates
+) -> BoundSeconds:
+    """Returns the parts of the seconds of calls.
+
+    Args:
+        tiles: where a call has several heights, the tallest that occurs.
+        blocks: of a call, those included that share a reduction.
+        depth: of the reduction.
+        memory: what reading takes at least (:func:`memory_seconds`).
+    """
+    steps = np.ceil(depth / (tiles.step * tiles.splits))
+    each = np.ceil(blocks * tiles.resident / cluster_places(tiles, rates))
+    waves, left = each // tiles.resident, each % tiles.resident
+    step = pace(tiles, rates)
+    full, last = step.of(tiles.resident), step.of(np.maximum(1, left))
+    stepping = steps * (waves * full + np.where(left > 0, last, 0.0))
+    area = tiles.rows * tiles.cols
+    shared = CLUSTER_CYCLES + 4 * area / rates.l2_bytes  # float32 sums
+    store = area * tiles.itemsize / rates.l2_bytes + np.where(tiles.splits > 1, shared, 0.0)
+    edges = START_CYCLES * (waves + (left > 0)) + each * store
+    return BoundSeconds(np.asarray(stepping / rates.hertz), np.asarray(edges / rates.hertz), memory)
+
+
+def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
+    """Returns for each tile the value of its unit."""
+    return np.asarray(np.select([unit == 0, unit == 1], [fma, mma], wgmma), np.float64)

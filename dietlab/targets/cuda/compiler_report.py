@@ -1,0 +1,116 @@
+"""Compiles candidates without measuring them: what a GPU's micro-kernels really use, without a GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dietlab.base.events import Observer, audience
+from dietlab.machine import Hardware
+from dietlab.measure.builders import BUILDER, Builders, Built
+from dietlab.measure.record import Trial
+from dietlab.problem import Workload, largest_shape
+from dietlab.scheme import Scheme
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.machine_code import require_tool
+from dietlab.targets.cuda.space import thread_registers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "status",
+    "reason",
+    "threads",
+    "estimated_registers",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "blocks_per_sm",
+    "code_bytes",
+    "compile_seconds",
+)
+
+
+MACHINE_CODE = (
+    "loop_instructions",
+    "multiplying_percent",
+    "divisions",
+    "stores",
+    "two_byte_stores",
+    "loads_together",
+)
+"""Columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
+
+READER = "dietlab.targets.cuda.machine_code_worker"
+
+
+def frame_compiled(
+    workload: Workload,
+    hardware: Hardware,
+    schemes: Sequence[Scheme],
+    observers: Iterable[Observer] = (),
+    workers: int | None = None,
+    *,
+    machine_code: bool = False,
+) -> pd.DataFrame:
+    """Returns one row a scheme, with its parameters: what its kernel uses of a multiprocessor, or why
+    it was refused.
+
+    Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
+    the library's kernels. Nothing is run: a preset of any GPU will do.
+
+    Args:
+        machine_code: also reads it: columns :data:`MACHINE_CODE`.
+
+    Raises:
+        MissingDependencyError: if there is nothing to read it with.
+    """
+    import pandas as pd
+
+    if machine_code:
+        require_tool()
+    more = MACHINE_CODE if machine_code else ()
+    trials = [Trial(scheme, (largest_shape(workload),)) for scheme in schemes]
+    listeners = audience(observers)
+    rows: list[dict[str, object]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="dietlab-") as folder,
+        Builders(
+            hardware, Path(folder), workers, timeout=300.0, module=READER if machine_code else BUILDER
+        ) as builders,
+        listeners.stage("compile", len(trials), "micro-kernel") as progress,
+    ):
+        for built in _each(builders, workload, trials):
+            rows.append(_row(built, more))
+            progress.advance(built.scheme.key, by=1)
+    return pd.DataFrame(rows, columns=None if rows else ["scheme", *COLUMNS, *more])
+
+
+def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
+    for built in builders.build(workload, trials):
+        built.path.unlink(missing_ok=True)
+        yield built
+
+
+def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
+    resources = built.answer.get("resources") or {}
+    status, reason = built.failure or ("ok", "")
+    kernel = built.scheme.kernel
+    estimated = thread_registers(kernel) if isinstance(kernel, CudaMicroKernel) else None
+    threads = kernel.threads if isinstance(kernel, CudaMicroKernel) else None
+    used = (resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "blocks_per_sm"))
+    values = [
+        status,
+        reason,
+        threads,
+        estimated,
+        *used,
+        built.answer.get("code_bytes"),
+        round(built.seconds, 3),
+    ]
+    told = built.answer.get("machine_code") or {}
+    found = dict(zip(COLUMNS, values, strict=True)) | {name: told.get(name) for name in more}
+    return {**built.scheme.columns, **found}

@@ -1,0 +1,74 @@
+"""Evaluation on a GPU, which differs from a CPU's in the worker only.
+
+Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
+a CPU (:mod:`dietlab.measure.timing.bench`). Here stand only their names: importing this package loads no
+library of a GPU.
+
+==================  =========  =====================================================================
+contender           kind       what it is
+==================  =========  =====================================================================
+``cublas``          plain      PyTorch's ``mm``, ``addmm`` or ``bmm``
+``cublaslt``        plain      the same through cuBLASLt, which takes its heuristic's first choice
+``cublaslt-tuned``  tuned      cuBLASLt with the fastest of its heuristic's list, for each shape
+``torch-compile``   compiled   one program for all lengths, out of Inductor
+``triton``          tuned      the blocked product of Triton's tutorial, its configurations tried for each
+                               shape
+``ansor``           scheduler  MetaSchedule's best program for each shape that was tuned; no bfloat16
+==================  =========  =====================================================================
+
+float32 is multiplied as float32: TF32 is off everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dietlab.compare.target import WorkerModule
+from dietlab.lower.compiler import require_linker
+from dietlab.machine import Hardware
+from dietlab.measure.timing.contender import NoFormError
+from dietlab.problem import Shape, Workload
+from dietlab.targets.cuda.clock import require_gpu
+from dietlab.targets.cuda.contenders.machine import machine_facts
+from dietlab.targets.cuda.lowering.nvcc import require_compiler
+
+VENDORS = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton")
+"""Contenders on a GPU that are not made of our library."""
+
+DEFAULTS = VENDORS
+
+WORKER = WorkerModule("dietlab.targets.cuda.contenders.worker", 400.0)
+"""The first call of a contender that compiles takes minutes."""
+
+ANSOR_DTYPES = ("float32", "float16")
+"""TVM's rules for tensor cores know no bfloat16; without them halves would be no baseline."""
+
+
+def facts() -> dict[str, str]:
+    """Returns the driver, the highest clocks and the power limit."""
+    return machine_facts()
+
+
+def require_form(workload: Workload) -> None:
+    """Checks the type."""
+    if workload.dtype not in ANSOR_DTYPES:
+        raise NoFormError(
+            f"MetaSchedule has rules for {' and '.join(ANSOR_DTYPES)} on a GPU",
+            workload.dtype,
+            "Compare with the other contenders.",
+        )
+
+
+def ansor_tools(hardware: Hardware, timer: str | None) -> dict[str, str]:
+    """Returns the version of NVIDIA's compiler."""
+    if timer is None:
+        require_gpu(hardware)
+    require_linker()
+    return {"CUDA compiler": require_compiler().version().strip().splitlines()[-1]}
+
+
+def ansor_platform(workload: Workload, hardware: Hardware, shape: Shape, timer: str) -> Any:
+    """Returns MetaSchedule's rules for CUDA, whose candidates are timed as ours are."""
+    from dietlab.targets.cuda.ansor import GpuPlatform, timer_for
+
+    return GpuPlatform.open(workload, hardware, shape, timer_for(workload, hardware, timer))

@@ -1,0 +1,183 @@
+"""PyTorch on a device: its eager operators, and one program that Inductor makes for all lengths."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from dietlab.base.errors import MissingDependencyError
+from dietlab.compare.vendor import GELU_FORM, absent, import_torch, sequence
+from dietlab.measure.timing.contender import Call, NoFormError
+from dietlab.problem import Workload, largest_shape
+from dietlab.targets.cuda.contenders.tensors import Tensor, Tensors
+
+MODE = "max-autotune-no-cudagraphs"
+"""Inductor tries its own templates beside the vendor's library; whether calls are recorded as a graph is the
+clock's business."""
+
+
+def open_torch(device: str) -> Any:
+    """Returns PyTorch with exact products: float32 is not rounded to TF32, and partial sums of halves stay
+    float32.
+
+    Raises:
+        MissingDependencyError: if it is absent, or sees no GPU and one is asked for.
+    """
+    torch = import_torch()
+    if device == "cuda" and not torch.cuda.is_available():
+        raise MissingDependencyError(
+            "PyTorch sees a GPU",
+            f"PyTorch {torch.__version__}, which sees none",
+            "Install a build of PyTorch for CUDA on a machine with a GPU and its driver.",
+        )
+    torch.set_grad_enabled(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    return torch
+
+
+def version_of(torch: Any) -> str:
+    """Returns ``"PyTorch 2.9.0, CUDA 13.0"``."""
+    cuda = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
+    return f"PyTorch {torch.__version__}{cuda}"
+
+
+class Eager:
+    """PyTorch's eager products; on a GPU they are the vendor's.
+
+    Args:
+        library: ``cublas`` or ``cublaslt``: what PyTorch is to prefer on a GPU.
+    """
+
+    def __init__(self, torch: Any, device: str, library: str) -> None:
+        self._torch = torch
+        if device == "cuda":
+            torch.backends.cuda.preferred_blas_library(library)
+
+    def version(self) -> str:
+        return version_of(self._torch)
+
+    def kind(self, workload: Workload) -> str:
+        """Returns ``"plain"``.
+
+        Raises:
+            NoFormError: for an epilogue that takes a separate pass over halves: each pass rounds.
+        """
+        epilogue = workload.epilogue
+        added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
+        if workload.dtype != "float32" and (epilogue.activation in GELU_FORM or added_last):
+            raise NoFormError(
+                "PyTorch's eager operators round halves once", workload, "Compare with torch-compile."
+            )
+        return "plain"
+
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+        return sequence([self._product(workload, operands, out), *self._tail(workload, operands, out)])
+
+    def capture(self, graph: Any) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._torch.cuda.graph(graph)
+        return context
+
+    def _product(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+        """Returns the product, with what is added to it right away."""
+        x, w = operands["x"], operands["w"]
+        right = w if workload.weights == "direct" else w.transpose(-1, -2)
+        if x.ndim == 3:
+            return partial(self._torch.bmm, x, right, out=out)
+        addend = operands.get(_addend(workload))
+        if addend is None:
+            return partial(self._torch.mm, x, right, out=out)
+        return partial(self._torch.addmm, addend, x, right, out=out)
+
+    def _tail(self, workload: Workload, operands: Tensors, out: Tensor) -> Sequence[Call]:
+        epilogue, steps = workload.epilogue, list[Call]()
+        if epilogue.activation == "relu":
+            steps.append(out.relu_)
+        elif epilogue.activation in GELU_FORM:
+            gelu = self._torch._C._nn.gelu
+            steps.append(partial(gelu, out, approximate=GELU_FORM[epilogue.activation], out=out))
+        if epilogue.residual and _addend(workload) != "residual":
+            steps.append(partial(out.add_, operands["residual"]))
+        return steps
+
+
+def _addend(workload: Workload) -> str:
+    """Returns the operand that a product can begin with instead of zero; empty if there is none."""
+    epilogue = workload.epilogue
+    if epilogue.bias:
+        return "bias"
+    return "residual" if epilogue.residual and epilogue.activation == "none" else ""
+
+
+class Compiled:
+    """``torch.compile`` with dynamic lengths. It is compiled once, for the largest length as its example; a
+    length of 1 gets a separate program.
+
+    Raises:
+        MissingDependencyError: if Inductor's compiler for GPUs, Triton, is absent.
+    """
+
+    def __init__(self, torch: Any, device: str) -> None:
+        if device == "cuda" and importlib.util.find_spec("triton") is None:
+            raise absent("triton", "not installed, and PyTorch compiles for a GPU with it")
+        self._torch = torch
+        self._layer: Callable[..., Tensor] | None = None
+
+    def version(self) -> str:
+        return f"{version_of(self._torch)}, {MODE}"
+
+    def kind(self, workload: Workload) -> str:
+        return "compiled"
+
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+        """Returns a call that returns a fresh tensor: a compiled function has no output of the caller's."""
+        self._mark(workload, operands)
+        if self._layer is None:
+            layer = _layer(self._torch, workload)
+            self._layer = self._torch.compile(layer, dynamic=True, mode=MODE)
+            example = _example(workload, operands)
+            self._mark(workload, example)
+            self._layer(**example)
+        return partial(self._layer, **operands)
+
+    def _mark(self, workload: Workload, operands: Tensors) -> None:
+        """Says which extents never change: ``dynamic`` alone makes all of them dynamic."""
+        for name, tensor in operands.items():
+            extents = workload.signature[name]
+            fixed = [axis for axis, extent in enumerate(extents) if isinstance(extent, int)]
+            self._torch._dynamo.mark_static(tensor, fixed)
+
+    def capture(self, graph: Any) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._torch.cuda.graph(graph)
+        return context
+
+
+def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:
+    """Returns the workload as one would write it in PyTorch."""
+    epilogue = workload.epilogue
+
+    def layer(x: Tensor, w: Tensor, bias: Tensor = None, residual: Tensor = None) -> Tensor:
+        if x.ndim == 3:
+            return torch.bmm(x, w if workload.weights == "direct" else w.transpose(-1, -2))
+        y = torch.nn.functional.linear(x, w, bias)
+        if epilogue.activation == "relu":
+            y = torch.relu(y)
+        elif epilogue.activation in GELU_FORM:
+            y = torch.nn.functional.gelu(y, approximate=GELU_FORM[epilogue.activation])
+        return y if residual is None else y + residual
+
+    return layer
+
+
+def _example(workload: Workload, operands: Tensors) -> Tensors:
+    """Operands of the largest shape, all zeros."""
+    largest = largest_shape(workload)
+
+    def size(name: str) -> list[int]:
+        return [e if isinstance(e, int) else largest[e] for e in workload.signature[name]]
+
+    return {name: tensor.new_zeros(size(name)) for name, tensor in operands.items()}

@@ -1,0 +1,92 @@
+"""NVIDIA's driver, called through ctypes, and CUDA graphs that it records from calls."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from dietlab.base.errors import MeasureError
+from dietlab.measure.timing.contender import Call
+from dietlab.targets.cuda.machine import LIBRARY
+
+RELAXED = 2
+"""``CU_STREAM_CAPTURE_MODE_RELAXED``: while calls are recorded, others of the process may allocate and
+load."""
+
+
+class CudaDriver:
+    """The driver of this process.
+
+    Raises:
+        MeasureError: without one.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL(LIBRARY)
+        except OSError as error:
+            raise MeasureError("a GPU's clock needs NVIDIA's driver", error, "Measure on a GPU.") from None
+        if not hasattr(self._library, "cuEventCreate"):  # a library that stands in for it
+            raise MeasureError(
+                "a GPU's clock needs NVIDIA's driver", f"{LIBRARY} has no cuEventCreate", "Measure on a GPU."
+            )
+
+    def __call__(self, name: str, *arguments: object) -> None:
+        """Calls a function of the driver.
+
+        Raises:
+            MeasureError: if it reports an error.
+        """
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(code, ctypes.byref(text))
+            said = text.value.decode() if text.value else f"error {code}"
+            raise MeasureError(f"the driver's {name} succeeds", said)
+
+    def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
+        """Returns the handle that a function of the driver makes."""
+        handle = ctypes.c_void_p()
+        self(name, ctypes.byref(handle), *arguments)
+        return handle
+
+
+class GraphRecorder:
+    """Records calls as a CUDA graph (CUDA C Programming Guide, "CUDA Graphs").
+
+    Args:
+        redirected: makes calls inside of it queue their work on the stream of that handle.
+    """
+
+    def __init__(
+        self, driver: CudaDriver, redirected: Callable[[int], AbstractContextManager[object]]
+    ) -> None:
+        self._driver, self._redirected = driver, redirected
+        self._stream = driver.made("cuStreamCreate", 0)
+
+    def recorded(self, calls: Iterable[Call]) -> Call:
+        """Returns what replays the calls on the default stream; they are not run now.
+
+        Raises:
+            MeasureError: if the driver cannot record or replay them.
+        """
+        driver, graph = self._driver, ctypes.c_void_p()
+        driver("cuStreamBeginCapture_v2", self._stream, RELAXED)
+        try:
+            with self._redirected(self._stream.value or 0):
+                for call in calls:
+                    call()
+        finally:
+            driver("cuStreamEndCapture", self._stream, ctypes.byref(graph))
+        try:
+            replayed = driver.made("cuGraphInstantiateWithFlags", graph, ctypes.c_ulonglong(0))
+        finally:
+            driver("cuGraphDestroy", graph)
+
+        def replay() -> None:
+            driver("cuGraphLaunch", replayed, None)
+
+        weakref.finalize(replay, driver, "cuGraphExecDestroy", replayed)
+        return replay

@@ -1,0 +1,114 @@
+"""The learned model's features of a thread block's micro-kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dietlab.machine import Hardware
+from dietlab.problem import Workload, require_dtype, static_extent
+from dietlab.targets.cuda.bound import pace, step_cycles, step_flops
+from dietlab.targets.cuda.bounded import block_tiles, bound_sizes
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.occupancy import blocks_per_sm
+from dietlab.targets.cuda.rates import gpu_rates
+from dietlab.targets.cuda.space import compiled_registers, shared_bytes
+from dietlab.targets.cuda.unit import Unit
+
+CUDA_FEATURES = (
+    "rows",
+    "cols",
+    "step",
+    "threads",
+    "tile_rows",
+    "tile_cols",
+    "slices",
+    "stages",
+    "tensor_cores",
+    "accumulators",
+    "registers_of_most",
+    "shared_of_most",
+    "blocks_a_multiprocessor",
+    "warps_a_multiprocessor",
+    "loads_per_multiply_add",
+    "flops_per_byte",
+    "multiply_adds_a_barrier",
+    "copies_a_thread",
+    "column_waste",
+    "splits",
+    "multicast",
+    "resident",
+    "bound_gflops",
+    "math_of_bound",
+)
+
+TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
+"""The feature's value by unit: no tensor cores, single warps, groups of four warps, such with a
+producer. Trees need only an order."""
+
+
+def cuda_features(
+    kernels: Sequence[CudaMicroKernel], workload: Workload, hardware: Hardware
+) -> list[list[float]]:
+    """Returns a row for each micro-kernel, one number for each of :data:`CUDA_FEATURES`; none depends on a
+    dynamic dimension."""
+    rows = [_sizes(kernel, workload, hardware) for kernel in kernels]
+    blocks = [max(1.0, row[CUDA_FEATURES.index("blocks_a_multiprocessor")]) for row in rows]
+    bounds = _bounds(kernels, blocks, workload, hardware)
+    return [[*row, *bound] for row, bound in zip(rows, bounds, strict=True)]
+
+
+def _bounds(
+    kernels: Sequence[CudaMicroKernel], blocks: Sequence[float], workload: Workload, hardware: Hardware
+) -> list[list[float]]:
+    """Returns what the bound says of full multiprocessors: GFLOP/s, and the share of a step's time that
+    multiplying takes."""
+    if not kernels:
+        return []
+    each, rates = [bound_sizes(kernel) for kernel in kernels], gpu_rates(hardware)
+    sizes = {name: np.array([one[name] for one in each]) for name in each[0]}
+    heights = np.array([kernel.rows for kernel in kernels])
+    tiles = block_tiles(sizes, heights, np.array(blocks), workload)
+    share = step_cycles(tiles, rates).math * blocks / pace(tiles, rates).of(tiles.resident)
+    found: list[list[float]] = np.stack([step_flops(tiles, rates) / 1e9, share], axis=1).tolist()
+    return found
+
+
+def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
+    """Returns the features that follow from a micro-kernel's sizes alone."""
+    gpu, itemsize = gpu_of(hardware), require_dtype(workload.dtype).itemsize
+    registers = compiled_registers(kernel, gpu)
+    shared = shared_bytes(kernel, itemsize)
+    blocks = blocks_per_sm(gpu, kernel.threads, registers, shared)
+    # Dynamic columns are wasted as the shape has it, which the adaptation cost counts.
+    cols = static_extent(workload, "cols") or kernel.cols
+    part = kernel.step // kernel.slices
+    return [
+        kernel.rows,
+        kernel.cols,
+        kernel.step,
+        kernel.threads,
+        kernel.tile_rows,
+        kernel.tile_cols,
+        kernel.slices,
+        kernel.stages,
+        TENSOR_CORES[kernel.unit],
+        kernel.accumulators,
+        registers / gpu.registers_per_thread,
+        shared / gpu.smem_per_block_bytes,
+        blocks,
+        blocks * kernel.threads / gpu.warp_threads,
+        (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),
+        2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows / kernel.multicast + kernel.cols)),
+        kernel.accumulators * part,
+        # A producer's copies are of whole tiles: none is a worker's.
+        0.0
+        if kernel.pieces.producers
+        else (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
+        kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
+        kernel.splits,
+        kernel.multicast,
+        kernel.resident,
+    ]

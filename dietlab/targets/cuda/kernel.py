@@ -1,0 +1,245 @@
+"""The micro-kernel of a CUDA contraction: the tile of one thread block."""
+
+# The order that a dataclass makes stands in place of the abstract one.
+# mypy: disable-error-code=misc
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dietlab.base.errors import SpaceError
+from dietlab.problem import Role
+from dietlab.scheme.micro_kernel import COMPOSED, Edge, MicroKernel
+from dietlab.scheme.scheme import Scheme
+from dietlab.targets.cuda.unit import PIECES, Pieces, Unit
+
+CLUSTER = 8
+"""Blocks of a cluster that every GPU with clusters runs (CUDA C Programming Guide, thread block clusters)."""
+
+PAIR = 2
+"""Neighbouring columns whose sums one thread has on tensor cores (PTX ISA, register fragments of ``mma`` and
+``wgmma``)."""
+
+_UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
+_KEY = re.compile(
+    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.b(\d+))?"
+    r"(?:\.(even|rest|checked))?"
+)
+
+
+@dataclass(frozen=True, order=True)
+class CudaMicroKernel(MicroKernel):
+    """A program for one ``rows x cols`` tile of the output, computed by one thread block.
+
+    The block walks along the reduction axis ``step`` by ``step``: both operands' tiles are fetched to
+    shared memory, zero where they stick out (local padding), then its threads compute from there::
+
+        rows x cols of y  =  sum over steps of   (rows x step of x)  @  (step x cols of w)
+                                                  shared memory          shared memory
+
+    Args:
+        rows, cols: the block's tile.
+        step: how much of the reduction axis one stage holds.
+        down, across: how many workers share the tile along its rows and columns: threads for ``fma``,
+            warps for ``mma``, groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16
+            down`` (mma) or ``64 down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read
+            neighbouring rows of shared memory; in TVM's words each is a virtual thread.
+        slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up
+            at the end. More threads for outputs too small to fill the processor.
+        stages: tiles of shared memory, 2 or more: ``stages - 1`` steps are on their way while one is
+            computed. For ``wgmma`` 3 or more and ``stages - 2``: the tensor cores still read one step when
+            the next is given to them.
+        unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
+            sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
+            9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
+            copies: no worker copies, and none waits for another).
+        splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
+            are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
+            twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
+        multicast: blocks side by side that share the rows of ``x`` (``tma`` only). They are one cluster;
+            each brings a part of the rows to all of them, so that L2 is read once for all.
+        resident: blocks that a multiprocessor has room for at least, as the compiler is told: it keeps
+            to so few registers (CUDA C Programming Guide, launch bounds).
+
+    The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
+    ``cols / across``.
+
+    ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
+    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
+    warps ``128x256x64.g2x1.s4``, by such with a producer ``128x256x64.p2x1.s4``, in clusters of two
+    ``128x128x64.p1x1.s6.m2``.
+
+    Raises:
+        SpaceError: if a size is not positive, or workers do not divide the tile.
+    """
+
+    rows: int
+    cols: int
+    step: int
+    down: int
+    across: int
+    slices: int = 1
+    stages: int = 2
+    unit: Unit = "fma"
+    splits: int = 1
+    resident: int = 1
+    multicast: int = 1
+    example: ClassVar[str] = "128x64x16.t16x16.s3.even"
+    reserves: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        sizes = (
+            self.rows,
+            self.cols,
+            self.step,
+            self.down,
+            self.across,
+            self.slices,
+            self.stages,
+            self.splits,
+            self.resident,
+            self.multicast,
+        )
+        if min(sizes) < 1:
+            raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
+        if self.stages < self.pieces.stages:
+            computed = "another is" if self.pieces.stages == 2 else "two are"
+            remedy = f"Give it {self.pieces.stages} or more."
+            raise SpaceError(f"one stage is fetched while {computed} computed", self.key, remedy)
+        if self.unit == "tma" and self.slices > 1:
+            remedy = "Take wgmma to slice a step."
+            raise SpaceError("what a producer brings is computed in whole steps", self.key, remedy)
+        if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
+            remedy = "Take tma, and no splits."
+            raise SpaceError("blocks share rows that producers bring, or a reduction", self.key, remedy)
+        if self.cluster > CLUSTER:
+            raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
+        divided = {
+            "rows": (self.rows, self.granule),
+            "columns": (self.cols, self.across * self.pieces.cols),
+            "steps": (self.step, self.slices * self.pieces.steps),
+        }
+        for what, (extent, share) in divided.items():
+            if extent % share:
+                remedy = f"Change the {what} or how many workers share them."
+                raise SpaceError(f"workers share the {what} evenly: a multiple of {share}", self.key, remedy)
+        if self.pieces.widest and self.tile_cols > self.pieces.widest:
+            raise SpaceError(
+                f"a worker computes {self.pieces.widest} columns at most", self.key, "Let more share them."
+            )
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The treatments of the edge tile that there are for its unit."""
+        return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
+
+    @property
+    def key(self) -> str:
+        """Its name, from which :meth:`parse` makes it again."""
+        return self.scheme_key("", "")
+
+    def scheme_key(self, order: str, edge: str) -> str:
+        """Returns the name of a scheme of it: the key with the order of blocks and the treatment of the
+        edge."""
+        workers = f"{self.pieces.letter}{self.down}x{self.across}"
+        workers += f"x{self.slices}" if self.slices > 1 else ""
+        splits = f".k{self.splits}" if self.splits > 1 else ""
+        multicast = f".m{self.multicast}" if self.multicast > 1 else ""
+        resident = f".b{self.resident}" if self.resident > 1 else ""
+        suffix = f".{edge}" if edge else ""
+        tile = f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}"
+        return f"{tile}{splits}{multicast}{resident}{suffix}"
+
+    @classmethod
+    def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
+        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a GPU's."""
+        match = _KEY.fullmatch(key)
+        if not match:
+            return None
+        rows, cols, step, letter, down, across, slices, stages, *last, edge = match.groups()
+        sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
+        splits, multicast, resident = (int(size or 1) for size in last)
+        unit = _UNITS[letter]
+        kernel = cls(*sizes, unit=unit, splits=splits, resident=resident, multicast=multicast)
+        return kernel, "", edge or ""
+
+    @property
+    def pieces(self) -> Pieces:
+        """The least that the unit computes at a time."""
+        return PIECES[self.unit]
+
+    @property
+    def granule(self) -> int:
+        """The rows that a height is a multiple of: those that its threads or warps compute at once."""
+        return self.down * self.pieces.rows
+
+    @property
+    def tile(self) -> dict[Role, int]:
+        """The extents of its tile by role; the depth is that of one step."""
+        return {"rows": self.rows, "cols": self.cols, "depth": self.step}
+
+    @property
+    def access_pattern(self) -> Unit:
+        """Stages and splits are sizes: a model that saw some can tell of others."""
+        return self.unit
+
+    @property
+    def computing(self) -> int:
+        """Threads of the block that compute."""
+        return self.down * self.across * self.slices * self.pieces.threads
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        return self.computing + self.pieces.producers
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.splits * self.multicast
+
+    @property
+    def ahead(self) -> int:
+        """Steps that are on their way while one is computed."""
+        return self.stages - self.pieces.stages + 1
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows that one worker computes."""
+        return self.rows // self.down
+
+    @property
+    def tile_cols(self) -> int:
+        """Columns that one worker computes."""
+        return self.cols // self.across
+
+    @property
+    def run_rows(self) -> int:
+        """Neighbouring rows of one thread, which it reads one after the other."""
+        return _run(self.tile_rows) if self.unit == "fma" else 1
+
+    @property
+    def run_cols(self) -> int:
+        """Neighbouring columns of one thread, whose sums it can store at once."""
+        return _run(self.tile_cols) if self.unit == "fma" else PAIR
+
+    @property
+    def panel_run_cols(self) -> int:
+        """Neighbouring columns that one thread reads from shared memory one after the other."""
+        return self.run_cols if self.unit == "fma" else 1
+
+    @property
+    def accumulators(self) -> int:
+        """fp32 sums that one thread holds."""
+        return self.tile_rows * self.tile_cols // self.pieces.threads
+
+
+def _run(extent: int) -> int:
+    """Returns the longest run of fp32 in 16 bytes that divides a thread's rows or columns."""
+    return next(run for run in (4, 2, 1) if extent % run == 0)
+
+
+CudaScheme = Scheme[CudaMicroKernel]

@@ -1,0 +1,179 @@
+"""One thread block's micro-kernel as TensorIR: fetch, compute, write back.
+
+Every function here is one visible step; :func:`block_program` is their list.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.fetch import Fetch, fetches
+from dietlab.targets.cuda.lowering.geometry import BlockGeometry
+from dietlab.targets.cuda.lowering.layout import Left, Worker
+from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.tir import bound, int32, only, registers
+from dietlab.targets.cuda.lowering.units import worker_of
+from dietlab.targets.cuda.lowering.write_back import write_back
+
+
+def block_program(
+    kernel: CudaMicroKernel,
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    shared: Any,
+    place: BlockPosition,
+) -> None:
+    """Computes one tile of the output.
+
+    Draws, for three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
+
+        before                                    after
+        for i in range(rows):                     fetch steps 0 and 1
+          for j in range(cols):                   for s in range(steps):
+            for k in range(depth):                  wait until step s has come; barrier
+              y[i, j] += x[i, k] * w[j, k]          fetch step s + 2 into the slot that step s - 1 left
+                                                    sums += x[slot] @ w[slot]       # no bound check
+                                                  y[rows inside] = activation(sums + bias) + residual
+
+    What a fetch would read beyond an operand is zero in shared memory (local padding, paper section 3.2):
+    only the fetch and the write-back know where the output ends. A ``checked`` scheme has no local
+    padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
+
+    Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
+    stores a share of the sums (:meth:`~dietlab.targets.cuda.lowering.layout.Layout.shared_totals`).
+
+    Tensor cores that read shared memory by themselves (``wgmma``) are given a step before the fetch begins,
+    and may still compute the one before it: the fetch takes the slot that step ``s - 2`` left, one step
+    less ahead.
+
+    Args:
+        shared: the block's dynamic shared memory, elements of the operands' type.
+    """
+    worker = worker_of(kernel, geometry, shared, place.thread)
+    worker.start()
+    x, w = fetches(kernel, geometry, arrays, shared, place)
+    depth = geometry.extent(geometry.depth, place.size)
+    steps = own_steps(kernel, depth, place)
+    for first in range(kernel.ahead):
+        if not isinstance(steps, int) or first < steps:
+            with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
+                for fetch in (x, w):
+                    fetch.begin(step_number(kernel, place, int32(first)), int32(first))
+                    fetch.finish(int32(first))
+        _commit(x, w)
+    _walk(worker, geometry, place, x, w, depth, steps)
+    worker.finish()
+    worker.add_slices()
+    with worker.totals(place.rank) as totals:
+        write_back(worker, totals, geometry, arrays, shared, place)
+
+
+def _walk(
+    worker: Worker, geometry: BlockGeometry, place: BlockPosition, x: Fetch, w: Fetch, depth: Any, steps: Any
+) -> None:
+    """Emits the loop over the reduction, whose first steps are already being fetched."""
+    kernel = worker.kernel
+    computed, fetched = _Slot.of("slot", kernel, 0), _Slot.of("free", kernel, kernel.ahead)
+    with T.serial(int32(0), int32(steps)) as variable:
+        step = IRBuilder.name("step", variable)
+        if x.asynchronous or w.asynchronous:
+            T.evaluate(T.ptx["cp.async.wait_group"](kernel.ahead - 1))
+        worker.publish()
+        T.evaluate(T.cuda.cta_sync())
+        coming = step + kernel.ahead
+        slot = fetched.now
+
+        def begin() -> None:
+            with only(coming < int32(steps)):
+                number = step_number(kernel, place, coming)
+                x.begin(number, slot)
+                w.begin(number, slot)
+            _commit(x, w)
+
+        if not worker.asynchronous:
+            begin()
+        number = step_number(kernel, place, step)
+        left = _left(kernel, geometry, place, depth, number) if place.checked else None
+        worker.multiply_add(computed.now, left)
+        if worker.asynchronous:
+            begin()
+            worker.settle()
+        if not (x.asynchronous and w.asynchronous):
+            with only(coming < int32(steps)):
+                x.finish(slot)
+                w.finish(slot)
+        computed.advance()
+        fetched.advance()
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A stage of shared memory that moves on by one in each step: a counter costs less than a remainder."""
+
+    counter: Any
+    stages: int
+
+    @classmethod
+    def of(cls, name: str, kernel: CudaMicroKernel, first: int) -> _Slot:
+        """Returns the counter of that name, at the stage of step ``first``."""
+        counter = registers(name, 1, "int32")
+        T.buffer_store(counter, int32(first % kernel.stages), [int32(0)])
+        return cls(counter, kernel.stages)
+
+    @property
+    def now(self) -> Any:
+        """The stage at present (int32)."""
+        return self.counter[int32(0)]
+
+    def advance(self) -> None:
+        """Emits the step to the next stage, from the last one to the first."""
+        after = self.now + int32(1)
+        if self.stages & (self.stages - 1):
+            after = tirx.Select(after == int32(self.stages), int32(0), after)
+        else:
+            after = after & int32(self.stages - 1)
+        T.buffer_store(self.counter, after, [int32(0)])
+
+
+def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
+    """Returns the number of reduction steps of this block."""
+    steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
+    if kernel.splits == 1:
+        return steps
+    return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
+
+
+def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
+    """Returns which of all steps this block's ``own``-th one is."""
+    return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
+
+
+def _left(
+    kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
+) -> Left:
+    """Returns the rows, columns and steps from the tile's first to the operand's end, which bound checks
+    compare with."""
+    cols = int32(geometry.extent(geometry.cols, place.size))
+    return Left(
+        bound("rows_left", place.size - place.first_row),
+        bound("cols_left", cols - place.first_col),
+        bound("depth_left", int32(depth) - step * int32(kernel.step)),
+    )
+
+
+def _commit(x: Fetch, w: Fetch) -> None:
+    """Copies issued since the last call become one group, an empty one if there are none: groups are
+    counted, one a step."""
+    if x.asynchronous or w.asynchronous:
+        T.evaluate(T.ptx["cp.async.commit_group"]())
+
+
+def _ceil(extent: Any, tile: int) -> Any:
+    return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))

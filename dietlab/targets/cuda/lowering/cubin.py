@@ -1,0 +1,258 @@
+"""Reads the resources that a compiled CUDA kernel uses from the cubin: an ELF file of machine 190.
+
+ELF-64 is the System V ABI's. What NVIDIA adds (``.nv.info`` and its ``EIATTR`` attributes, registers in
+the section header) is named as ``nvdisasm`` of the CUDA toolkit prints it. No tool of the toolkit runs
+here, so cubins of NVRTC are read alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from dietlab.base.errors import BuildError
+
+_HEADER = struct.Struct("<16s HHI QQQ I HHHHHH")
+_SECTION = struct.Struct("<II QQQQ II QQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MACHINE_CUDA = 190
+_SYMBOL_TABLE, _NO_BITS = 2, 8
+_FUNCTION, _ENTRY = 2, 0x10  # a symbol's type, and the bit of its visibility that marks a kernel
+_SIZED = 4  # the form of attributes whose header is followed by a payload
+_MAX_THREADS, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGISTERS = 0x05, 0x10, 0x11, 0x12, 0x2F
+_RESERVED_SHARED = ".nv.reservedSmem.cap"
+_RESERVED_SHARED_BYTES = 1024
+"""The driver's part of a block's shared memory. From 9.0 on the compiler counts it into the kernel's
+section; older compilers do so without naming it by a symbol."""
+_ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources that one kernel uses.
+
+    Args:
+        registers: 32-bit registers of a thread.
+        spill_bytes: what a thread's spilled registers cost: bytes of spill stores and loads in the
+            code, if the compiler told (``ptxas -v``); else bytes of the thread's stack, which holds
+            local arrays too. 0 either way if nothing is spilled and no array is in local memory.
+        shared_bytes: shared memory of a block that the code declares with a fixed size, without the
+            driver's part; what a launch adds is not in it.
+        stack_bytes: local memory of a thread: spilled registers and arrays that are no registers.
+        max_threads: most threads of a block it may be launched with (launch bounds); None if the
+            source does not say.
+        code_bytes: machine code, with the padding behind it.
+        code_hash: equal for kernels whose machine code, constants, registers and shared memory are
+            equal, whatever they are called.
+    """
+
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    stack_bytes: int
+    max_threads: int | None
+    code_bytes: int
+    code_hash: str
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A compiled CUDA module for one architecture (``sm_90``), and what each of its kernels uses.
+
+    ``remarks`` are the compiler's own on what costs speed, if it told any.
+    """
+
+    arch: str
+    data: bytes = field(repr=False)
+    kernels: Mapping[str, Resources] = field(hash=False)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def code_bytes(self) -> int:
+        """Machine code of all kernels."""
+        return sum(kernel.code_bytes for kernel in self.kernels.values())
+
+    @property
+    def code_hash(self) -> str:
+        """Equal for modules with equal kernels, whatever they are called."""
+        return _digest(*sorted(kernel.code_hash.encode() for kernel in self.kernels.values()))
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    link: int
+    info: int
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    name: str
+    kind: int
+    other: int
+    section: int
+    value: int
+
+
+@dataclass(frozen=True)
+class _Elf:
+    sections: tuple[_Section, ...]
+    symbols: tuple[_Symbol, ...]
+
+    def data(self, name: str) -> bytes:
+        return next((section.data for section in self.sections if section.name == name), b"")
+
+    def size(self, name: str) -> int:
+        return next((section.size for section in self.sections if section.name == name), 0)
+
+
+def architecture(arch: str) -> int:
+    """Returns ``sm_90`` or ``sm_90a`` as a number: 90.
+
+    Raises:
+        BuildError: if it is no real architecture.
+    """
+    match = _ARCHITECTURE.fullmatch(arch)
+    if not match:
+        raise BuildError("an architecture reads like sm_90 or sm_90a", repr(arch))
+    return int(match[1])
+
+
+def read_cubin(data: bytes, arch: str, spills: Mapping[str, int] | None = None) -> Cubin:
+    """Returns a cubin's kernels and what they use.
+
+    Args:
+        spills: bytes of spill stores and loads by kernel, from the compiler's messages, as the file
+            does not tell them from local arrays.
+
+    Raises:
+        BuildError: if ``data`` is no cubin, or a damaged one.
+    """
+    number = architecture(arch)
+    try:
+        elf = _read_elf(data)
+        shared = _attributes_by_symbol(elf)
+        kernels = {
+            symbol.name: _resources(elf, index, shared, number, (spills or {}).get(symbol.name))
+            for index, symbol in enumerate(elf.symbols)
+            if symbol.kind == _FUNCTION and symbol.other & _ENTRY and symbol.section
+        }
+    except (struct.error, ValueError, IndexError) as error:
+        raise BuildError("a cubin is a whole ELF file for CUDA", error, "Build it again.") from None
+    return Cubin(arch, data, kernels)
+
+
+def _resources(
+    elf: _Elf, index: int, common: Mapping[tuple[int, int], int], arch: int, spilled: int | None
+) -> Resources:
+    symbol = elf.symbols[index]
+    code = elf.sections[symbol.section]
+    # CUDA 13 leaves the header's count empty from 9.0 on; older compilers need not write the attribute.
+    registers = common.get((_REGISTERS, index), code.info >> 24)
+    if registers == 0:
+        raise ValueError(f"no count of registers for {symbol.name}")
+    stack = max(common.get((_FRAME_SIZE, index), 0), common.get((_MIN_STACK_SIZE, index), 0))
+    shared = max(0, elf.size(f".nv.shared.{symbol.name}") - _reserved_shared(elf, arch))
+    constants = sorted(
+        (section.name.removesuffix(symbol.name), section.data)
+        for section in elf.sections
+        if section.name.startswith(".nv.constant") and section.name.endswith(f".{symbol.name}")
+    )
+    parts = [part for bank, values in constants for part in (bank.encode(), values)]
+    return Resources(
+        registers=registers,
+        spill_bytes=stack if spilled is None else spilled,
+        shared_bytes=shared,
+        stack_bytes=stack,
+        max_threads=_max_threads(elf.data(f".nv.info.{symbol.name}")),
+        code_bytes=code.size,
+        code_hash=_digest(code.data, struct.pack("<III", registers, stack, shared), *parts),
+    )
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(struct.pack("<Q", len(part)) + part)
+    return digest.hexdigest()[:16]
+
+
+def _reserved_shared(elf: _Elf, arch: int) -> int:
+    told = (symbol.value for symbol in elf.symbols if symbol.name == _RESERVED_SHARED)
+    return next(told, _RESERVED_SHARED_BYTES if arch >= 90 else 0)
+
+
+def _max_threads(info: bytes) -> int | None:
+    """Threads of a block by the kernel's launch bounds; exact ones go before upper ones."""
+    blocks = {
+        code: struct.unpack_from("<III", payload)
+        for code, payload in _attributes(info)
+        if code in (_MAX_THREADS, _REQUIRED_THREADS)
+    }
+    block = blocks.get(_REQUIRED_THREADS, blocks.get(_MAX_THREADS))
+    return None if block is None else prod(block)
+
+
+def _attributes_by_symbol(elf: _Elf) -> dict[tuple[int, int], int]:
+    """Returns the module's attributes of functions: (attribute, index of the function's symbol) to value."""
+    found: dict[tuple[int, int], int] = {}
+    for code, payload in _attributes(elf.data(".nv.info")):
+        if code in (_REGISTERS, _FRAME_SIZE, _MIN_STACK_SIZE):
+            symbol, value = struct.unpack_from("<II", payload)
+            found[code, symbol] = value
+    return found
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """Attributes with a payload, in a section ``.nv.info``; the others hold 16 bits in their header."""
+    at = 0
+    while at < len(info):
+        form, code, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == _SIZED:
+            yield code, _slice(info, at, size)
+            at += size
+
+
+def _read_elf(data: bytes) -> _Elf:
+    identity, _, machine, _, _, _, table, *_, entry_bytes, entries, names_at = _HEADER.unpack_from(data)
+    if identity[:6] != b"\x7fELF\x02\x01" or machine != _MACHINE_CUDA:
+        raise ValueError("another kind of file")
+    headers = [_SECTION.unpack_from(data, table + i * entry_bytes) for i in range(entries)]
+    names = _contents(data, headers[names_at])
+    sections = tuple(
+        _Section(_text(names, header[0]), header[1], header[6], header[7], header[5], _contents(data, header))
+        for header in headers
+    )
+    symbols = next((section for section in sections if section.kind == _SYMBOL_TABLE), None)
+    if symbols is None:
+        raise ValueError("no symbols")
+    strings = sections[symbols.link].data
+    return _Elf(
+        sections,
+        tuple(
+            _Symbol(_text(strings, name), kind & 0xF, other, section, value)
+            for name, kind, other, section, value, _ in _SYMBOL.iter_unpack(symbols.data)
+        ),
+    )
+
+
+def _contents(data: bytes, header: tuple[int, ...]) -> bytes:
+    return b"" if header[1] in (0, _NO_BITS) else _slice(data, header[4], header[5])
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise ValueError(f"it ends after {len(data)} bytes")
+    return data[at : at + size]
+
+
+def _text(strings: bytes, at: int) -> str:
+    return strings[at : strings.index(b"\0", at)].decode()

@@ -1,0 +1,103 @@
+"""TVM's CUDA part where there is no driver: enough of one to put cubins into a library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dietlab.base.errors import MissingDependencyError
+from dietlab.lower.compiler import require_linker
+from dietlab.lower.runtime import find_runtime
+from dietlab.targets.cuda.machine import NO_DEVICE
+from dietlab.targets.cuda.nvidia_packages import (
+    CUDA_RUNTIME_NAME,
+    called_functions,
+    needed_libraries,
+    open_library,
+)
+
+CREATE = "ffi.Module.create.cuda"
+NO_GPU = "this process has built libraries without a GPU's driver"
+
+
+def module_maker() -> Any:
+    """Returns TVM's function that makes a module of a cubin.
+
+    TVM's CUDA part is linked with NVIDIA's driver and runtime, and stays out of a process that has
+    neither. Making a module needs no answer of theirs, so that two libraries of their names will do whose
+    functions all say that there is no GPU; a process that has them gets the real ones. Running a kernel
+    needs those in any case.
+
+    Raises:
+        MissingDependencyError: if TVM's CUDA part is missing or cannot be loaded.
+    """
+    import tvm_ffi
+
+    found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
+    if found is None:
+        _load_without_driver()
+        found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
+    if found is None:
+        raise MissingDependencyError("TVM makes modules of cubins", f"no {CREATE}", "Install apache-tvm.")
+    return found
+
+
+def _load_without_driver() -> None:
+    runtime = find_runtime(CUDA_RUNTIME_NAME)
+    if runtime is None:
+        raise MissingDependencyError(
+            f"building for a GPU needs {CUDA_RUNTIME_NAME}",
+            "apache-tvm is not installed",
+            "pip install apache-tvm==0.27.0.post1",
+        )
+    with TemporaryDirectory(prefix="dietlab-driver-") as folder:
+        for name in needed_libraries(runtime):
+            if open_library(name):
+                _stand_in(name, called_functions(runtime, name), Path(folder))
+        _load_lazily(runtime)
+
+
+def _load_lazily(library: Path) -> None:
+    """Functions are looked up when they are first called; ctypes would look for all of them now."""
+    loader = ctypes.CDLL(None)
+    loader.dlopen.restype, loader.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
+    if not loader.dlopen(str(library).encode(), os.RTLD_LAZY | os.RTLD_GLOBAL):
+        raise MissingDependencyError(f"{library.name} can be loaded", loader.dlerror().decode())
+
+
+def _stand_in(name: str, functions: list[str], folder: Path) -> None:
+    """Loads a library with this name and version whose functions say that there is no GPU.
+
+    TVM asks for the device when a module is let go, so that an empty library would end the process.
+    """
+    versions, source, library = (folder / f"{name}.{kind}" for kind in ("map", "c", "so"))
+    versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
+    source.write_text("".join(map(_answer, functions)), encoding="utf-8")
+    command = [
+        require_linker(),
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        str(source),
+        f"-Wl,-soname,{name}",
+        f"-Wl,--version-script={versions}",
+        "-o",
+        str(library),
+    ]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def _answer(function: str) -> str:
+    """Returns a function in C. The runtime's errors have texts; all others return a number, 0 where they
+    succeed."""
+    if function.startswith("cudaGetError"):
+        return f'const char *{function}(void) {{ return "{NO_GPU}"; }}\n'
+    return f"int {function}(void) {{ return {NO_DEVICE}; }}\n"

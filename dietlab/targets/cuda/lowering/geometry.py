@@ -1,0 +1,229 @@
+"""Extents, layout and precision that all micro-kernels of one CUDA library share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dietlab.base.errors import BuildError
+from dietlab.lower.contraction import Contraction, Extent, contraction_of
+from dietlab.machine import Hardware
+from dietlab.problem import Role, Workload, require_dtype
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.ring import barrier_bytes
+from dietlab.targets.cuda.space import COPY_BYTES, copied_elements, exchanged_bytes
+from dietlab.targets.cuda.unit import GROUPED
+
+CELL = 8
+"""16-bit elements in 16 bytes, which swizzling leaves together."""
+
+STRIPS = (64, 32, 16)
+"""16-bit elements of 128, 64 and 32 bytes: the swizzling modes."""
+
+PATTERN_BYTES = 1024
+"""Eight lines of 128 bytes, after which the widest swizzling repeats."""
+
+
+@dataclass(frozen=True)
+class BlockGeometry(Contraction):
+    """A contraction on a GPU. Nothing is packed: a tile is fetched to shared memory as it lies.
+
+    Args:
+        arch: the processor's name for the compiler.
+        asynchronous: whether the processor has cp.async.
+        aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
+        multiple: what the dynamic extent is known to be a multiple of.
+    """
+
+    dtype: str
+    arch: str
+    asynchronous: bool
+    aligned: bool = True
+    multiple: int = 1
+
+    @classmethod
+    def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
+        gpu = gpu_of(hardware)
+        found = cls(
+            **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
+        )
+        if len(found.dims) > 1:
+            raise BuildError(
+                "a GPU's operator has one dynamic dimension, its rows",
+                ", ".join(workload.dims),
+                "Give the others a number; several are served on a CPU.",
+            )
+        return found
+
+    @property
+    def size(self) -> str:
+        """The name of the one dynamic dimension."""
+        return self.dims[0]
+
+    def extent(self, extent: Extent, size: Any) -> Any:
+        """Returns an extent as a number or, if it is dynamic, as ``size``."""
+        return self.value(extent, {self.size: size})
+
+    @property
+    def direct(self) -> bool:
+        """True if ``w`` lies as ``w[depth, cols]``."""
+        return self.weights == "direct"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one operand's element."""
+        return require_dtype(self.dtype).itemsize
+
+    @property
+    def vector(self) -> int:
+        """Elements in the longest copy."""
+        return COPY_BYTES // self.itemsize
+
+    @property
+    def x_width(self) -> int:
+        """Elements of ``x`` in one copy: rows begin at multiples of it."""
+        return self._width(self.depth)
+
+    @property
+    def w_width(self) -> int:
+        """Elements of ``w`` in one copy."""
+        return self._width(self.cols if self.direct else self.depth)
+
+    @property
+    def y_width(self) -> int:
+        """Elements of ``y`` in the widest store."""
+        return self._width(self.cols)
+
+    def _width(self, extent: Extent) -> int:
+        known = extent if isinstance(extent, int) else self.multiple
+        return copied_elements(known, self.itemsize) if self.aligned else 1
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """The widest copies of ``x`` and ``w``, and stores of ``y``."""
+        return self.x_width, self.w_width, self.y_width
+
+    def fits(self, role: Role, tile: int) -> bool:
+        """Returns whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
+        extent = {"rows": self.rows, "cols": self.cols, "depth": self.depth}[role]
+        return isinstance(extent, int) and extent % tile == 0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One operand's tile in shared memory: ``lines`` lines of ``length`` elements, with a ``pad`` of 16 bytes
+    behind each ``run`` of them.
+
+    Draws, for ``w[cols, depth]`` with runs of 2, and for ``w[depth, cols]``::
+
+        lines = columns, length = step              lines = step, length = columns
+        w[0, k .. k + step]                         w[k, 0 .. cols]  pad
+        w[1, k .. k + step]  pad                    w[k + 1, 0 .. cols]  pad
+        w[2, k .. k + step]
+        w[3, k .. k + step]  pad
+
+    Threads read the same line of neighbouring runs at a time: eight of them lie in different banks.
+    """
+
+    lines: int
+    length: int
+    pad: int
+    run: int = 1
+
+    @property
+    def elements(self) -> int:
+        return self.lines * self.length + -(-self.lines // self.run) * self.pad
+
+    def at(self, first: Any, line: Any, element: Any) -> Any:
+        """Returns the place of an element of a line in a panel whose first element is at ``first``
+        (numbers, or int32 expressions)."""
+        return first + line * self.length + line // self.run * self.pad + element
+
+
+@dataclass(frozen=True)
+class SwizzledPanel:
+    """An operand's tile in shared memory as ``wgmma`` reads it: 16-bit elements, in strips of ``pitch``.
+
+    Draws, for lines of 128 elements and a pitch of 64 (``|`` between cells of 8 elements, 16 bytes)::
+
+        before                             after: two strips, one behind the other
+        line 0:  0 | 1 | 2 | ... | 15      line 0:  0 | 1 | 2 | ... | 7
+        line 1:  0 | 1 | 2 | ... | 15      line 1:  1 | 0 | 3 | ... | 6      # cell c is at c ^ (line % 8)
+        ...                                ...
+                                           line 0:  8 | 9 | 10 | ... | 15
+                                           ...
+
+    so that the same cell of eight neighbouring lines lies in different banks. A strip of 128 bytes is
+    swizzled by lines, one of 64 bytes by pairs and one of 32 bytes by fours of them: bits 4 to 6 of an
+    address are changed by bits 7 to 9 (PTX ISA, shared memory matrix layout, swizzling modes). The panel
+    must begin where the pattern does, at a multiple of eight lines of a strip.
+    """
+
+    lines: int
+    length: int
+    pitch: int
+
+    @property
+    def elements(self) -> int:
+        return self.lines * self.length
+
+    @property
+    def cells(self) -> int:
+        """Of a strip's line."""
+        return self.pitch // CELL
+
+    def at(self, first: Any, line: Any, element: Any) -> Any:
+        """Returns the place of an element, as :meth:`Panel.at` does."""
+        changed = (line >> _log2(CELL // self.cells)) & (self.cells - 1)
+        cell = ((element >> _log2(CELL)) & (self.cells - 1)) ^ changed
+        inside = line * self.pitch + cell * CELL + (element & (CELL - 1))
+        if self.length == self.pitch:
+            return first + inside
+        return first + (element >> _log2(self.pitch)) * (self.lines * self.pitch) + inside
+
+
+AnyPanel = Panel | SwizzledPanel
+
+
+def swizzled(lines: int, length: int, whole: int) -> SwizzledPanel:
+    """Returns a panel whose strips are as wide as can be; each divides ``whole``, a multiple of 16
+    elements."""
+    return SwizzledPanel(lines, length, next(strip for strip in STRIPS if whole % strip == 0))
+
+
+def _log2(power: int) -> int:
+    return power.bit_length() - 1
+
+
+def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[AnyPanel, AnyPanel]:
+    """Returns the tiles of ``x`` and ``w`` in one stage."""
+    if kernel.unit in GROUPED:
+        x = swizzled(kernel.rows, kernel.step, kernel.step)
+        if geometry.direct:  # a worker's columns begin with a strip
+            return x, swizzled(kernel.step, kernel.cols, kernel.tile_cols)
+        return x, swizzled(kernel.cols, kernel.step, kernel.step)
+    return _padded_panels(kernel, geometry)
+
+
+def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
+    pad = geometry.vector
+    x = Panel(kernel.rows, kernel.step, pad, kernel.run_rows)
+    if geometry.direct:
+        return x, Panel(kernel.step, kernel.cols, pad)
+    return x, Panel(kernel.cols, kernel.step, pad, kernel.panel_run_cols)
+
+
+def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
+    """Returns the elements of shared memory that a block needs: its stages or, at the end, what goes
+    through it to other threads or to memory."""
+    stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
+    return max(stages, exchanged_bytes(kernel) // geometry.itemsize) + (
+        barrier_bytes(kernel) // geometry.itemsize
+    )
+
+
+def shared_alignment(kernel: CudaMicroKernel) -> int:
+    """Returns bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a
+    pattern."""
+    return PATTERN_BYTES if kernel.unit in GROUPED else COPY_BYTES

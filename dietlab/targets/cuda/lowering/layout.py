@@ -1,0 +1,314 @@
+"""The interface of a worker, and what workers of all units share: panels in shared memory, and slices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.activation import float32
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry
+from dietlab.targets.cuda.lowering.tir import int32, keep, registers, span, unrolled
+
+WARP = 32
+
+WORKERS_BARRIER = 1
+"""The barrier of those threads that compute, where a producer takes no part; number 0 is that of all."""
+
+
+class Run(NamedTuple):
+    """Sums of neighbouring columns that one thread has.
+
+    ``row`` and ``col`` are numbers of the thread's own rows and columns (int32), ``first`` is the register of
+    the first sum; ``there`` says whether there is such a run, None if there always is.
+    """
+
+    row: Any
+    col: Any
+    first: Any
+    there: Any | None = None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The finished sums of a thread, in ``count`` runs, each with its sums in registers side by side."""
+
+    sums: Any
+    count: int
+    run: Callable[[Any], Run]
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows, columns and reduction steps from a tile's first ones to the operands' ends (int32)."""
+
+    rows: Any
+    cols: Any
+    depth: Any
+
+
+class Worker(Protocol):
+    """A thread's part of a tile: where its sums belong, and how they come about."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def kernel(self) -> CudaMicroKernel: ...
+
+    @property
+    def held_rows(self) -> int:
+        """Different rows that one thread has sums of."""
+
+    @property
+    def held_cols(self) -> int: ...
+
+    def row(self, i: Any) -> Any:
+        """Returns the row of the tile that its ``i``-th row is (an int32 expression)."""
+
+    def col(self, j: Any) -> Any: ...
+
+    def at(self, i: Any, j: Any) -> Any:
+        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
+
+    def start(self) -> None:
+        """Sums begin with zero."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """True if the compute stage goes on while threads do other things."""
+
+    def publish(self) -> None:
+        """Makes this thread's writes to shared memory visible to the multiplying unit, once the block has
+        passed a barrier."""
+
+    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        """Emits the compute stage: one step, from the stage ``slot`` of shared memory; without bound
+        checks, unless what is ``left`` is given."""
+
+    def settle(self) -> None:
+        """Ends a step: the stage that was computed before it can be written again."""
+
+    def finish(self) -> None:
+        """Waits after the last step until the sums are in the registers."""
+
+    def add_slices(self) -> None:
+        """Adds up what the slices have; the first one has the result."""
+
+    def writers(self) -> Any:
+        """Returns a context for statements of those threads that have results."""
+
+    def totals(self, rank: Any) -> AbstractContextManager[Totals]:
+        """Returns a context with those sums that the block stores, of all blocks that share the reduction: it
+        is number ``rank`` of them."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout that all units share: the panels in shared memory, the slice of a thread, its number in
+    it."""
+
+    kernel: CudaMicroKernel
+    geometry: BlockGeometry
+    shared: Any
+    x_panel: AnyPanel
+    w_panel: AnyPanel
+    stage: int
+    slice: Any
+    thread: Any
+
+    @property
+    def part(self) -> int:
+        """Steps of the reduction that one slice computes of each stage."""
+        return self.kernel.step // self.kernel.slices
+
+    def x_at(self, slot: Any, line: Any, k: Any) -> Any:
+        """Returns the element of shared memory that holds ``x[line, k]``."""
+        return self.x_panel.at(slot * int32(self.stage), line, k)
+
+    def w_at(self, slot: Any, col: Any, k: Any) -> Any:
+        """Returns the element of shared memory that holds ``w[k, col]``."""
+        line, at = (k, col) if self.geometry.direct else (col, k)
+        base = slot * int32(self.stage) + int32(self.x_panel.elements)
+        return self.w_panel.at(base, line, at)
+
+    def meet(self) -> None:
+        """Emits a barrier of the threads that compute; what they wrote to shared memory, all of them see
+        then. A producer meets nobody, so that these have a barrier to themselves."""
+        if self.kernel.pieces.producers:
+            T.evaluate(T.ptx["bar.sync"](WORKERS_BARRIER, self.kernel.computing))
+        else:
+            T.evaluate(T.cuda.cta_sync())
+
+    @contextmanager
+    def writers(self) -> Iterator[None]:
+        if self.kernel.slices == 1:
+            yield
+            return
+        with T.If(self.slice == int32(0)), T.Then():
+            yield
+
+    def add_slices(self, sums: Any, count: int) -> None:
+        """Adds up ``count`` sums of each thread over the slices, through shared memory.
+
+        Draws, for two slices (what belongs to a thread lies ``threads of a slice`` apart, so that
+        neighbouring threads meet different banks)::
+
+            barrier
+            if slice 1:  shared[n * group + thread] = sums[n]
+            barrier
+            if slice 0:  sums[n] += shared[n * group + thread]
+        """
+        kernel = self.kernel
+        if kernel.slices == 1:
+            return
+        group = kernel.threads // kernel.slices
+        scratch = T.decl_buffer(
+            ((kernel.slices - 1) * count * group,), "float32", data=self.shared.data, scope="shared.dyn"
+        )
+        T.evaluate(T.cuda.cta_sync())
+        with T.If(self.slice > int32(0)), T.Then(), unrolled(count, "n") as n:
+            at = ((self.slice - int32(1)) * int32(count) + n) * int32(group) + self.thread
+            T.buffer_store(scratch, sums[n], [at])
+        T.evaluate(T.cuda.cta_sync())
+        others = kernel.slices - 1
+        first = self.slice == int32(0)
+        with T.If(first), T.Then(), unrolled(others, "other") as other, unrolled(count, "n") as n:
+            at = (other * int32(count) + n) * int32(group) + self.thread
+            T.buffer_store(sums, sums[n] + scratch[at], [n])
+
+    @contextmanager
+    def shared_totals(
+        self, sums: Any, runs: int, width: int, run: Callable[[Any], Run], rank: Any
+    ) -> Iterator[Totals]:
+        """Opens a context in which a block has its share of the sums of its cluster.
+
+        Draws, for two blocks that share runs 0 to 3 of each thread::
+
+            barrier                                          # the stages have been read
+            shared[run][thread] = sums of run                # all four
+            cluster barrier
+            block 0: totals = shared of block 0[0, 1] + shared of block 1[0, 1]      # all read at once
+            block 1: totals = shared of block 0[2, 3] + shared of block 1[2, 3]
+            cluster: arrive
+            y[...] = totals
+            cluster: wait                                    # no block leaves before it was read
+
+        (CUDA C Programming Guide, distributed shared memory). What a block reads of others has come when it
+        arrives, since it has been added up; so nobody waits for the stores.
+        """
+        kernel = self.kernel
+        group, mine = kernel.computing // kernel.slices, -(-runs // kernel.splits)
+        own = T.decl_buffer((runs * group * width,), "float32", data=self.shared.data, scope="shared.dyn")
+
+        def place(number: Any) -> Any:
+            return span((number * int32(group) + self.thread) * int32(width), width)
+
+        self.meet()
+        with self.writers(), unrolled(runs, "n") as n:
+            T.buffer_store(own, sums[span(run(n).first, width)], [place(n)])
+        T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
+        T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+        blocks = [self._of_block(own, other) for other in range(kernel.splits)]
+        totals = registers("totals", mine * width)
+        with unrolled(mine, "n") as n:
+            at = place(tirx.min(rank * int32(mine) + n, int32(runs - 1)))
+            total = sum((block[at] for block in blocks[1:]), blocks[0][at])
+            T.buffer_store(totals, total, [span(n * int32(width), width)])
+        keep(totals, mine * width)
+        T.evaluate(T.ptx["barrier.cluster.arrive.relaxed.aligned"]())
+
+        def share(n: Any) -> Run:
+            number = rank * int32(mine) + n
+            there = None if runs % kernel.splits == 0 else number < int32(runs)
+            return Run(*run(number)[:2], n * int32(width), there)
+
+        yield Totals(totals, mine, share)
+        T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+
+    @staticmethod
+    def _of_block(own: Any, rank: int) -> Any:
+        """Returns the shared memory of another block of the cluster, at the same place."""
+        mapped = T.alloc_buffer((1,), "uint64", scope="local")
+        T.evaluate(T.ptx["mapa.u64"](mapped[0], T.address_of(own[0]), tirx.const(rank, "uint32")))
+        pointer = tirx.Var(f"sums_of_{rank}", PointerType(PrimType("float32"), "shared"))
+        T.Bind(T.reinterpret(pointer.ty, mapped[0]), var=pointer)
+        return T.decl_buffer(own.shape, "float32", data=pointer, scope="shared")
+
+
+@dataclass(frozen=True)
+class Summing(ABC):
+    """The sums of a thread of any unit: ``x`` and ``w`` are registers for operands, or names of their
+    tiles; ``down`` and ``across`` are its worker's place in the tile."""
+
+    layout: Layout
+    sums: Any
+    x: Any
+    w: Any
+    down: Any
+    across: Any
+
+    @property
+    def kernel(self) -> CudaMicroKernel:
+        return self.layout.kernel
+
+    @property
+    @abstractmethod
+    def held_rows(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def held_cols(self) -> int: ...
+
+    @abstractmethod
+    def at(self, i: Any, j: Any) -> Any:
+        """Returns the index of a sum; see :class:`Worker`."""
+
+    def start(self) -> None:
+        with unrolled(self.kernel.accumulators, "n") as n:
+            T.buffer_store(self.sums, float32(0.0), [n])
+
+    @property
+    def asynchronous(self) -> bool:
+        return False
+
+    def publish(self) -> None:
+        # A barrier is enough for what reads shared memory as threads do.
+        return None
+
+    def settle(self) -> None:
+        # What threads compute, they have computed.
+        return None
+
+    def finish(self) -> None:
+        # Registers have what was written to them last.
+        return None
+
+    def add_slices(self) -> None:
+        self.layout.add_slices(self.sums, self.kernel.accumulators)
+
+    def writers(self) -> AbstractContextManager[None]:
+        return self.layout.writers()
+
+    @contextmanager
+    def totals(self, rank: Any) -> Iterator[Totals]:
+        width = self.kernel.run_cols
+        across = self.held_cols // width
+
+        def run(n: Any) -> Run:
+            row, col = tirx.truncdiv(n, int32(across)), tirx.truncmod(n, int32(across)) * int32(width)
+            return Run(row, col, self.at(row, col))
+
+        runs = self.held_rows * across
+        if self.kernel.splits == 1:
+            yield Totals(self.sums, runs, run)
+            return
+        with self.layout.shared_totals(self.sums, runs, width, run, rank) as totals:
+            yield totals

@@ -1,0 +1,302 @@
+"""CUDA source becomes a cubin, without a GPU: finds a compiler, runs it, and keeps what it made.
+
+Any number of processes and threads may compile at once; they share the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dietlab.base.errors import BuildError, DietlabError, MissingDependencyError
+from dietlab.base.files import write_whole
+from dietlab.targets.cuda.lowering.cubin import Cubin, architecture, read_cubin
+from dietlab.targets.cuda.nvidia_packages import package_folders
+
+DEFAULT_CACHE = Path("~/.cache/dietlab/cubins")
+"""Where compiled kernels are kept, in the folder for such things (XDG base directories). Deleting it
+costs time only."""
+COMPILE_SECONDS = 120.0
+"""Seconds until a compilation is given up."""
+
+VERSION_SECONDS = 30.0
+CACHE_SCHEMA = 1
+REMEDY = "pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or install the CUDA toolkit with nvcc on the PATH."
+
+_NVCC_FLAGS = ("-cubin", "-O3", "--expt-relaxed-constexpr", "--resource-usage")
+_NVRTC_FLAGS = ("-default-device", "--device-int128", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A command that makes a cubin: ``command flags -o CUBIN SOURCE``.
+
+    Args:
+        name: ``"nvcc"`` or ``"nvrtc"``, whose flags differ.
+        includes: folders with CUDA's headers, where the compiler does not know them.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    includes: tuple[str, ...] = ()
+
+    def flags(self, arch: str, *, fast_math: bool = False) -> tuple[str, ...]:
+        """Returns the flags, with a report of the registers that each kernel uses.
+
+        TVM's source calls constexpr functions of the C++ library on the device, and helpers without
+        ``__device__``, which NVRTC must be told of; fast math is the caller's choice.
+        """
+        asked = ["--std=c++17", *(["--use_fast_math"] if fast_math else [])]
+        return (*self._own(arch), *asked, *(f"-I{path}" for path in self.includes))
+
+    def _own(self, arch: str) -> tuple[str, ...]:
+        if self.name != "nvcc":
+            return (f"-arch={arch}", *_NVRTC_FLAGS)
+        # -arch alone may compile for the plain architecture as well, which lacks what an "a" has.
+        return (f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}", *_NVCC_FLAGS)
+
+    def version(self) -> str:
+        """Returns the compiler's version; asked once a process.
+
+        Raises:
+            BuildError: if it does not run.
+        """
+        return _version(self.command)
+
+
+def _nvcc_on_path() -> Iterator[Compiler]:
+    if found := shutil.which("nvcc"):
+        yield Compiler("nvcc", (found,))
+
+
+def _packaged_nvcc() -> Iterator[Compiler]:
+    for folder in package_folders():
+        path = folder / "bin" / "nvcc"
+        if os.access(path, os.X_OK):
+            yield Compiler("nvcc", (str(path),), _packaged_headers())
+
+
+def _packaged_nvrtc() -> Iterator[Compiler]:
+    for folder in package_folders():
+        for library in sorted((folder / "lib").glob("libnvrtc.so.*")):
+            command = (sys.executable, "-m", "dietlab.targets.cuda.lowering.nvrtc", str(library))
+            yield Compiler("nvrtc", command, _packaged_headers())
+
+
+FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _packaged_nvcc, _packaged_nvrtc)
+"""Where compilers are looked for, best first: nvcc tells more and is what TVM's source is written for."""
+
+
+def _packaged_headers() -> tuple[str, ...]:
+    places = [folder / "include" / part for folder in package_folders() for part in ("", "cccl")]
+    return tuple(str(place) for place in places if place.is_dir())
+
+
+def compilers() -> Iterator[Compiler]:
+    """Returns the installed CUDA compilers, best first."""
+    return (compiler for find in FINDERS for compiler in find())
+
+
+def require_compiler() -> Compiler:
+    """Returns the best installed CUDA compiler.
+
+    Raises:
+        MissingDependencyError: if there is none.
+    """
+    found = next(compilers(), None)
+    if found is None:
+        raise MissingDependencyError(
+            "a CUDA compiler is installed", "no nvcc on the PATH, none in Python packages, no NVRTC", REMEDY
+        )
+    return found
+
+
+def compile_cubin(
+    source: str,
+    arch: str,
+    *,
+    fast_math: bool = False,
+    cache: Path | None = DEFAULT_CACHE,
+    timeout: float = COMPILE_SECONDS,
+) -> Cubin:
+    """Compiles CUDA C++ for one architecture, or takes it from the cache if it was before.
+
+    Args:
+        arch: a real architecture, such as ``sm_90`` or ``sm_90a``.
+        fast_math: faster and less exact division, square root and functions (``--use_fast_math``).
+        cache: folder shared by all processes, made if it is missing (``~`` is the home folder); None
+            compiles in any case.
+        timeout: seconds after which the compiler is ended.
+
+    Raises:
+        MissingDependencyError: if no CUDA compiler is installed.
+        BuildError: if the source has an error, or the compiler was killed or took too long.
+    """
+    architecture(arch)
+    compiler = require_compiler()
+    flags = compiler.flags(arch, fast_math=fast_math)
+    entry = None if cache is None else _entry(cache, source, flags, compiler.version())
+    if entry and (kept := _load(entry, arch)):
+        return kept
+    log, data = _compile(compiler, source, flags, timeout)
+    built = _cubin(log, data, arch)
+    if entry:
+        _store(entry, log, data)
+    return built
+
+
+def _cubin(log: str, data: bytes, arch: str) -> Cubin:
+    cubin = read_cubin(data, arch, {name: usage.spill_bytes for name, usage in parse_usage(log).items()})
+    return replace(cubin, remarks=tuple(_REMARK.findall(log)))
+
+
+def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: float) -> tuple[str, bytes]:
+    """Returns the compiler's messages and the cubin."""
+    with TemporaryDirectory(prefix="dietlab-cuda-") as folder:
+        program, cubin = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        program.write_text(source, encoding="utf-8")
+        code, output = _run((*compiler.command, *flags, "-o", str(cubin), str(program)), timeout)
+        log = output.replace(f"{folder}{os.sep}", "")
+        if code < 0:
+            raise BuildError(
+                "the CUDA compiler ends by itself", f"killed by signal {-code}", "Is there enough memory?"
+            )
+        if code > 0 or not cubin.is_file():
+            raise BuildError("the CUDA source compiles", _first_error(log) or f"exit status {code}")
+        return log, cubin.read_bytes()
+
+
+def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
+    """Returns exit status and output; the compiler and the passes it starts end with it."""
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BuildError("the CUDA compiler can be run", error, REMEDY) from None
+    with child:
+        try:
+            output, _ = child.communicate(timeout=timeout)
+        except BaseException as error:
+            # nvcc starts other programs, which would outlive it and keep its output open.
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise BuildError(
+                f"the CUDA compiler ends within {timeout:g} s", "it was killed", "Pass a larger timeout."
+            ) from None
+    return child.returncode, output.decode(errors="replace")
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str:
+    code, output = _run((*command, "--version"), VERSION_SECONDS)
+    if code:
+        raise BuildError("the CUDA compiler tells its version", _first_error(output) or f"exit status {code}")
+    return output
+
+
+_ERROR = re.compile(r"\b(?:error|fatal)\s*:", re.IGNORECASE)
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The usage of a kernel by the report of ``ptxas``; bytes are of a thread, shared ones of a block."""
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+
+    @property
+    def spill_bytes(self) -> int:
+        return self.spill_store_bytes + self.spill_load_bytes
+
+
+_REMARK = re.compile(r"^ptxas info\s*: (.*Potential Performance Loss:.*)$", re.MULTILINE)
+_KERNEL = re.compile(r"Compiling entry function '([^']+)'")
+_FUNCTION = re.compile(r"Function properties for '?([^\s']+)")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_usage(log: str) -> dict[str, Usage]:
+    """Returns the messages of ``ptxas -v`` by kernel; empty where there are none.
+
+    Reads, for each kernel (other functions have a frame, but no line of registers)::
+
+        ptxas info    : Compiling entry function 'main' for 'sm_90'
+        ptxas info    : Function properties for main
+            64 bytes stack frame, 60 bytes spill stores, 56 bytes spill loads
+        ptxas info    : Used 32 registers, used 1 barriers, 64 bytes cumulative stack size, 4096 bytes smem
+    """
+    kernel = function = ""
+    frames: dict[str, tuple[int, int, int]] = {}
+    usage: dict[str, Usage] = {}
+    for line in log.splitlines():
+        if match := _KERNEL.search(line):
+            kernel = match[1]
+        elif match := _FUNCTION.search(line):
+            function = match[1]
+        elif match := _FRAME.search(line):
+            frames[function] = (int(match[1]), int(match[2]), int(match[3]))
+        elif match := _USED.search(line):
+            shared, frame = _SHARED.search(line), frames.get(kernel, (0, 0, 0))
+            usage[kernel] = Usage(int(match[1]), *frame, int(shared[1]) if shared else 0)
+    return usage
+
+
+def _entry(cache: Path, source: str, flags: tuple[str, ...], version: str) -> Path | None:
+    """Returns the cache's file for a program; None where there is no home folder to keep it in."""
+    key = json.dumps([CACHE_SCHEMA, source, flags, version])
+    with suppress(RuntimeError):
+        return cache.expanduser() / f"{hashlib.sha256(key.encode()).hexdigest()}.kept"
+    return None
+
+
+def _load(entry: Path, arch: str) -> Cubin | None:
+    """Returns the cached result; None if there is none, or a damaged one, which is built again."""
+    try:
+        head, _, data = entry.read_bytes().partition(b"\n")
+        kept = json.loads(head)
+        log = kept["log"]
+        return _cubin(log, data, arch) if kept["sha256"] == _digest(log, data) else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, BuildError):
+        return None
+
+
+def _store(entry: Path, log: str, data: bytes) -> None:
+    """Keeps a cubin: one line of JSON, then its bytes. Readers see all of it or nothing."""
+    head = json.dumps({"sha256": _digest(log, data), "log": log}).encode()
+    # A cache that cannot be written (a full disk, another's folder) costs time only.
+    with suppress(OSError, DietlabError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(entry, head + b"\n" + data)
+
+
+def _digest(log: str, data: bytes) -> str:
+    return hashlib.sha256(log.encode() + b"\0" + data).hexdigest()

@@ -1,0 +1,105 @@
+"""Descriptors of the operands, which the host makes for each call: bulk copies (TMA) take tiles by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import PointerType
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.geometry import STRIPS, AnyPanel, BlockGeometry, SwizzledPanel, panels
+from dietlab.targets.cuda.lowering.tir import int64
+from dietlab.targets.cuda.ring import LINE_BYTES
+from dietlab.targets.cuda.unit import PIECES
+
+ENCODE = "runtime.cuTensorMapEncodeTiled"
+"""TVM's way to the driver's function of that name."""
+
+PATTERN_LINES = 8
+"""Lines of a swizzled pattern: the box in which the last rows come has a multiple of them. Rows beyond the
+end would be filled with zeros, which takes longer than to bring them: an H200 took 16.8 us for one row, and
+12.3 us for 64. So do boxes of eight lines each: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``,
+bfloat16, ``128x64x64.p1x1.s8.k2``)."""
+
+WHOLE_LINES = 2
+"""``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: what is not in the L2 cache comes 128 bytes at a time, a line of a
+strip."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The descriptors of ``x`` and ``w``, variables of the host that a kernel takes by value; ``x_end`` is of
+    the same matrix as ``x``, in one box of the rows behind the last whole one."""
+
+    x: Any
+    x_end: Any
+    w: Any
+
+
+def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
+    """Returns whether both operands can be described, and blocks that share rows are whole clusters; a plan
+    of bulk copies is another plan's where not. The space refuses such
+    (:func:`dietlab.targets.cuda.ring.described`), yet a portfolio may be built for more."""
+    if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
+        return False
+    extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
+    whole = all(isinstance(e, int) and e * geometry.itemsize % LINE_BYTES == 0 for e in extents)
+    return whole and geometry.itemsize == 2 and geometry.batch is None
+
+
+def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
+    """Returns the lines of ``x`` and ``w`` that one copy brings: what one instruction reads of ``x``, or a
+    block's part of that where several share it, so that tiles of every height are whole boxes; and a worker's
+    columns, 256 at most as a box may have."""
+    return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
+
+
+def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
+    """Returns the lines with those that fill their last pattern up, in the type that ``integer`` makes."""
+    pattern = integer(PATTERN_LINES)
+    return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
+
+
+def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, size: Any) -> Maps:
+    """Encodes both descriptors on the host, before the launch: M is known there only.
+
+    Draws, for ``x[T, K]`` and a strip of 64 elements::
+
+        x_map = describe x: T lines of K elements, 2 K bytes apart;
+                a box has 64 lines of 64 elements, swizzled by 128 bytes, zero outside of x
+
+    ``w`` lies still, yet the driver writes its descriptor anew in less time than it would take to find out
+    whether the pointer changed.
+    """
+    cols, depth = (geometry.extent(extent, size) for extent in (geometry.cols, geometry.depth))
+    x_panel, w_panel = panels(kernel, geometry)
+    x_lines, w_lines = box_lines(kernel, geometry)
+    behind = tirx.truncmod(int64(size), int64(PIECES[kernel.unit].rows))
+    end_lines = tirx.max(int64(PATTERN_LINES), whole_patterns(behind, int64))
+    lines, length = (depth, cols) if geometry.direct else (cols, depth)
+    return Maps(
+        _encoded("x", geometry, arrays.x, (size, depth), (x_lines, x_panel)),
+        _encoded("x_end", geometry, arrays.x, (size, depth), (end_lines, x_panel)),
+        _encoded("w", geometry, arrays.w, (lines, length), (w_lines, w_panel)),
+    )
+
+
+def _encoded(
+    name: str, geometry: BlockGeometry, array: Any, extents: tuple[Any, Any], box: tuple[Any, AnyPanel]
+) -> Any:
+    """Returns the variable of one descriptor, after the call that fills it."""
+    (lines, length), (box_height, panel) = extents, box
+    assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
+    described = tirx.Var(f"{name}_map", PointerType(tirx.TensorMapType()))
+    T.Bind(T.tvm_stack_alloca("tensormap", 1), var=described)
+    apart = int64(length) * int64(geometry.itemsize)
+    swizzle = len(STRIPS) - STRIPS.index(panel.pitch)  # CUtensorMapSwizzle: 1, 2, 3 for 32, 64, 128 bytes
+    dims = [int64(length), int64(lines), apart, panel.pitch, box_height, 1, 1]
+    T.evaluate(
+        T.call_packed(ENCODE, described, geometry.dtype, 2, array.data, *dims, 0, swizzle, WHOLE_LINES, 0)
+    )
+    return described

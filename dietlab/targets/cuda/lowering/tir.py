@@ -1,0 +1,95 @@
+"""Small pieces of TensorIR that the CUDA lowering is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+
+def int32(value: Any) -> Any:
+    """Converts to 32 bits, which are enough within a tile and native to a GPU."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else _cast("int32", value)
+
+
+def int64(value: Any) -> Any:
+    """Converts to 64 bits: a tile can begin beyond 2^31 elements."""
+    return tirx.IntImm("int64", value) if isinstance(value, int) else _cast("int64", value)
+
+
+def _cast(dtype: str, value: Any) -> Any:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+def bound(name: str, value: Any) -> Any:
+    """Returns a variable of that name in the generated program."""
+    return IRBuilder.name(name, T.bind(value))
+
+
+@contextmanager
+def unrolled(count: int, name: str) -> Iterator[Any]:
+    """Opens a loop that the CUDA compiler unrolls: arrays indexed by its variable become registers."""
+    with T.unroll(int32(0), int32(count)) as variable:
+        yield IRBuilder.name(name, variable)
+
+
+@contextmanager
+def only(condition: Any) -> Iterator[None]:
+    """Opens a block of statements for where the condition holds."""
+    with T.If(condition), T.Then():
+        yield
+
+
+def span(start: Any, lanes: int) -> Any:
+    """Returns the index of ``lanes`` consecutive elements from ``start`` on."""
+    return start if lanes == 1 else tirx.Ramp(start, tirx.IntImm(str(start.ty.dtype), 1), lanes)
+
+
+def registers(name: str, count: int, dtype: str = "float32") -> Any:
+    """Returns an array of one thread's own; with constant indices it lies in registers."""
+    return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
+
+
+KEEP = "dietlab_keep"
+KEEP_SOURCE = f"""
+__forceinline__ __device__ void {KEEP}(float& value) {{
+  asm volatile("" : "+f"(value) : : "memory");
+}}
+"""
+"""No instruction. What computes ``value`` cannot be moved behind it, and what needs it not in front of it."""
+
+
+def keep(values: Any, count: int) -> None:
+    """Ends what the compiler knows of ``count`` registers: they are computed here, and used from here on."""
+    with unrolled(count, "n") as n:
+        T.evaluate(T.cuda.func_call(KEEP, values[n], source_code=KEEP_SOURCE))
+
+
+OPAQUE = "dietlab_opaque"
+OPAQUE_SOURCE = f"""
+__forceinline__ __device__ int {OPAQUE}(int value) {{
+  asm volatile("" : "+r"(value));
+  return value;
+}}
+"""
+"""No instruction. The compiler does not know where the value is from, so it keeps it in a register."""
+
+
+def computed_once(name: str, value: Any) -> Any:
+    """Returns a variable that holds an int32 from here on.
+
+    Draws, for a value that costs a division::
+
+        before                                        after
+        for step in range(steps):                     tile = opaque(block % row_tiles)
+          ... x[block % row_tiles * 64 + i] ...       for step in range(steps):
+                                                        ... x[tile * 64 + i] ...
+
+    TVM puts the expression of a :func:`bound` variable wherever the variable stands, and the CUDA compiler
+    computes it anew in every step of a loop, rather than keep a register for it.
+    """
+    return bound(name, T.cuda.func_call(OPAQUE, value, source_code=OPAQUE_SOURCE, return_type="int32"))

@@ -1,0 +1,316 @@
+"""One thread block's micro-kernel with a producer: bulk copies fill a ring of stages, workers empty it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.lowering.block import own_steps, step_number
+from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
+from dietlab.targets.cuda.lowering.layout import WARP, Layout
+from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
+from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, only, registers
+from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
+from dietlab.targets.cuda.lowering.write_back import write_back
+from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
+from dietlab.targets.cuda.space import exchanged_bytes
+from dietlab.targets.cuda.unit import PIECES
+
+BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+BRING_TO_ALL = f"{BRING}.multicast::cluster"
+
+WAIT = "dietlab_wait"
+WAIT_SOURCE = f"""
+__forceinline__ __device__ void {WAIT}(void* barrier, int parity) {{
+  unsigned int address = (unsigned int)__cvta_generic_to_shared(barrier), done;
+  do {{
+    asm volatile("{{ .reg .pred over; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 over, [%1], %2; "
+                 "selp.u32 %0, 1, 0, over; }}" : "=r"(done) : "r"(address), "r"(parity) : "memory");
+  }} while (!done);
+}}
+"""
+"""Waits until the phase of this parity is over: the barrier's current one, or the one before it (PTX ISA,
+``mbarrier.try_wait``)."""
+
+ARRIVE_AT = "dietlab_arrive_at"
+ARRIVE_SOURCE = f"""
+__forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
+  unsigned int address = (unsigned int)__cvta_generic_to_shared(barrier), there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
+}}
+"""
+"""Arrives at the barrier that lies at the same place of another block's shared memory (PTX ISA, ``mapa`` and
+``mbarrier.arrive``)."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Stages of shared memory with two barriers each, and a thread's place among them.
+
+    ``full`` counts one arrival, the producer's, and the bytes of a stage; ``empty`` counts one of each of the
+    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0
+    or 1), the slot before."""
+
+    kernel: CudaMicroKernel
+    barriers: Any
+    first: int
+    at: Any
+
+    @property
+    def slot(self) -> Any:
+        return self.at[0]
+
+    @property
+    def phase(self) -> Any:
+        return self.at[1]
+
+    @property
+    def slot_before(self) -> Any:
+        return self.at[2]
+
+    def full(self, slot: Any) -> Any:
+        """Returns the address of the barrier that says that a slot is full."""
+        return T.address_of(self.barriers[int32(self.first) + slot])
+
+    def empty(self, slot: Any) -> Any:
+        return T.address_of(self.barriers[int32(self.first + self.kernel.stages) + slot])
+
+    def start(self) -> None:
+        for n in range(3):
+            T.buffer_store(self.at, int32(0), [n])
+
+    def advance(self) -> None:
+        """Goes to the next slot, and behind the last one to the first in its next phase."""
+        T.buffer_store(self.at, self.slot, [2])
+        T.buffer_store(self.at, self.slot + int32(1), [0])
+        with only(self.slot == int32(self.kernel.stages)):
+            T.buffer_store(self.at, int32(0), [0])
+            T.buffer_store(self.at, self.phase ^ int32(1), [1])
+
+
+def ring_program(
+    kernel: CudaMicroKernel,
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    shared: Any,
+    place: BlockPosition,
+    maps: Maps,
+) -> None:
+    """Computes one tile of the output.
+
+    Draws, for four stages (a slot is the stage that a step lies in)::
+
+        before (block_program)               after
+        fetch steps 0 and 1                  one thread:                   workers:
+        for s in range(steps):               for s in range(steps):        for s in range(steps):
+          wait for step s; barrier             wait until slot is empty      wait until slot is full
+          sums += x[slot] @ w[slot]            expect its bytes              sums += x[slot] @ w[slot]
+          fetch step s + 2                     bring x[slot] and w[slot]     wait for the product before;
+                                                                               its slot is empty
+        y[rows inside] = ...                                               y[rows inside] = ...
+
+    No thread of a worker computes an address, and no barrier holds the whole block up. What a bulk copy would
+    read beyond the depth or the columns is zero in shared memory (local padding, paper section 3.2), by
+    hardware. Rows beyond the end are not brought at all: what lies there reaches rows of the output that
+    nobody stores.
+
+    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is
+    empty when the workers of all have left it; they say so only of slots that are filled again, so that a
+    block ends when nobody reports to its barriers any more::
+
+        block 0                              block 1
+        bring x[slot][0:32] to both          bring x[slot][32:64] to both
+        bring its columns w[slot]            bring its columns w[slot]
+
+    Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
+    """
+    x_panel, w_panel = panels(kernel, geometry)
+    stage = x_panel.elements + w_panel.elements
+    layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, int32(0), place.thread)
+    used = max(kernel.stages * stage * geometry.itemsize, exchanged_bytes(kernel))
+    ring = _ring(kernel, shared, used)
+    steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
+    _initialize(ring, place.thread)
+    ring.start()
+    roles = registers_of_roles(kernel)
+    with T.If(place.thread >= int32(kernel.computing)):
+        with T.Then():
+            _set_registers(roles, producer=True)
+            with only(place.thread == int32(kernel.computing)):
+                _produce(ring, layout, place, maps, steps)
+            # The workers meet those of other blocks twice, at a barrier of all threads.
+            for _ in range(2 if kernel.splits > 1 else 0):
+                T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
+                T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
+        with T.Else():
+            _set_registers(roles, producer=False)
+            worker = warp_group(layout)
+            worker.start()
+            _consume(ring, worker, steps)
+            worker.finish()
+            with worker.totals(place.rank) as totals:
+                write_back(worker, totals, geometry, arrays, shared, place)
+
+
+def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
+    """Returns the ring whose barriers begin behind the stages."""
+    first = first_byte // BARRIER_BYTES
+    barriers = T.decl_buffer(
+        (first + 2 * kernel.stages,), "uint64", data=shared.data, scope="shared.dyn", align=BARRIER_BYTES
+    )
+    return Ring(kernel, barriers, first, registers("ring", 3, "int32"))
+
+
+def _initialize(ring: Ring, thread: Any) -> None:
+    """Makes the barriers, and lets bulk copies and all threads of the cluster know of them."""
+    kernel = ring.kernel
+    with only(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
+        T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.full(slot), tirx.const(1, "uint32")))
+        warps = tirx.const(kernel.computing // WARP * kernel.multicast, "uint32")
+        T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.empty(slot), warps))
+    T.evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+    if kernel.multicast == 1:
+        T.evaluate(T.cuda.cta_sync())
+        return
+    T.evaluate(T.ptx["fence.mbarrier_init.release.cluster"]())
+    T.evaluate(T.ptx["barrier.cluster.arrive.relaxed.aligned"]())
+    T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+
+
+def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
+    """Gives or takes registers, unless all roles have as many."""
+    if roles.worker == roles.launched:
+        return
+    how, count = ("dec", roles.producer) if producer else ("inc", roles.worker)
+    T.evaluate(T.ptx[f"setmaxnreg.{how}.sync.aligned.u32"](count))
+
+
+def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps: Any) -> None:
+    """Fills slot after slot, in one thread. In its first phase a slot was never filled: the phase before it
+    is over."""
+    kernel, geometry = layout.kernel, layout.geometry
+    rows = RowsInside.of(kernel, place)
+    line_bytes = kernel.step * geometry.itemsize
+    expected = bound("expected", rows.brought * int32(line_bytes) + int32(kernel.cols * line_bytes))
+    with T.serial(int32(0), steps) as variable:
+        step = IRBuilder.name("step", variable)
+        _wait(ring.empty(ring.slot), ring.phase ^ int32(1))
+        coming = tirx.Cast("uint32", expected)
+        T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), coming))
+        k = bound("k", step_number(kernel, place, step) * int32(kernel.step))
+        _, w_lines = box_lines(kernel, geometry)
+        x_base = ring.slot * int32(layout.stage)
+        w_base = x_base + int32(layout.x_panel.elements)
+        full = ring.full(ring.slot)
+        _bring_rows(layout, rows, place, maps, x_base, k, full)
+        for line, element in _boxes(layout.w_panel, w_lines):
+            to = layout.w_panel.at(w_base, line, element)
+            if geometry.direct:
+                _bring(layout, to, maps.w, place.first_col + int32(element), k + int32(line), full)
+            else:
+                _bring(layout, to, maps.w, k + int32(element), place.first_col + int32(line), full)
+        ring.advance()
+
+
+@dataclass(frozen=True)
+class RowsInside:
+    """The rows of a tile that lie inside ``x``.
+
+    Args:
+        whole: pieces of the rows that one instruction reads, which come as one box.
+        end: rows of the box behind them; 0 if there is none.
+        brought: rows of all boxes.
+    """
+
+    whole: Any
+    end: Any
+    brought: Any
+
+    @classmethod
+    def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
+        """Emits what is the same in all steps."""
+        piece = PIECES[kernel.unit].rows
+        inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
+        whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
+        end = bound("end", whole_patterns(inside - whole * int32(piece), int32))
+        return cls(whole, end, whole * int32(piece) + end)
+
+
+def _bring_rows(
+    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, base: Any, k: Any, barrier: Any
+) -> None:
+    """Emits the copies of a tile's rows to one slot.
+
+    Draws, for 100 rows of a tile of 128::
+
+        bring rows 0 to 63      one box; a part of it where blocks share them
+        bring rows 64 to 103    another one, in the first of the blocks that share them
+    """
+    kernel, panel = layout.kernel, layout.x_panel
+    piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
+    lines, _ = box_lines(kernel, layout.geometry)
+
+    def bring(source: Any, line: Any, element: int) -> None:
+        to = panel.at(base, line, element)
+        _bring(layout, to, source, k + int32(element), place.first_row + line, barrier, shared_by)
+
+    for line, element in _boxes(panel, piece):
+        first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
+        with only(int32(line // piece) < rows.whole):
+            bring(maps.x, first, element)
+    for _, element in _boxes(panel, kernel.rows):
+        first = nullcontext() if shared_by == 1 else only(place.rank == int32(0))
+        with first, only(rows.end > int32(0)):
+            bring(maps.x_end, rows.whole * int32(piece), element)
+
+
+def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
+    """Yields the first line and element of each box of a panel."""
+    assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
+    for element in range(0, panel.length, panel.pitch):
+        for line in range(0, panel.lines, lines):
+            yield line, element
+
+
+def _bring(
+    layout: Layout, to: Any, source: Any, element: Any, line: Any, barrier: Any, shared_by: int = 1
+) -> None:
+    """Emits one bulk copy, to each of the blocks that share what it brings."""
+    where = T.address_of(layout.shared[to]), T.address_of(source), element, line, barrier
+    if shared_by == 1:
+        T.evaluate(T.ptx[BRING](*where))
+    else:
+        T.evaluate(T.ptx[BRING_TO_ALL](*where, tirx.const((1 << shared_by) - 1, "uint16")))
+
+
+def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
+    """Emits the workers' loop. A slot is empty when the product after it has been given to the tensor cores
+    and the one that reads it is computed."""
+    with T.serial(int32(0), steps) as variable:
+        step = IRBuilder.name("step", variable)
+        _wait(ring.full(ring.slot), ring.phase)
+        worker.multiply_add(ring.slot)
+        worker.settle()
+        shared_by = worker.kernel.multicast
+        left = ring.empty(ring.slot_before)
+        if shared_by == 1:
+            with only(tirx.And(step > int32(0), worker.lane == int32(0))):
+                T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
+        else:  # a lane tells a block
+            again = tirx.And(step > int32(0), step <= steps - int32(worker.kernel.stages))
+            with only(tirx.And(again, worker.lane < int32(shared_by))):
+                T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))
+        ring.advance()
+
+
+def _wait(barrier: Any, parity: Any) -> None:
+    T.evaluate(T.cuda.func_call(WAIT, barrier, parity, source_code=WAIT_SOURCE))

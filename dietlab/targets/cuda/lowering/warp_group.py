@@ -1,0 +1,178 @@
+"""The compute stage on tensor cores that read shared memory: four warps together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cuda.lowering.geometry import CELL, STRIPS, AnyPanel, SwizzledPanel
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, keep, registers, unrolled
+from dietlab.targets.cuda.unit import PIECES
+
+ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
+"""Of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
+
+IN_FLIGHT = 1
+"""Steps that may still be computed when the next is given to the tensor cores, so that these never wait for
+threads. The slot of a step is written again two steps later (:attr:`CudaMicroKernel.ahead`)."""
+
+ADDRESS_BITS = 0x3FFFF
+"""What counts of an address in shared memory (PTX ISA, matrix descriptor format)."""
+
+ITEM_BYTES = 2
+
+
+@dataclass(frozen=True)
+class WarpGroup(Summing):
+    """Four warps on tensor cores: ``wgmma.mma_async.m64nNk16`` on tiles in shared memory that ``x`` and ``w``
+    describe. N is all of the group's columns; where ``w`` lies along them, the instruction transposes it.
+
+    Draws, for a 64 x 128 tile of a group and a step of 32::
+
+        before                                     after
+        for i in range(64):                        registers of sums are ready (wgmma.fence)
+          for j in range(128):                     y[0:64, 0:128] += x[0:64,  0:16] * w[0:128,  0:16]
+            for k in range(32):                    y[0:64, 0:128] += x[0:64, 16:32] * w[0:128, 16:32]
+              y[i, j] += x[i, k] * w[j, k]         commit
+                                                   (the next fetch begins)
+                                                   wait until the step before is computed
+
+    The tensor cores work on while the threads go on: sums count after :meth:`finish` only. They read shared
+    memory by another way than threads write it (the async proxy), which :meth:`publish` brings into order;
+    what they have read when a wait ends may be written again (PTX ISA, "Async proxy" of ``wgmma``).
+
+    Which sums a thread holds: PTX ISA, "Register fragments", accumulator of ``m64nNk16``: of each 16 x 8 sums
+    of its warp, which has 16 of the 64 rows, rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2``
+    and the next.
+    """
+
+    warp: Any
+    lane: Any
+
+    @property
+    def down_pieces(self) -> int:
+        return self.kernel.tile_rows // ROWS
+
+    @property
+    def held_rows(self) -> int:
+        return 2 * self.down_pieces
+
+    @property
+    def held_cols(self) -> int:
+        return self.kernel.tile_cols // 4
+
+    def row(self, i: Any) -> Any:
+        piece, half = tirx.truncdiv(i, int32(2)), tirx.truncmod(i, int32(2))
+        inside = self.warp * int32(16) + tirx.truncdiv(self.lane, int32(4)) + half * int32(8)
+        return self._first_row(piece) + inside
+
+    def col(self, j: Any) -> Any:
+        eight, at = tirx.truncdiv(j, int32(2)), tirx.truncmod(j, int32(2))
+        inside = eight * int32(8) + tirx.truncmod(self.lane, int32(4)) * int32(2) + at
+        return self._first_col() + inside
+
+    def at(self, i: Any, j: Any) -> Any:
+        piece, half = tirx.truncdiv(i, int32(2)), tirx.truncmod(i, int32(2))
+        eight, at = tirx.truncdiv(j, int32(2)), tirx.truncmod(j, int32(2))
+        return piece * int32(self._of_piece) + eight * int32(4) + half * int32(2) + at
+
+    @property
+    def _of_piece(self) -> int:
+        """A thread's sums of one instruction."""
+        return self.kernel.tile_cols // 2
+
+    def _first_row(self, piece: Any) -> Any:
+        return (piece * int32(self.kernel.down) + self.down) * int32(ROWS)
+
+    def _first_col(self) -> Any:
+        return self.across * int32(self.kernel.tile_cols)
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
+
+    def start(self) -> None:
+        super().start()
+        # That a sum begins with zero is forgotten: the compiler would set it to zero anew where the loop is
+        # passed by, for which ptxas computes one product after the other.
+        keep(self.sums, self.kernel.accumulators)
+
+    def publish(self) -> None:
+        T.evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+
+    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        assert left is None  # an instruction multiplies whole pieces
+        T.evaluate(T.ptx["wgmma.fence.sync.aligned"]())
+        with unrolled(self.layout.part // STEPS, "q") as q, unrolled(self.down_pieces, "i") as i:
+            k = bound("k", self.layout.slice * int32(self.layout.part) + q * int32(STEPS))
+            self._multiply(slot, i, k)
+        T.evaluate(T.ptx["wgmma.commit_group.sync.aligned"]())
+
+    def settle(self) -> None:
+        T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](IN_FLIGHT))
+
+    def _multiply(self, slot: Any, i: Any, k: Any) -> None:
+        """Emits one instruction. All places begin with eight lines of a strip, whose first line is not
+        swizzled; the tensor cores swizzle the offset that they add to a step's place in its strip."""
+        kind = {"float16": "f16", "bfloat16": "bf16"}[self.layout.geometry.dtype]
+        sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
+        x = _moved(self.x, self.layout.x_at(slot, self._first_row(i), k))
+        w = _moved(self.w, self.layout.w_at(slot, self._first_col(), k))
+        name = f"wgmma.mma_async.sync.aligned.m64n{self.kernel.tile_cols}k16.f32.{kind}.{kind}"
+        # Sums are added to; nothing is negated; w may lie along the columns.
+        T.evaluate(T.ptx[name](*sums, x, w, True, 1, 1, 0, int(self.layout.geometry.direct)))
+
+    def finish(self) -> None:
+        T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](0))
+        keep(self.sums, self.kernel.accumulators)
+
+
+def _moved(descriptor: Any, elements: Any) -> Any:
+    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, behind shared
+    memory's first."""
+    return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
+
+
+def described(panel: AnyPanel, *, across: bool) -> int:
+    """Returns the fields of a panel's matrix descriptor but the address, as a signed number of 64 bits.
+
+    ::
+
+        bits 16-29  leading dimension byte offset / 16     across lines: from a strip to the next; else 1
+        bits 32-45  stride dimension byte offset / 16      from eight lines of a strip to the next eight
+        bits 62-63  swizzling mode                         1, 2, 3 for strips of 128, 64, 32 bytes
+
+    (PTX ISA, matrix descriptor format and canonical layouts.)
+
+    Args:
+        across: whether lines run across the reduction, and not along it: an instruction's columns are in
+            several strips.
+    """
+    assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
+    strip, eight_lines = (panel.pitch * lines * ITEM_BYTES // 16 for lines in (panel.lines, 8))
+    value = (strip if across else 1) << 16 | eight_lines << 32 | (STRIPS.index(panel.pitch) + 1) << 62
+    return value - (1 << 64 if value >> 63 else 0)
+
+
+def warp_group(layout: Layout) -> WarpGroup:
+    """Returns a group's place in the tile, this thread's registers, and the descriptors of shared memory's
+    first element as the tiles' own."""
+    kernel, thread = layout.kernel, layout.thread
+    threads = PIECES["wgmma"].threads
+    group = bound("group", tirx.truncdiv(thread, int32(threads)))
+    warp = bound("warp", tirx.truncdiv(tirx.truncmod(thread, int32(threads)), int32(WARP)))
+    lane = bound("lane", tirx.truncmod(thread, int32(WARP)))
+    down = bound("down", tirx.truncdiv(group, int32(kernel.across)))
+    across = bound("across", tirx.truncmod(group, int32(kernel.across)))
+    address = T.cuda.cvta_generic_to_shared(T.address_of(layout.shared[0]))
+    first = bound("first", int64((address & tirx.const(ADDRESS_BITS, "uint32")) >> tirx.const(4, "uint32")))
+    fields = (
+        described(layout.x_panel, across=False),
+        described(layout.w_panel, across=layout.geometry.direct),
+    )
+    x, w = (bound(f"{name}_tile", first + int64(value)) for name, value in zip("xw", fields, strict=True))
+    return WarpGroup(layout, registers("sums", kernel.accumulators), x, w, down, across, warp, lane)

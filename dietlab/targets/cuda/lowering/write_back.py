@@ -1,0 +1,175 @@
+"""Finished sums go to memory: epilogue, and stores as wide as the output allows."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.activation import activated
+from dietlab.targets.cuda.lowering.geometry import CELL, BlockGeometry
+from dietlab.targets.cuda.lowering.layout import Totals, Worker
+from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output around a block's tile.
+
+    Args:
+        origin: the element at the tile's first row and column (int64).
+        width: columns of the output.
+        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; no columns
+            where all tiles lie inside.
+        finished: registers of ``wide`` neighbouring values that are stored at once.
+    """
+
+    geometry: BlockGeometry
+    arrays: Arrays
+    place: BlockPosition
+    origin: Any
+    width: Any
+    rows_left: Any
+    cols_left: Any | None
+    wide: int
+    finished: Any
+
+    def at(self, row: Any, col: Any) -> Any:
+        """Returns the element of the output at a row and column of the tile (int64)."""
+        return self.origin + int64(row * int32(self.width) + col)
+
+    def inside(self, col: Any) -> Any:
+        """Returns a context for where there is such a column; columns are tested by as many as are stored."""
+        return nullcontext() if self.cols_left is None else only(col < self.cols_left)
+
+    def finish(self, sums: Any, first: Any, row: Any, col: Any) -> None:
+        """Emits the epilogue of neighbouring sums: their values are in ``finished`` then."""
+        added = {
+            "bias": (self.arrays.bias, int64(self.place.first_col + col)),
+            "residual": (self.arrays.residual, self.at(row, col)),
+        }
+        held = {}
+        for name, (array, at) in added.items():
+            if array is not None:
+                held[name] = registers(name, self.wide, self.geometry.dtype)
+                T.buffer_store(held[name], array[span(at, self.wide)], [span(int32(0), self.wide)])
+        with unrolled(self.wide, "e") as e:
+            value = sums[first + e]
+            if "bias" in held:
+                value = value + tirx.Cast("float32", held["bias"][e])
+            value = activated(self.geometry.epilogue.activation, value)
+            if "residual" in held:
+                value = value + tirx.Cast("float32", held["residual"][e])
+            T.buffer_store(self.finished, tirx.Cast(self.geometry.dtype, value), [e])
+
+    def store(self, row: Any, col: Any) -> None:
+        """Emits the store of the finished values to the output."""
+        at = self.at(row, col)
+        if (
+            self.geometry.dtype == "float32" and self.wide > 1
+        ):  # by itself the compiler stores some one by one
+            values = [self.finished[int32(e)] for e in range(self.wide)]
+            T.evaluate(T.ptx[f"st.global.v{self.wide}.f32"](T.address_of(self.arrays.y[at]), *values))
+        else:
+            T.buffer_store(self.arrays.y, self.finished[span(int32(0), self.wide)], [span(at, self.wide)])
+
+
+def write_back(
+    worker: Worker,
+    totals: Totals,
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    shared: Any,
+    place: BlockPosition,
+) -> None:
+    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if 16 bytes can be
+    stored at once. All threads that compute meet there.
+
+    Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
+    """
+    kernel = worker.kernel
+    width = geometry.extent(geometry.cols, place.size)
+    first = int64(place.batch) * int64(place.size) * int64(width) + (
+        int64(place.first_row) * int64(width) + int64(place.first_col)
+    )
+    wide = min(geometry.y_width, kernel.run_cols)
+    output = Output(
+        geometry,
+        arrays,
+        place,
+        origin=bound("origin", first),
+        width=width,
+        rows_left=bound("rows_left", place.size - place.first_row),
+        cols_left=(
+            None if geometry.fits("cols", kernel.cols) else bound("cols_left", int32(width) - place.first_col)
+        ),
+        wide=wide,
+        finished=registers("finished", wide, geometry.dtype),
+    )
+    if kernel.splits == 1 and geometry.y_width == CELL:
+        _through_shared(worker, totals, output, shared)
+    else:
+        _store(worker, totals, output)
+
+
+def _store(worker: Worker, totals: Totals, output: Output) -> None:
+    """Emits stores of neighbouring values.
+
+    Draws, for runs of four and an output whose width is a multiple of four::
+
+        before                                    after
+        if row < rows left:                       if row < rows left and col < columns left:
+          for j in range(4):                        y[row, col : col + 4] = sums[0:4]
+            if col + j < columns left:
+              y[row, col + j] = sums[j]
+    """
+    kernel, wide = worker.kernel, output.wide
+    with worker.writers(), unrolled(totals.count, "n") as n:
+        run = totals.run(n)
+        row = bound("row", worker.row(run.row))
+        inside = row < output.rows_left
+        with (
+            only(inside if run.there is None else tirx.And(run.there, inside)),
+            unrolled(kernel.run_cols // wide, "piece") as piece,
+        ):
+            col = bound("col", worker.col(run.col) + piece * int32(wide))
+            with output.inside(col):
+                output.finish(totals.sums, run.first + piece * int32(wide), row, col)
+                output.store(row, col)
+
+
+def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any) -> None:
+    """Emits stores of 16 bytes, of values that come together in shared memory.
+
+    Draws, for a row of 16 columns, of which four threads have two neighbours each::
+
+        before: 8 stores of 4 bytes               after: 8 stores to shared memory, barrier, 2 of 16 bytes
+        t0 t0 t1 t1 t2 t2 t3 t3 | t0 t0 ...       t0 t0 t0 t0 t0 t0 t0 t0 | t1 t1 t1 t1 t1 t1 t1 t1
+
+    Lines are 16 bytes further apart than they are long, so that eight of them lie in different banks.
+    """
+    kernel, thread = worker.kernel, output.place.thread
+    pitch, across = kernel.cols + CELL, kernel.cols // CELL
+    worker.layout.meet()  # the stages have been read
+    with worker.writers(), unrolled(totals.count, "n") as n:
+        run = totals.run(n)
+        row, col = bound("row", worker.row(run.row)), bound("col", worker.col(run.col))
+        with only(row < output.rows_left), output.inside(col):
+            output.finish(totals.sums, run.first, row, col)
+            value = output.finished[span(int32(0), output.wide)]
+            T.buffer_store(shared, value, [span(row * int32(pitch) + col, output.wide)])
+    worker.layout.meet()
+    pieces = kernel.rows * across
+    with unrolled(-(-pieces // kernel.computing), "n") as n:
+        piece = bound("piece", thread + n * int32(kernel.computing))
+        row = bound("row", tirx.truncdiv(piece, int32(across)))
+        col = bound("col", tirx.truncmod(piece, int32(across)) * int32(CELL))
+        # A tile has as many rows as pieces; those beyond are no rows of it.
+        inside = row < tirx.min(output.rows_left, int32(kernel.rows))
+        with only(inside), output.inside(col):
+            value = shared[span(row * int32(pitch) + col, CELL)]
+            T.buffer_store(output.arrays.y, value, [span(output.at(row, col), CELL)])

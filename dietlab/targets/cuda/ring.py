@@ -1,0 +1,84 @@
+"""Needs of a block with a producer beside its tiles: descriptors, barriers, and registers by role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietlab.problem import Workload, axis_of, batch_of, require_dtype
+from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.unit import PIECES
+
+LINE_BYTES = 16
+"""What a described matrix's lines begin at multiples of (CUDA Driver API, ``cuTensorMapEncodeTiled``)."""
+
+BARRIER_BYTES = 8
+"""Of an mbarrier object in shared memory (PTX ISA, ``mbarrier``); a stage has two: full and empty."""
+
+REGISTERS_OF = 8
+"""Registers of a thread are given and taken in multiples of it (PTX ISA, ``setmaxnreg``)."""
+
+REGISTERS_PER_SM, REGISTERS_PER_THREAD = 65536, 255
+"""Of compute capability 9.0, the only one with ``wgmma`` (CUDA C++ Programming Guide, technical
+specifications)."""
+
+PRODUCER_REGISTERS = 40
+"""Of a producer's thread, in place of what the block was launched with: one thread counts stages and issues
+copies. With 24, the least that ``setmaxnreg`` allows, some would spill."""
+
+MOST_REGISTERS = 240
+"""That a worker's thread takes: a multiple of 8 that is below the 255 that an instruction can name."""
+
+
+@dataclass(frozen=True)
+class RegistersOfRoles:
+    """Registers of a thread: as launched, then of the producer's and of the workers'."""
+
+    launched: int
+    producer: int
+    worker: int
+
+
+def registers_of_roles(kernel: CudaMicroKernel) -> RegistersOfRoles:
+    """Returns how the registers of a block are shared out.
+
+    Draws, for two groups of workers and a producer of four warps each, one block a multiprocessor::
+
+        before (as launched)             after setmaxnreg
+        producer   128 x 168             128 x  40
+        worker 0   128 x 168             128 x 232
+        worker 1   128 x 168             128 x 232
+    """
+    room = REGISTERS_PER_SM // (kernel.resident * kernel.threads)
+    launched = min(room, REGISTERS_PER_THREAD) // REGISTERS_OF * REGISTERS_OF
+    producer = min(PRODUCER_REGISTERS, launched)
+    workers = kernel.threads - PIECES[kernel.unit].producers
+    left = launched * kernel.threads - producer * PIECES[kernel.unit].producers
+    taken = left // workers // REGISTERS_OF * REGISTERS_OF
+    return RegistersOfRoles(launched, producer, max(launched, min(taken, MOST_REGISTERS)))
+
+
+def missing_registers(kernel: CudaMicroKernel, needed: int) -> int:
+    """Returns how many more registers a worker's thread needs than it can take; 0 if it has enough."""
+    return max(0, needed - registers_of_roles(kernel).worker)
+
+
+def barrier_bytes(kernel: CudaMicroKernel) -> int:
+    """Returns the shared memory of a block's barriers in bytes; none without a producer."""
+    return 2 * BARRIER_BYTES * kernel.stages if kernel.unit == "tma" else 0
+
+
+def described(workload: Workload) -> bool:
+    """Returns whether both operands can be described for bulk copies: each is one matrix of 16-bit elements
+    whose lines begin at multiples of 16 bytes, whatever the dynamic extent is.
+
+    Other bounds of a descriptor hold for all operands: extents up to 2^32, and up to 2^40 bytes from a line
+    to the next.
+    """
+    itemsize = require_dtype(workload.dtype).itemsize
+    along = ("depth", "cols" if workload.weights == "direct" else "depth")
+    extents = [axis_of(workload, role).extent for role in along]  # type: ignore[arg-type]
+    return (
+        itemsize == 2
+        and batch_of(workload) is None
+        and all(isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents)
+    )

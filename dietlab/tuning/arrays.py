@@ -1,0 +1,116 @@
+"""Arrays as operators take and return them: of NumPy or PyTorch, without a copy where that is possible."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dietlab.base.errors import DispatchError
+from dietlab.lower.runtime import shareable
+
+Array = Any
+"""A NumPy array or a PyTorch tensor: of the operator's type, C-contiguous, on its processor."""
+
+
+def as_input(array: Array) -> Array:
+    """Returns an operand, which is only read, as a library takes it: the same memory.
+
+    A read-only array of NumPy may lie in another order, as what pandas gives does: it is copied then.
+
+    Raises:
+        DispatchError: if an entry of it is masked: NumPy's own functions disagree on what such a product is
+            (``matmul`` fails, ``ma.dot`` takes 0 for them); or if PyTorch wants its gradient.
+    """
+    # This line is paid in each call.
+    if type(array) is np.ndarray and array.flags.writeable:
+        return array
+    if isinstance(array, np.ndarray):
+        return shareable(_unmasked(array))
+    if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        raise DispatchError(
+            "a library computes no gradient",
+            "an operand that requires one",
+            "Call it under torch.no_grad(); dietlab.torch has layers with gradients.",
+        )
+    return array
+
+
+def as_output(array: Array) -> Array:
+    """Returns an output as a library takes it: the same memory, which must be writable.
+
+    Raises:
+        DispatchError: if an entry of it is masked.
+        ValueError: if it is read-only.
+    """
+    if type(array) is not np.ndarray and isinstance(array, np.ndarray):
+        array = _unmasked(array)
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise ValueError("out is read-only")
+    return array
+
+
+def _unmasked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns an array of any class as one of NumPy's own."""
+    if isinstance(array, np.ma.MaskedArray) and np.any(array.mask):
+        raise DispatchError(
+            "no entry of an array is masked",
+            f"{np.sum(array.mask)} of {array.size} masked",
+            "x.filled(0) puts a number in their place.",
+        )
+    return array.view(np.ndarray)
+
+
+def is_empty(array: Array) -> bool:
+    """Returns whether an array has an extent of 0."""
+    return 0 in getattr(array, "shape", ())
+
+
+def empty_like(x: Array, shape: Sequence[int], dtype: str | None = None) -> Array:
+    """Returns a new array of the library of ``x``, and of its type if ``dtype`` is None."""
+    if isinstance(x, np.ndarray):
+        return np.empty(shape, dtype or x.dtype)
+    return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=_torch_dtype(dtype))
+
+
+def _torch_dtype(dtype: str) -> Any:
+    import torch
+
+    return getattr(torch, dtype)
+
+
+def contiguous(array: Array) -> Array:
+    """Returns contiguous weights, copied if they must be: they are packed once only.
+
+    Raises:
+        DispatchError: if an entry is masked.
+    """
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(shareable(_unmasked(array)))
+    return array.detach().contiguous() if hasattr(array, "detach") else array
+
+
+def overlap(x: Array, out: Array) -> bool:
+    """Returns whether two arrays may share memory."""
+    if isinstance(x, np.ndarray) and isinstance(out, np.ndarray):
+        return np.may_share_memory(x, out)
+    first, second = _extent(x), _extent(out)
+    return first[0] < second[1] and second[0] < first[1]
+
+
+def _extent(array: Array) -> tuple[int, int]:
+    """Returns the address of the first byte of a contiguous array, and of the byte after its last."""
+    start = int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
+    return start, start + int(array.nbytes)
+
+
+def described(array: Array) -> str:
+    """Returns type, shape and strides of an array, or the class of what is none, for errors."""
+    shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+    if shape is None:
+        return type(array).__name__
+    strides = array.strides if isinstance(array, np.ndarray) else None
+    layout = f" strides {strides}" if strides is not None else ""
+    return f"{dtype} {list(shape)}{layout}"

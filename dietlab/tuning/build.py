@@ -1,0 +1,179 @@
+"""Compiles a dispatcher into one shared library with a manifest beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import BuildError, DietlabError, require_type
+from dietlab.base.files import remedy_of, replacing, turn, write_json
+from dietlab.lower.contraction import called_dims
+from dietlab.lower.decisions import DEFAULTS, Lowering
+from dietlab.lower.runtime import find_runtime
+from dietlab.lower.target import lower_target
+from dietlab.problem import Shape, Workload
+from dietlab.tuning.dispatcher import Dispatcher
+from dietlab.tuning.manifest import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, read_manifest
+from dietlab.tuning.operator import Operator, lock_of
+
+PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
+
+
+def build(
+    dispatcher: Dispatcher,
+    path: str | Path,
+    *,
+    every_plan: bool = False,
+    only: Sequence[Sequence[Shape]] | None = None,
+    lowering: Lowering = DEFAULTS,
+) -> Operator:
+    """Builds ``path/library/`` and returns the operator in it, ready to call on a machine like that of the
+    dispatcher; elsewhere each of its calls is refused.
+
+    Several processes may build into a folder: they take turns, and one that waited takes the library of
+    another if that is the one it would build.
+
+    The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
+    if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
+
+    Args:
+        dispatcher: the schemes to compile and the tree over them.
+        path: the folder that gets ``library/``.
+        every_plan: whether any scheme can be run on any shape, for comparing them; such a library has
+            more code.
+        only: for each scheme the shapes that it will be called with (default: any). For measurement
+            only: other shapes have undefined results.
+        lowering: the decisions for a CPU that no scheme names; the manifest keeps them.
+
+    Raises:
+        BuildError: if the program does not compile, no linker is installed, the library cannot be written,
+            or ``dispatcher`` is of another class.
+        StudyError: if another process has been building there for very long.
+    """
+    require_type(
+        "the first argument of build", dispatcher, Dispatcher, BuildError, "train_dispatcher() returns one."
+    )
+    home = Path(path)
+    folder = home / "library"
+    asked = _asked(dispatcher, every_plan, only, lowering)
+    try:
+        with turn(lock_of(folder), "one process at a time builds a library into a folder") as waited:
+            if waited and (standing := _standing(folder, asked)):
+                return standing
+            return _built(dispatcher, folder, asked, every_plan, only, lowering)
+    except OSError as error:
+        raise BuildError("the library can be written", f"{folder}: {error}", remedy_of(error)) from error
+
+
+def _asked(
+    dispatcher: Dispatcher, every_plan: bool, only: Sequence[Sequence[Shape]] | None, lowering: Lowering
+) -> dict[str, Any]:
+    """Returns the part of a manifest that says what was to be built."""
+    shapes = None if only is None else [[shape.to_json() for shape in called] for called in only]
+    return {
+        **dispatcher.to_json(),
+        "schema_version": SCHEMA_VERSION,
+        "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
+        "every_plan": every_plan,
+        "only": shapes,
+        "lowering": lowering.recorded(dispatcher.hardware),
+        "rules": dispatcher.to_source(),
+        "versions": versions(),
+    }
+
+
+def _standing(folder: Path, asked: Mapping[str, Any]) -> Operator | None:
+    """Returns the operator that another process has just built, if it is the one that is asked for."""
+    try:
+        manifest = read_manifest(folder)
+        same = all(manifest.get(name) == value for name, value in json.loads(json.dumps(asked)).items())
+        return Operator(folder, manifest, elsewhere=True) if same else None
+    except DietlabError:
+        return None
+
+
+def _built(
+    dispatcher: Dispatcher,
+    folder: Path,
+    asked: Mapping[str, Any],
+    every_plan: bool,
+    only: Sequence[Sequence[Shape]] | None,
+    lowering: Lowering,
+) -> Operator:
+    """Compiles into a folder that no other process writes to."""
+    from dietlab.lower.program import compile_plans
+
+    hardware = dispatcher.hardware
+    artifact = compile_plans(
+        dispatcher.workload,
+        hardware,
+        dispatcher.schemes,
+        dispatcher.tree,
+        folder / "building.so",
+        every_plan=every_plan,
+        only=only,
+        lowering=lowering,
+    )
+    runtimes = lower_target(hardware.kind).runtimes(hardware.cores)
+    data = artifact.path.read_bytes()
+    manifest = {
+        **asked,
+        "packs": artifact.packs,
+        "entries": entries(dispatcher.workload, every_plan=every_plan, packs=artifact.packs),
+        "code_bytes": artifact.code_bytes,
+        "file_bytes": len(data),
+        "digest": sha256(data).hexdigest(),
+        "requires": artifact.requires and artifact.requires.to_json(),
+        "needs": ["libtvm_ffi.so", *runtimes],
+        "resources": dict(artifact.resources),
+    }
+    # A process that has the old library open keeps it: the file is replaced, never rewritten.
+    artifact.path.replace(folder / LIBRARY_NAME)
+    _copy_runtimes(folder, runtimes)
+    write_json(folder / MANIFEST_NAME, manifest, error=BuildError)
+    return Operator(folder, manifest, elsewhere=True)
+
+
+def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict[str, str]:
+    """Returns the library's functions with the shapes of their arguments, for its manifest."""
+    shapes = {name: f"{name} [{', '.join(map(str, shape))}]" for name, shape in workload.signature.items()}
+    out = shapes.pop("out").replace("out", "y", 1)
+    packs = packs and bool(workload.constants)
+    constants = [shapes.pop(name) for name in workload.constants] if packs else []
+    operands = [*shapes.values()]
+    if constants:
+        operands.insert(1, "packed")
+    call = ", ".join([*operands, out])
+    dims = ", ".join(called_dims(workload))
+    found = {
+        "run": f"run({call})",
+        "plan": f"plan({dims}) -> number of the scheme",
+        "idle": f"idle({dims}) -> 0",
+    }
+    if every_plan:
+        found["run_plan"] = f"run_plan({call}, plan)"
+    return {**found, "pack": f"pack({', '.join(constants)}, packed)"} if constants else found
+
+
+def _copy_runtimes(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        runtime = find_runtime(name)
+        if runtime is not None:
+            with replacing(folder / name) as unfinished:
+                shutil.copyfile(runtime, unfinished)
+
+
+def versions() -> dict[str, str]:
+    """Returns the installed versions of the packages that a library depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,387 @@
+"""Stage 4, second half: trains the decision tree that routes any shape to its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted
+from dietlab.base.errors import DispatchError, require_type
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, ShapeSet, Workload, axis_of, workload_from_json, workload_to_json
+from dietlab.scheme import (
+    Box,
+    Leaf,
+    MicroKernel,
+    Plan,
+    Scheme,
+    Split,
+    Tree,
+    boxes,
+    depth,
+    leaves,
+    needed,
+    parameter_table,
+    plan_for,
+    relabelled,
+    route,
+    tree_from_json,
+    tree_to_json,
+)
+from dietlab.tuning.length_grid import length_grid
+from dietlab.tuning.measured import Reach, beyond_measured
+from dietlab.tuning.portfolio import Portfolio
+from dietlab.tuning.ways import UNCOVERED, lost
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 3
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
+class Dispatcher(Carded):
+    """A dispatcher: schemes and the decision tree over them, all that :func:`dietlab.build` compiles.
+
+    Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
+        schemes: by the number that leaves name.
+        tree: its leaves name schemes by number.
+        expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
+            time over the best candidate's, measured or predicted.
+        reach: how far measurements reach (:func:`~dietlab.tuning.measured.reach_of`); empty if that is not
+            known.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    schemes: tuple[Scheme, ...]
+    tree: Tree
+    expected_slowdown: float = 1.0
+    reach: Reach = ()
+
+    def __post_init__(self) -> None:
+        used = {leaf.scheme for leaf in leaves(self.tree)}
+        if not self.schemes or not used <= set(range(len(self.schemes))):
+            raise DispatchError("every leaf names a scheme", sorted(used))
+
+    @property
+    def micro_kernels(self) -> tuple[MicroKernel, ...]:
+        """The micro-kernels that are compiled: all that a scheme needs for the shapes that reach it."""
+        rows = axis_of(self.workload, "rows").name
+        reached = boxes(self.tree, {rows: (1, None)})
+        found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
+        return tuple(sorted({kernel for kernels in found for kernel in kernels}))
+
+    @property
+    def caution(self) -> str:
+        """The sentence that users are told where the range reaches far beyond what was measured; empty where
+        it does not."""
+        return beyond_measured(self.workload.dims, self.reach)
+
+    def scheme(self, shape: Shape) -> Scheme:
+        """Returns the scheme that covers ``shape``, inside the tuned range or beyond it."""
+        return self.schemes[route(self.tree, shape)]
+
+    def plan(self, shape: Shape) -> Plan[MicroKernel]:
+        """Returns the plan that covers ``shape``."""
+        return plan_for(self.scheme(shape), axis_of(self.workload, "rows").at(shape))
+
+    def to_source(self) -> str:
+        """Returns the rules as a Python function, for people to read."""
+        names = ", ".join(self.workload.dims) or "T"
+        lines = [f"def choose({names}):"]
+        if self.workload.dims:
+            ranges = ", ".join(f"{name} in {dim}" for name, dim in self.workload.dims.items())
+            lines.append(f"    # tuned for {ranges}; beyond it a safe choice")
+        if self.caution:
+            lines.append(f"    # {self.caution}")
+        return "\n".join([*lines, *self._rules(self.tree, 1)]) + "\n"
+
+    def _rules(self, tree: Tree, level: int) -> list[str]:
+        pad = "    " * level
+        if isinstance(tree, Leaf):
+            return [f'{pad}return "{self.schemes[tree.scheme].key}"']
+        return [
+            f"{pad}if {tree.dim} <= {tree.at_most}:",
+            *self._rules(tree.low, level + 1),
+            f"{pad}else:",
+            *self._rules(tree.high, level + 1),
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table, one row a rule: the extents that it serves, ``low`` to ``high`` (both included;
+        missing where there is no end; of several dimensions ``low_T``, ``high_T`` and so on), the number of
+        its ``plan``, and its ``scheme`` with each parameter.
+        """
+        import pandas as pd
+
+        rows = [
+            {**self._ends(box), "plan": number, **self.schemes[number].columns} for number, box in self._boxes
+        ]
+        frame = pd.DataFrame(rows)
+        return frame.astype({name: "Int64" for name in frame if name.startswith("high")})
+
+    @property
+    def _boxes(self) -> list[tuple[int, Box]]:
+        """Each rule: the number of its scheme, and the extents of every dynamic dimension."""
+        return boxes(self.tree, dict.fromkeys(self.workload.dims, (1, None)))
+
+    def _ends(self, box: Box) -> dict[str, int | None]:
+        several = len(box) > 1
+        return {
+            f"{end}_{name}" if several else end: value
+            for name, ends in box.items()
+            for end, value in zip(("low", "high"), ends, strict=True)
+        }
+
+    @property
+    def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its rules, schemes and micro-kernels."""
+        facts = (
+            counted(len(self.micro_kernels), "micro-kernel"),
+            counted(len(self.schemes), "scheme"),
+            counted(len(leaves(self.tree)), "rule"),
+            Quantity(str(depth(self.tree)), "comparisons at most"),
+            Quantity(f"{self.expected_slowdown:.3f}x", "mean slowdown"),
+        )
+        header = (*self._ends(self._boxes[0][1]), "number", "scheme")
+        sections = (
+            Fold("Rules", lambda: Listing(header, self._boxes, self._rule), unfolded=True),
+            Fold("Schemes", lambda: parameter_table(self.schemes)),
+            Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels)),
+        )
+        return Card("Dispatcher", f"{self.workload} on {self.hardware.name}", facts, sections)
+
+    def _rule(self, rule: tuple[int, Box]) -> tuple[int | str, ...]:
+        number, box = rule
+        ends = ("no end" if end is None else end for end in self._ends(box).values())
+        return *ends, number, self.schemes[number].key
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the dispatcher as a JSON value: schemes by key, and the tree."""
+        value = {
+            "schema_version": SCHEMA_VERSION,
+            "workload": workload_to_json(self.workload),
+            "hardware": self.hardware.to_json(),
+            "schemes": [scheme.key for scheme in self.schemes],
+            "tree": tree_to_json(self.tree),
+            "expected_slowdown": self.expected_slowdown,
+        }
+        return {**value, "reach": {name: ends for name, *ends in self.reach}} if self.reach else value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
+        """Returns the inverse of :meth:`to_json`.
+
+        Raises:
+            DispatchError: if the value has another schema, or lacks a field.
+        """
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise DispatchError(
+                f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
+            )
+        with reading(DispatchError, "a dispatcher has all its fields", "its JSON", "Train it again."):
+            return cls(
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                tuple(Scheme.from_key(key) for key in value["schemes"]),
+                tree_from_json(value["tree"]),
+                float(value["expected_slowdown"]),
+                tuple(
+                    (str(name), int(low), int(high)) for name, (low, high) in value.get("reach", {}).items()
+                ),
+            )
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
+        write_json(Path(path), self.to_json(), error=DispatchError)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Dispatcher:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            DispatchError: if it is unreadable or has another schema.
+        """
+        with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
+            return cls.from_json(read_json(path))
+
+
+def train_dispatcher(
+    portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.0003
+) -> Dispatcher:
+    """Trains the decision tree that loses least *time*: a wrong choice counts by its slowdown, not as an
+    error.
+
+    Over one dynamic dimension a tree cuts the range into intervals with a scheme each; the best cut is
+    found exactly, by dynamic programming over the training shapes, and becomes a balanced tree. Over several
+    it is grown split by split (:func:`grown`). Beyond the range of any dimension the safe scheme serves.
+
+    Args:
+        portfolio: from :func:`~dietlab.choose_portfolio`.
+        shapes: re-weights the training shapes (default: the portfolio's own weights).
+        tolerance: a further rule must lower the weighted mean loss
+            (:func:`~dietlab.tuning.ways.lost`) by more than this.
+    Plans that no rule uses are dropped from the library.
+
+    Raises:
+        DispatchError: if ``portfolio`` is of another class.
+    """
+    require_type(
+        "the first argument of train_dispatcher",
+        portfolio,
+        Portfolio,
+        DispatchError,
+        "choose_portfolio() returns one.",
+    )
+    weights = _weights(portfolio, shapes)
+    losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, schemes]
+    # Whatever its weight: a scheme that lacks micro-kernels on a shape would add them to the library.
+    losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
+    dims = portfolio.workload.dims
+    extents = {name: np.array([shape[name] for shape in portfolio.shapes]) for name in dims}
+    if len(dims) == 1:
+        ((name, column),) = extents.items()
+        tree = _balanced(name, [(int(column[last]), scheme) for last, scheme in best_cuts(losses, tolerance)])
+    else:
+        tree = grown(losses, extents, tolerance)
+    safe = Leaf(len(portfolio.schemes))
+    for name, dim in dims.items():
+        tree = Split(name, dim.high, tree, safe)
+    return _dispatcher(portfolio, tree, weights)
+
+
+def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float) -> Tree:
+    """Grows a tree over several dimensions from the root: each split is the one that leaves least loss if
+    both sides take their best choice, as long as that saves more than ``price``.
+
+    A split that saves too little by itself may make room for one that saves much, so that one level more is
+    looked ahead. The threshold is the last extent below, so that what lies between belongs to the side above.
+
+    Args:
+        losses: ``[shape, choice]``, the loss of a choice on a shape.
+        extents: of each dimension ``[shape]``.
+    """
+    best = Leaf(int(losses.sum(axis=0).argmin()))
+    least = losses[:, best.scheme].sum()
+    found = _best_split(losses, extents, price)
+    if found is None or found.loss > least - price:
+        return best
+    below = extents[found.dim] <= found.at_most
+    sides = [
+        grown(losses[part], {name: column[part] for name, column in extents.items()}, price)
+        for part in (below, ~below)
+    ]
+    return Split(found.dim, found.at_most, *sides)
+
+
+class _Cut(NamedTuple):
+    loss: float
+    dim: str
+    at_most: int
+
+
+MOST_AHEAD = 24
+"""The splits for which one level more is looked ahead: those that leave least loss by themselves."""
+
+
+def _best_split(
+    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, ahead: bool = True
+) -> _Cut | None:
+    """Returns the split that leaves least loss, and the price of a further one where it takes two."""
+    cuts: list[_Cut] = []
+    for dim, column in extents.items():
+        order = column.argsort(kind="stable")
+        sums = losses[order].cumsum(axis=0)
+        ends = np.flatnonzero(np.diff(column[order]))
+        totals = sums[ends].min(axis=1) + (sums[-1] - sums[ends]).min(axis=1)
+        cuts += [
+            _Cut(float(total), dim, int(column[order[end]])) for total, end in zip(totals, ends, strict=True)
+        ]
+    cuts.sort()
+    if not ahead:
+        return cuts[0] if cuts else None
+    return min((_with_next_split(losses, extents, price, cut) for cut in cuts[:MOST_AHEAD]), default=None)
+
+
+def _with_next_split(
+    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
+) -> _Cut:
+    """Returns a split with the loss that it leaves if each side is split once more where that saves more than
+    its price."""
+    total = 0.0
+    below = extents[cut.dim] <= cut.at_most
+    for part in (below, ~below):
+        inside = {name: column[part] for name, column in extents.items()}
+        further = _best_split(losses[part], inside, price, ahead=False)
+        one = float(losses[part].sum(axis=0).min())
+        total += min(one, further.loss + price if further else one)
+    return cut._replace(loss=total)
+
+
+def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
+    """Cuts a sequence into intervals so that losses plus ``price`` for each interval are least.
+
+    Args:
+        losses: ``[position, choice]``, the loss of a choice at a position.
+
+    Returns:
+        For each interval its last position and its choice.
+    """
+    count = len(losses)
+    sums = np.vstack([np.zeros(losses.shape[1]), losses.cumsum(axis=0)])
+    least = np.zeros(count + 1)
+    begins = np.zeros(count + 1, int)
+    for end in range(1, count + 1):
+        totals = least[:end] + (sums[end] - sums[:end]).min(axis=1) + price
+        begins[end] = int(totals.argmin())
+        least[end] = totals[begins[end]]
+    cuts: list[tuple[int, int]] = []
+    end = count
+    while end:
+        begin = int(begins[end])
+        cuts.append((end - 1, int((sums[end] - sums[begin]).argmin())))
+        end = begin
+    return cuts[::-1]
+
+
+def _balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
+    """Builds a tree of least depth over intervals given by their last extent."""
+    if len(cuts) == 1:
+        return Leaf(cuts[0][1])
+    middle = len(cuts) // 2
+    return Split(dim, cuts[middle - 1][0], _balanced(dim, cuts[:middle]), _balanced(dim, cuts[middle:]))
+
+
+def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
+    chosen = portfolio.shapes if shapes is None else length_grid(portfolio.workload, shapes)
+    known = dict(zip(chosen.shapes, chosen.weights, strict=True))
+    weights = np.array([known.get(shape, 0.0) for shape in portfolio.shapes], np.float64)
+    normalised: Values = weights / weights.sum()
+    return normalised
+
+
+def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
+    """Makes a dispatcher of the plans in use; leaf number ``len(portfolio.schemes)`` is the safe plan."""
+    chosen = [route(tree, shape) for shape in portfolio.shapes]
+    slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
+    plans = (*portfolio.schemes, portfolio.safe_scheme)
+    used = sorted({plans[leaf.scheme] for leaf in leaves(tree)})
+    numbers = {old: used.index(plan) for old, plan in enumerate(plans) if plan in used}
+    return Dispatcher(
+        portfolio.workload,
+        portfolio.hardware,
+        tuple(used),
+        relabelled(tree, numbers),
+        float(np.exp(weights @ np.log(slowdowns))),
+        portfolio.reach,
+    )

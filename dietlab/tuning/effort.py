@@ -1,0 +1,119 @@
+"""Effort presets: the one place that holds counts and seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietlab.base.errors import DietlabError
+from dietlab.measure import Timing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """A preset of counts and seconds: how much to try, measure and compare.
+
+    Args:
+        name: of the preset.
+        trials: distinct schemes measured.
+        batch: schemes of one round of the search.
+        decisions: the most measurements that deciding between plans takes, of pairs of a scheme and a shape.
+        decision_batch: measurements of one round of deciding.
+        decided_loss: deciding ends once what is undecided can lose no more than this share of the time
+            (:attr:`~dietlab.tuning.decide.Decision.expected_loss`).
+        timing: how a candidate is timed.
+        evaluation_blocks, evaluation_block_seconds: how contenders are timed.
+        ansor_trials, ansor_seconds: the per-shape baseline: trials a shape, and the time after
+            which no further shape is begun (None: all shapes).
+    """
+
+    name: str
+    trials: int
+    batch: int
+    decisions: int
+    decision_batch: int
+    decided_loss: float
+    timing: Timing
+    evaluation_blocks: int
+    evaluation_block_seconds: float
+    ansor_trials: int
+    ansor_seconds: float | None
+
+
+LONG_CALL = 0.015
+"""Calls of at least this many seconds are timed by one block: they outlast most disturbances."""
+
+EFFORTS = {
+    effort.name: effort
+    for effort in (
+        Effort(
+            name="smoke",
+            trials=8,
+            batch=8,
+            decisions=24,
+            decision_batch=12,
+            decided_loss=0.03,
+            timing=Timing(blocks=3, block_seconds=0.001, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=3,
+            evaluation_block_seconds=0.002,
+            ansor_trials=4,
+            ansor_seconds=60.0,
+        ),
+        # A first library and its report within five minutes on a shared machine.
+        Effort(
+            name="brief",
+            trials=32,
+            batch=16,
+            decisions=160,
+            decision_batch=40,
+            decided_loss=0.02,
+            timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=5,
+            evaluation_block_seconds=0.003,
+            ansor_trials=16,
+            ansor_seconds=20.0,
+        ),
+        Effort(
+            name="quick",
+            trials=64,
+            batch=16,
+            decisions=800,
+            decision_batch=80,
+            decided_loss=0.01,
+            timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=7,
+            evaluation_block_seconds=0.004,
+            ansor_trials=32,
+            ansor_seconds=90.0,
+        ),
+        Effort(
+            name="full",
+            trials=512,
+            batch=64,
+            decisions=2400,
+            decision_batch=160,
+            decided_loss=0.005,
+            timing=Timing(blocks=9, block_seconds=0.005, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=15,
+            evaluation_block_seconds=0.006,
+            ansor_trials=256,
+            ansor_seconds=None,
+        ),
+    )
+}
+"""Presets of how much is measured, by name."""
+
+
+def effort_named(effort: str | Effort) -> Effort:
+    """Returns the preset of that name, or the effort itself.
+
+    Args:
+        effort: such as ``"quick"``, or a preset.
+
+    Raises:
+        DietlabError: for an unknown name.
+    """
+    if isinstance(effort, Effort):
+        return effort
+    if effort not in EFFORTS:
+        raise DietlabError(f"an effort is one of {', '.join(EFFORTS)}", repr(effort))
+    return EFFORTS[effort]

@@ -1,0 +1,169 @@
+"""The grid of lengths that a dispatcher is trained on and plans compete on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import ceil, isqrt, log
+from random import Random
+
+import numpy as np
+
+from dietlab.problem import Shape, ShapeSet, Workload, axis_of
+from dietlab.problem.shapes import drawn_shapes
+
+DENSE_SHAPES = 256
+"""The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
+
+FULL_TILES = 64
+"""Rows of whose multiples long lengths of a grid are: tiles of GPUs are as high, or once or twice more, and
+those of CPUs divide it or nearly do."""
+
+ELSEWHERE = 0.25
+"""The share of the calls, 0 to 1, that is expected on other layers and lengths than near the given ones."""
+
+LEAST_LAYERS = 8
+"""The fewest layers that are drawn from the range beside the given ones."""
+
+MOST_GRIDS = 2
+"""The most shapes of a grid over several dimensions, roughly: this many times :data:`DENSE_SHAPES` or the
+given shapes, whichever are more."""
+
+STEP = 2.0
+"""The largest ratio of two neighbouring lengths of a grid over several dimensions: between lengths of 1 and 5
+lie 2 and 3, whose best tiles are others."""
+
+
+def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
+    """Returns every shape of a one-dimensional range, or about ``limit`` of them.
+
+    With a limit, the first half of the grid takes every length, since one more row changes a short call the
+    most. The second half is spread over the logarithm of the length, in pairs of a multiple of
+    :data:`FULL_TILES` and the length after it: a call takes longer where one more tile begins, and a library
+    whose choice changes a few rows off pays for it at the very lengths that are asked for most. The given
+    lengths and those after them are in the grid. The weight of each given shape
+    is divided equally among the grid's shapes nearest to it.
+
+    Over several dimensions the grid is the given layers and others that nobody named, all at the given
+    lengths and at some between them (:data:`STEP`). The weight of each given shape is divided among the
+    lengths of its layer that are nearest to it; the rest shares :data:`ELSEWHERE`.
+
+    Args:
+        workload: the operator whose ranges are covered.
+        shapes: the weighted shapes that were tuned for.
+        limit: the most lengths, roughly.
+    """
+    if len(workload.dims) > 1:
+        return _with_others(workload, shapes, limit)
+    if not workload.dims:
+        return shapes
+    name, dim = next(iter(workload.dims.items()))
+    extents, given = np.arange(dim.low, dim.high + 1), np.array([shape[name] for shape in shapes])
+    if len(dim) > limit:
+        dense = dim.low + limit // 2
+        spread = np.geomspace(dense, dim.high, (limit - limit // 2) // 2)
+        full = FULL_TILES * np.ceil(spread / FULL_TILES).astype(int)
+        beyond = np.union1d(np.r_[full, full + 1, given, given + 1], dim.high)
+        extents = np.union1d(np.arange(dim.low, dense), beyond[(beyond >= dense) & (beyond <= dim.high)])
+    nearest = np.abs(extents[:, None] - given[None, :]).argmin(axis=1)
+    population = np.bincount(nearest, minlength=len(given))
+    return ShapeSet.of(
+        {
+            Shape.of(**{name: int(extent)}): shapes.weights[near] / population[near]
+            for extent, near in zip(extents, nearest, strict=True)
+        }
+    )
+
+
+def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
+    """Returns each length for each given layer and for others, which are drawn evenly over the logarithm of
+    their extents.
+
+    Without gaps in its rows: a leaf of the tree needs micro-kernels for all rows between those of its shapes.
+    Of many given lengths and layers, some stand for those near them, so that the grid grows no faster than
+    the given shapes do.
+    """
+    name = axis_of(workload, "rows").name
+    most = MOST_GRIDS * max(limit, len(shapes))
+    lengths: list[dict[str, int]] = [{}]
+    if name in workload.dims:
+        dim = workload.dims[name]
+        known = _spread({dim.low, dim.high, *(shape[name] for shape in shapes)}, isqrt(most))
+        lengths = [{name: rows} for rows in _filled(known)]
+    weighted: dict[Shape, dict[Shape, float]] = {}
+    for shape, weight in zip(shapes.shapes, shapes.weights, strict=True):
+        weighted.setdefault(shape.without(name), {})[shape] = weight
+    given = _merged(weighted, max(LEAST_LAYERS, most // len(lengths) - LEAST_LAYERS))
+    others = {other: dim for other, dim in workload.dims.items() if other != name}
+    count = max(LEAST_LAYERS, limit // len(lengths) - len(given))
+    weights = dict[Shape, float]()
+    for layer in {**given, **dict.fromkeys(drawn_shapes(others, count, Random(0)))}:
+        every = [Shape.of(**layer.to_json(), **length) for length in lengths]
+        weights |= dict.fromkeys(every, 0.0)
+        if layer in given:
+            weights |= _divided(given[layer], every, name) if name in workload.dims else given[layer]
+    unnamed = [shape for shape, weight in weights.items() if not weight]
+    share = ELSEWHERE / len(unnamed) if unnamed else 0.0
+    return ShapeSet.of({shape: (1 - ELSEWHERE) * weight or share for shape, weight in weights.items()})
+
+
+def _spread(lengths: Iterable[int], count: int) -> list[int]:
+    """Returns about ``count`` of the lengths at most, in order, spread over their logarithm; the first and
+    the last are among them."""
+    known = np.array(sorted(set(lengths)))
+    if len(known) <= count:
+        return [int(length) for length in known]
+    wanted = np.geomspace(known[0], known[-1], count)
+    return [
+        int(length) for length in np.unique(known[np.abs(np.log(known / wanted[:, None])).argmin(axis=1)])
+    ]
+
+
+def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
+    """Returns at most ``count`` of the given layers: the heaviest, and then always the one that is farthest
+    from those before it. Each has its weighted shapes and, moved to it, those of the layers that are nearest
+    to it."""
+    layers = list(given)
+    places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
+    heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
+    chosen, apart = [heaviest], np.abs(places - places[heaviest]).sum(axis=1)
+    while len(chosen) < min(count, len(layers)):
+        chosen.append(int(apart.argmax()))
+        apart = np.minimum(apart, np.abs(places - places[chosen[-1]]).sum(axis=1))
+    nearest = np.abs(places[:, None] - places[chosen][None]).sum(axis=2).argmin(axis=1)
+    found: dict[Shape, dict[Shape, float]] = {layers[number]: {} for number in sorted(chosen)}
+    for layer, near in zip(layers, nearest, strict=True):
+        own = layers[chosen[near]]
+        for shape, weight in given[layer].items():
+            moved = Shape.of(**{**shape.to_json(), **own.to_json()})
+            found[own][moved] = found[own].get(moved, 0.0) + weight
+    return found
+
+
+def _filled(lengths: Iterable[int]) -> list[int]:
+    """Returns the lengths, and as many between them that none is more than :data:`STEP` times the one before
+    (but for rounding), in order."""
+    known = sorted(set(lengths))
+    found = set(known)
+    for low, high in pairwise(known):
+        intervals = ceil(log(high / low, STEP) - 1e-9)
+        found.update(round(low * (high / low) ** (at / intervals)) for at in range(1, intervals))
+    return sorted(found)
+
+
+def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
+    """Returns the weight of each given shape, divided among those of ``shapes`` that have no nearer given
+    shape and are not beyond all of them. If there are none, the nearest of ``shapes`` gets all of it."""
+    low, high = (end(shape[name] for shape in given) for end in (min, max))
+    shapes = list(shapes)
+    near: dict[Shape, list[Shape]] = {}
+    for shape in shapes:
+        if low <= shape[name] <= high:
+            nearest = min(given, key=lambda known: abs(known[name] - shape[name]))
+            near.setdefault(nearest, []).append(shape)
+    found = dict[Shape, float]()
+    for known, weight in given.items():
+        own = near.get(known) or [min(shapes, key=lambda shape: abs(shape[name] - known[name]))]
+        for shape in own:
+            found[shape] = found.get(shape, 0.0) + weight / len(own)
+    return found

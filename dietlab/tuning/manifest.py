@@ -1,0 +1,159 @@
+"""Manifests of libraries, and the checks that one is whole and runs on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import DispatchError
+from dietlab.base.files import reading
+from dietlab.lower.runtime import RUNTIME_NAME, ffi_version
+from dietlab.lower.target import lower_target
+from dietlab.machine.instruction_sets import Requirements
+
+SCHEMA_VERSION = 3
+LIBRARY_NAME = "library.so"
+MANIFEST_NAME = "manifest.json"
+
+FIELDS: Mapping[str, type] = {
+    "workload": dict,
+    "hardware": dict,
+    "schemes": list,
+    "micro_kernels": list,
+    "packs": bool,
+    "code_bytes": int,
+    "file_bytes": int,
+    "needs": list,
+    "versions": dict,
+}
+"""The fields that every manifest of this schema has, with their types."""
+
+FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
+"""The packages that a library calls: every one the first, and one for several cores or a GPU the second."""
+
+RIGHT_FIELDS = "the manifest of a library has all its fields"
+
+AGAIN = "Build it again: `dietlab build`."
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Returns what the manifest of a library says.
+
+    Raises:
+        DispatchError: if it cannot be read, is of another schema, or lacks a field.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DispatchError(
+            "a library has a readable manifest.json beside it",
+            f"{path}: {error}",
+            "Build it with dietlab.build() or `dietlab build`.",
+        ) from None
+    schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if schema != SCHEMA_VERSION:
+        raise DispatchError(f"a library has schema {SCHEMA_VERSION}", repr(schema), AGAIN)
+    require_fields(path, manifest)
+    return dict(manifest)
+
+
+def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Checks that a manifest has its fields, of their types.
+
+    Raises:
+        DispatchError: if it does not.
+    """
+    missing = [name for name in FIELDS if name not in manifest]
+    if missing:
+        raise DispatchError(
+            "the manifest of a library has all of its fields", f"{path} without {', '.join(missing)}", AGAIN
+        )
+    for name, expected in FIELDS.items():
+        if type(manifest[name]) is not expected:
+            raise DispatchError(
+                f"the field {name} of a library's manifest is of type {expected.__name__}",
+                f"{path}: {manifest[name]!r:.80}",
+                AGAIN,
+            )
+
+
+def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
+    """Checks that a library is the one that its manifest describes: loading one that was cut short would end
+    the process.
+
+    Raises:
+        DispatchError: if it is not.
+    """
+    try:
+        data = library.read_bytes()
+    except OSError as error:
+        raise DispatchError("a library can be read", f"{library}: {error}", AGAIN) from None
+    if len(data) != manifest["file_bytes"]:
+        raise DispatchError(
+            f"the file is a compiled library for this machine, with the file_bytes of its manifest, "
+            f"{manifest['file_bytes']}",
+            f"{library} with {len(data)}",
+            f"Copy it again, whole, with its manifest. {AGAIN}",
+        )
+    digest = manifest.get("digest")  # earlier manifests have none
+    if digest is not None and sha256(data).hexdigest() != digest:
+        raise DispatchError(
+            "the file is a compiled library for this machine, with the SHA-256 of its manifest",
+            f"{library}, which was changed or is of another build",
+            f"Copy it again, with its manifest. {AGAIN}",
+        )
+
+
+def require_versions(manifest: Mapping[str, Any]) -> None:
+    """Checks that the packages which a library calls are those that it was built with. Their interface
+    changes between releases, and did in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull request
+    20094): a call of another one may end the process.
+
+    Raises:
+        DispatchError: if one is of another version.
+        MissingDependencyError: without apache-tvm-ffi.
+    """
+    here = {FFI: ffi_version()}
+    if RUNTIME_NAME in manifest["needs"] and (installed := _installed(RUNTIME)):
+        here[RUNTIME] = installed
+    for package, found in here.items():
+        built = manifest["versions"].get(package)
+        if built != found:
+            known = built or "which its manifest does not tell"
+            raise DispatchError(
+                f"a library runs with the {package} that it was built with, {known}",
+                f"{package} {found}",
+                f"pip install {package}=={built}, or build it again: `dietlab build`." if built else AGAIN,
+            )
+
+
+def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
+    """Returns why this machine cannot run a library, whose calls would end the process with an illegal
+    instruction; None if it can.
+
+    Raises:
+        DispatchError: if the manifest's field ``requires`` is damaged.
+    """
+    hardware, recorded = manifest["hardware"], manifest.get("requires")
+    with reading(DispatchError, RIGHT_FIELDS, library.parent / MANIFEST_NAME, AGAIN):
+        requires = None if recorded is None else Requirements.from_json(recorded)
+        missing = lower_target(hardware["kind"]).lacking(requires, hardware, manifest["schemes"])
+    if not missing:
+        return None
+    return DispatchError(
+        f"a library runs where its code does; {library} is for {hardware['name']}",
+        missing,
+        "Load it on such a machine, or tune and build for this one: `dietlab tune`.",
+    )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,362 @@
+"""The product: a tuned operator loaded from its shared library, called on arrays.
+
+Needs NumPy and apache-tvm-ffi only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietlab.base.errors import DietlabError, DispatchError
+from dietlab.base.files import reading, waited_for
+from dietlab.lower.decisions import Lowering
+from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
+from dietlab.lower.target import lower_target
+from dietlab.problem import Workload, dtypes_of, require_scales, workload_from_json
+from dietlab.tuning.arrays import (
+    Array,
+    as_input,
+    as_output,
+    contiguous,
+    described,
+    empty_like,
+    is_empty,
+    overlap,
+)
+from dietlab.tuning.manifest import (
+    AGAIN,
+    LIBRARY_NAME,
+    MANIFEST_NAME,
+    RIGHT_FIELDS,
+    read_manifest,
+    refusal,
+    require_fields,
+    require_versions,
+    require_whole,
+)
+
+Call = Callable[[], object]
+
+CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, RuntimeError)
+"""The errors that array libraries and tvm_ffi raise for arrays that do not fit."""
+
+
+def load(path: str | Path) -> Operator:
+    """Loads the operator of a study folder, a library folder or a ``.so`` file, once it is known that its
+    code can run here.
+
+    Args:
+        path: a study's folder, that of a library, or the ``.so`` in it.
+
+    Raises:
+        DispatchError: if there is no library, it is of another schema, damaged or not whole, was built with
+            another version of a package that it calls, or for a machine whose instructions this one lacks.
+    """
+    folder = _library_folder(Path(path))
+    try:
+        return Operator(folder, read_manifest(folder))
+    except DispatchError:
+        # Another process may be replacing library and manifest, one after the other.
+        if not waited_for(lock_of(folder)):
+            raise
+    return Operator(folder, read_manifest(folder))
+
+
+def lock_of(folder: Path) -> Path:
+    """Returns the file that is locked while the library in a folder is replaced: beside the folder, which is
+    copied to where it is used."""
+    home = folder.resolve()
+    return home.parent / f"{home.name}.lock"
+
+
+def _library_folder(path: Path) -> Path:
+    candidates = [path.parent] if path.suffix == ".so" else [path / "library", path]
+    for folder in candidates:
+        if (folder / MANIFEST_NAME).is_file() and (folder / LIBRARY_NAME).is_file():
+            return folder
+    raise DispatchError(
+        "the path is a study, a library folder or a library", path, f"It should hold {LIBRARY_NAME}."
+    )
+
+
+class Operator:
+    """A tuned operator. ``op(x, w)`` runs it once; ``op.pack(w)`` returns a layer to keep.
+
+    Args:
+        folder: holds the library and its manifest.
+        manifest: what the library is (workload, hardware, plans, decision tree).
+        elsewhere: whether it may be for another machine, as after building it there: what calls it is refused
+            then, in place of the operator.
+
+    ``library`` has the exported functions themselves; ``refusal`` says why this machine cannot run them, and
+    is None where it can.
+
+    Raises:
+        DispatchError: as :func:`load`.
+    """
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any], *, elsewhere: bool = False) -> None:
+        self.path = folder / LIBRARY_NAME
+        self.manifest = dict(manifest)
+        require_fields(folder / MANIFEST_NAME, self.manifest)
+        require_whole(self.path, self.manifest)
+        with reading(DispatchError, RIGHT_FIELDS, folder / MANIFEST_NAME, AGAIN):
+            self.workload: Workload = workload_from_json(manifest["workload"])
+            hardware = manifest["hardware"]
+            kind, name, cores = str(hardware["kind"]), str(hardware["name"]), int(hardware["cores"])
+        self._place, self._remedy = lower_target(kind).operands(name, self.workload.dtype)
+        require_versions(self.manifest)
+        self.refusal = refusal(self.path, self.manifest)
+        if self.refusal and not elsewhere:
+            raise self.refusal
+        self.library: Any = Elsewhere(self.refusal) if self.refusal else load_library(self.path, kind, cores)
+        self._run = self.library.run
+        self._inputs = tuple(name for name in self.workload.signature if name != "out")
+
+    @property
+    def micro_kernels(self) -> tuple[str, ...]:
+        """The portfolio: every micro-kernel that is compiled in, as keys."""
+        return tuple(str(key) for key in self.manifest["micro_kernels"])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that reports give: bytes of machine code and of the file, micro-kernels."""
+        return {
+            "bytes": self.manifest["code_bytes"],
+            "file_bytes": self.manifest["file_bytes"],
+            "kernels": len(self.micro_kernels),
+            "micro_kernels": list(self.micro_kernels),
+        }
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The schemes that its decision tree names, as keys, by number."""
+        return tuple(str(key) for key in self.manifest["schemes"])
+
+    @property
+    def lowering(self) -> Lowering:
+        """The decisions of its code that no scheme names; of a CPU only."""
+        return Lowering.from_json(self.manifest.get("lowering"))
+
+    def scheme(self, *extents: int) -> str:
+        """Asks the library which scheme it chooses for the extents of the dynamic dimensions, in the order of
+        ``op.workload.dims``."""
+        return self.schemes[int(self.library.plan(*extents))]
+
+    def pack(self, w: Array, bias: Array | None = None, *, scale: Array | None = None) -> Layer:
+        """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once; int8 weights
+        with their ``scale [N]``.
+
+        A GPU reads weights as they are: they are kept there, not copied.
+
+        Raises:
+            DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
+                operator has no constant operands.
+            WorkloadError: if a scale is not finite.
+        """
+        others = {"scale": scale, "bias": bias}
+        given = {"w": w, **{name: array for name, array in others.items() if array is not None}}
+        if tuple(given) != self.workload.constants:
+            constants = ", ".join(self.workload.constants) or "no operand"
+            raise DispatchError(f"this operator packs {constants}", ", ".join(given))
+        if scale is not None:
+            require_scales(np.asarray(contiguous(scale)))
+        try:
+            arrays = [contiguous(array) for array in given.values()]
+            cols = arrays[0].shape[0]
+            if not self.manifest["packs"]:
+                return Layer(self, arrays, cols)
+            packed = aligned_empty((int(self.library.packed_floats(*arrays[0].shape)),))
+            self.library.pack(*map(as_tensor, arrays), packed)
+        except CALL_ERRORS as error:
+            raise self._explain(given, error) from None
+        return Layer(self, [packed], cols)
+
+    def __call__(self, *operands: Array, out: Array | None = None) -> Array:
+        """Computes once, with all operands in the order of ``op.workload.signature``; see :meth:`pack` for
+        weights that stay.
+
+        Raises:
+            DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if ``out``
+                overlaps an operand.
+        """
+        # Every line here is paid in each call, of some microseconds.
+        if len(operands) != len(self._inputs):
+            raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
+        if self.workload.constants:
+            given = dict(zip(self._inputs, operands, strict=True))
+            constants = {name: as_input(given.pop(name)) for name in self.workload.constants}
+            return self.pack(**constants)(*given.values(), out=out)
+        try:
+            if out is None:
+                out = self._empty_output(operands)
+            else:
+                for array in operands:
+                    if overlap(array, out):
+                        raise ValueError("out shares memory with an operand")
+            call(self._run, [*map(as_input, operands), as_output(out)])
+        except CALL_ERRORS as error:
+            raise self.explained(dict(zip(self._inputs, operands, strict=True)), out, error) from None
+        return out
+
+    def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
+        """Returns a call without arguments on variable operands, for timing; ``plan`` overrides the tree (in
+        a library with every plan).
+
+        Raises:
+            DispatchError: if an array cannot be given to the library.
+        """
+        try:
+            return bound(self.library, [*operands.values(), out], plan)
+        except CALL_ERRORS as error:
+            raise self.explained(operands, out, error) from None
+
+    def explained(self, given: Mapping[str, Array], out: Array | None, error: Exception) -> DietlabError:
+        """Returns the error to raise after a call that failed."""
+        return self._explain({**given, **({} if out is None else {"out": out})}, error)
+
+    def _empty_output(self, operands: Sequence[Array]) -> Array:
+        sizes: dict[int | str, int] = {}
+        for name, array in zip(self._inputs, operands, strict=True):
+            sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
+        shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
+        return empty_like(operands[0], shape)
+
+    def _explain(self, given: Mapping[str, Array], error: Exception) -> DietlabError:
+        if isinstance(error, DietlabError):
+            return error
+        signature = self.workload.signature
+        shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
+        wrong = [name for name, array in given.items() if self._wrong_size(name, array)]
+        return DispatchError(
+            f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self._place} "
+            "and apart from each other",
+            ", ".join(f"{name} {described(array)}" for name, array in given.items()),
+            self._size_remedy(wrong) if wrong else f"{_first_line(error)}. {self._remedy}",
+        )
+
+    def _size_remedy(self, names: Sequence[str]) -> str:
+        static = [f"{axis.name}={axis.extent}" for axis in self.workload.axes if isinstance(axis.extent, int)]
+        if not static:
+            return f"The number of dimensions of {' and '.join(names)} differs: reshape(-1, K) gives x two."
+        return (
+            f"The size of {' and '.join(names)} differs; this operator was tuned for {', '.join(static)}, "
+            "and another size is another operator."
+        )
+
+    def _wrong_size(self, name: str, array: Array) -> bool:
+        """Returns whether an array's rank or a static extent is not that of the tuned operator."""
+        wanted, found = self.workload.signature.get(name), getattr(array, "shape", None)
+        if wanted is None or found is None:
+            return False
+        pairs = zip(wanted, found, strict=False)
+        return len(found) != len(wanted) or any(w != f for w, f in pairs if not isinstance(w, str))
+
+    def __repr__(self) -> str:
+        made_of = f"{len(self.micro_kernels)} micro-kernels, {len(self.schemes)} schemes"
+        return f"Operator({self.workload}, {made_of})"
+
+
+class Layer:
+    """An operator with its weights packed: ``layer(x)`` for ``x [T, K]`` gives ``[T, N]``.
+
+    No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
+
+    Args:
+        operator: an operator with constant operands.
+        constants: these as the library takes them, packed.
+        cols: columns of the output.
+    """
+
+    def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:
+        self._operator = operator
+        self._run = operator.library.run
+        self._constants = [as_tensor(array) for array in constants]
+        self._cols = cols
+        types = dtypes_of(operator.workload)
+        # None: the output is of the input's type.
+        self._out_dtype = None if types["x"] == types["out"] else types["out"]
+        self._shared = types["x"] != "bfloat16"  # NumPy shares its own types only
+
+    def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
+        """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.
+
+        Args:
+            x: ``[T, K]``.
+            residual: ``[T, N]``, for an operator with one.
+
+        Raises:
+            DispatchError: if an array has the wrong dtype, rank, strides, size or device, is missing
+                or unexpected, or if ``out`` overlaps another.
+        """
+        # Every line here is paid in each call, of some microseconds.
+        try:
+            if out is None:
+                out = empty_like(x, (x.shape[0], self._cols), self._out_dtype)
+            elif overlap(x, out) or (residual is not None and overlap(residual, out)):
+                raise ValueError("out shares memory with an operand")
+            others = () if residual is None else (as_input(residual),)
+            arrays = [as_input(x), *self._constants, *others, as_output(out)]
+            call(self._run, arrays if self._shared else list(map(as_tensor, arrays)))
+        except CALL_ERRORS as error:
+            given = {"x": x} if residual is None else {"x": x, "residual": residual}
+            raise self._operator.explained(given, out, error) from None
+        return out
+
+    def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
+        """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
+        plan).
+
+        Raises:
+            DispatchError: if an array cannot be given to the library.
+        """
+        others = {} if residual is None else {"residual": residual}
+        arrays = [x, *self._constants, *others.values(), out]
+        try:
+            return bound(self._operator.library, arrays, plan)
+        except CALL_ERRORS as error:
+            raise self._operator.explained({"x": x, **others}, out, error) from None
+
+
+def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
+    """Calls a library's entry. Empty arrays that it refuses are given to it again with the strides that it
+    expects: so far nothing was computed."""
+    try:
+        run(*arrays)
+    except CALL_ERRORS:
+        if not any(map(is_empty, arrays)):
+            raise
+        run(*map(as_tensor, arrays))
+
+
+def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
+    """Returns the library's entry with its arguments, the output last, converted once."""
+    *inputs, out = arrays
+    converted = [as_tensor(array) for array in (*map(as_input, inputs), as_output(out))]
+    if plan is None:
+        run = library.run
+        return lambda: run(*converted)
+    run_plan = library.run_plan
+    return lambda: run_plan(*converted, plan)
+
+
+class Elsewhere:
+    """Stands for the functions of a library that cannot run here: each raises the reason."""
+
+    def __init__(self, refusal: DietlabError) -> None:
+        self._refusal = refusal
+
+    def __getattr__(self, name: str) -> Call:
+        def refuse(*_: object) -> object:
+            raise self._refusal
+
+        return refuse
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if len(lines) > 1 else lines[0]) if lines else type(error).__name__

@@ -1,0 +1,88 @@
+"""Times the phases of a stage that its records do not hold: fitting the model, and the search itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TypeVar
+
+from dietlab.base.events import PhaseSeconds
+from dietlab.measure import Record, Runner, Trial
+from dietlab.measure.record import each_once
+from dietlab.problem import Workload
+
+Result = TypeVar("Result")
+
+
+class PhaseTimer:
+    """A timer that starts when it is made and divides the time into ``model``, spent in :meth:`fit`, and
+    ``search``, spent neither there nor in a runner: choosing what to measure and what to compile. What is
+    fitted and chosen while a runner measures costs no time, and counts nowhere.
+
+    Args:
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
+        self._began = now()
+        self._fitting = self._running = 0.0
+
+    def fit(self, work: Callable[[], Result]) -> Result:
+        """Runs ``work`` and charges its time to ``model``."""
+        started = self._now()
+        result = work()
+        self._fitting += self._now() - started
+        return result
+
+    def watched(self, runner: Runner) -> Runner:
+        """Wraps a runner so that its time is not charged to ``search``."""
+        return _Watched(runner, self)
+
+    def waited(self, work: Callable[[], Result]) -> Result:
+        """Runs ``work`` and charges its time to the runner."""
+        started = self._now()
+        try:
+            return work()
+        finally:
+            self._running += self._now() - started
+
+    @property
+    def seconds(self) -> PhaseSeconds:
+        """Model and search time since the start."""
+        own = max(0.0, self._now() - self._began - self._running)
+        model = min(self._fitting, own)
+        return PhaseSeconds(model=model, search=own - model)
+
+
+class _Watched:
+    def __init__(self, runner: Runner, clock: PhaseTimer) -> None:
+        self._runner, self._clock = runner, clock
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        records = iter(self._runner.measure(workload, trials))
+        while (record := self._clock.waited(lambda: next(records, None))) is not None:
+            yield record
+
+    def close(self) -> None:
+        close = getattr(self._runner, "close", None)
+        if close is not None:
+            close()
+
+
+def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
+    """Returns model and search time together with the phases that records hold, each measurement's once:
+    compile, verify, measure.
+
+    Args:
+        seconds: of the phases that no record has.
+        records: hold the seconds of the other phases.
+    """
+    found = [record.phases for record in each_once(records)]
+    return replace(
+        seconds,
+        compile=sum(phases.compile for phases in found),
+        verify=sum(phases.verify for phases in found),
+        measure=sum(phases.measure for phases in found),
+    )

@@ -1,0 +1,201 @@
+"""Stage 4, first half: chooses the few micro-kernels that are compiled into the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
+from dietlab.base.errors import DispatchError, require_type
+from dietlab.cost import Known
+from dietlab.machine import Hardware
+from dietlab.problem import Shape, ShapeSet, Workload
+from dietlab.scheme import COMPOSED, MicroKernel, Scheme, parameter_table, scheme_with, with_rows
+from dietlab.tuning.candidates import candidate_plans
+from dietlab.tuning.choice import Choice
+from dietlab.tuning.length_grid import length_grid
+from dietlab.tuning.measured import Reach, reach_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Values = npt.NDArray[np.float64]
+
+BEYOND = 8
+"""The factor from the range's end to the shape that stands for all shapes beyond it: far enough that the
+edge tile no longer matters."""
+
+
+@dataclass(frozen=True, repr=False)
+class Portfolio(Carded):
+    """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
+
+    Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
+        micro_kernels: those that get compiled; schemes that differ in loop order or edge share them.
+        schemes: those that serve the shapes, made of these micro-kernels.
+        shapes: the weighted shapes that it was chosen for.
+        seconds: ``[scheme][shape]``, as the tuning run expects them; infinite where a scheme needs a
+            micro-kernel that is not in the portfolio.
+        best_seconds: for each shape the least expected time of any candidate, chosen or not.
+        curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
+        safe_scheme: serves shapes beyond the range: the plan predicted fastest on the range's end times
+            :data:`BEYOND`.
+        reach: how far measurements reach (:func:`~dietlab.tuning.measured.reach_of`); empty if that is not
+            known.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    micro_kernels: tuple[MicroKernel, ...]
+    schemes: tuple[Scheme, ...]
+    shapes: ShapeSet
+    seconds: tuple[tuple[float, ...], ...]
+    best_seconds: tuple[float, ...]
+    curve: tuple[tuple[int, float], ...]
+    safe_scheme: Scheme
+    reach: Reach = ()
+
+    def __len__(self) -> int:
+        return len(self.micro_kernels)
+
+    @property
+    def slowdowns(self) -> Values:
+        """Time over the least time of any candidate, ``[schemes, shapes]``, 1 or more."""
+        table: Values = np.array(self.seconds) / np.array(self.best_seconds)
+        return table
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a shape and scheme that covers it.
+
+        Columns: each dynamic dimension, ``weight`` (a share of the calls), the ``scheme`` and
+        each of its parameters, ``expected_seconds``, ``best_seconds`` (the least of any candidate, chosen or
+        not) and ``slowdown``, their ratio (1 is no loss).
+        """
+        import pandas as pd
+
+        shapes = zip(self.shapes.shapes, self.shapes.weights, self.best_seconds, strict=True)
+        rows = [
+            {
+                **shape.to_json(),
+                "weight": weight,
+                **plan.columns,
+                "expected_seconds": seconds[column],
+                "best_seconds": best,
+                "slowdown": seconds[column] / best,
+            }
+            for column, (shape, weight, best) in enumerate(shapes)
+            for plan, seconds in zip(self.schemes, self.seconds, strict=True)
+            if isfinite(seconds[column])
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and the curve of their
+        number."""
+        slowdown = self.curve[-1][1] if self.curve else nan
+        facts = (
+            counted(len(self), "micro-kernel"),
+            counted(len(self.schemes), "scheme"),
+            counted(len(self.shapes), "shape"),
+            Quantity(f"{slowdown:.3f}x", "mean slowdown"),
+        )
+        sections = (
+            Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels), unfolded=True),
+            Fold("Schemes", self._schemes),
+            Fold("Mean slowdown by size", lambda: Listing(("micro-kernels", "slowdown"), self.curve)),
+        )
+        return Card("Portfolio", f"{self.workload} on {self.hardware.name}", facts, sections)
+
+    def _schemes(self) -> Listing:
+        """Returns, for each plan, the number of shapes on which it is the portfolio's fastest."""
+        best, weights = np.array(self.seconds).argmin(axis=0), np.array(self.shapes.weights)
+        found = [(plan.key, best == number) for number, plan in enumerate(self.schemes)]
+        header = ("scheme", "shapes on which it is fastest", "share of the calls")
+        return Listing(header, found, lambda p: (p[0], int(p[1].sum()), share_text(weights[p[1]].sum())))
+
+
+def choose_portfolio(
+    run: Known, shapes: ShapeSet | None = None, max_kernels: int = 8, max_slowdown: float = 1.0
+) -> Portfolio:
+    """Chooses the micro-kernels whose plans lose least time over all shapes, by weight.
+
+    Adds micro-kernels greedily by the decrease of the weighted mean loss (:func:`lost`); then exchanges
+    single ones, from there and from the best families' lowest ``max_kernels``, until no exchange helps.
+
+    Args:
+        run: the tuning run whose measured and predicted times decide.
+        shapes: the shapes that will be called, with weights (default: the tuned shapes); every shape of
+            the range gets a share of its nearest neighbour's weight, so that no length is left out.
+        max_kernels: the most micro-kernels; each height of a composed plan counts as one.
+        max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
+
+    Raises:
+        DispatchError: if ``max_kernels`` is below 1, or ``run`` is no tuning run.
+    """
+    require_type("the first argument of choose_portfolio", run, Known, DispatchError, "tune() returns one.")
+    if max_kernels < 1:
+        raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
+    dense = length_grid(run.space.workload, shapes or run.shapes)
+    plans = candidate_plans(run, dense.shapes)
+    table = run.expected_seconds(plans, dense.shapes)
+    choice = Choice(run.space.workload, plans, dense, table)
+    chosen, curve = choice.best(max_kernels, max_slowdown)
+    return _portfolio(run, choice, chosen, curve)
+
+
+def _portfolio(
+    run: Known, choice: Choice, chosen: tuple[int, ...], curve: Sequence[tuple[int, float]]
+) -> Portfolio:
+    covered = choice.covered(chosen)
+    table = np.where(covered, choice.table, np.inf)
+    used = sorted({int(plan) for plan in table.argmin(axis=0)})
+    safe = _safest(
+        run, [choice.schemes[i] for i in choice.settled(chosen)] or [choice.schemes[i] for i in used]
+    )
+    return Portfolio(
+        run.space.workload,
+        run.space.hardware,
+        tuple(sorted(choice.kernels[i] for i in chosen)),
+        tuple(choice.schemes[i] for i in used),
+        choice.shapes,
+        tuple(tuple(table[i].tolist()) for i in used),
+        tuple(choice.table.min(axis=0).tolist()),
+        tuple(curve),
+        safe,
+        reach_of(run),
+    )
+
+
+def usual_kernels(workload: Workload) -> int:
+    """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
+    12 for layers of several sizes, whose cache levels differ.
+
+    Args:
+        workload: the operator that the library is for.
+    """
+    return 8 if len(workload.dims) < 2 else 12
+
+
+def variants(portfolio: Portfolio) -> tuple[Scheme, ...]:
+    """Returns a portfolio's schemes, and those of the same families with its other heights and both edges."""
+    schemes = {*portfolio.schemes, portfolio.safe_scheme}
+    for scheme in tuple(schemes):
+        if scheme.composed:
+            family = scheme.family.kernel
+            same = [k.rows for k in portfolio.micro_kernels if with_rows(k, k.granule) == family]
+            schemes.update(scheme_with(scheme, rows=rows, edge=edge) for rows in same for edge in COMPOSED)
+    return tuple(sorted(schemes))
+
+
+def _safest(run: Known, plans: Sequence[Scheme]) -> Scheme:
+    dims = run.space.workload.dims
+    beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
+    return plans[int(run.seconds_table(plans, [beyond])[:, 0].argmin())]

@@ -1,0 +1,141 @@
+"""The interface of a search strategy, which proposes the next round's schemes from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.contracts import listed, name_of, require_methods, shown
+from dietlab.base.errors import SpaceError
+from dietlab.cost import Predicts, adaptation_cost, best_shape
+from dietlab.measure import CacheState, Record
+from dietlab.problem import Shape, ShapeSet
+from dietlab.scheme import Scheme, Space
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """The knowledge that a strategy proposes from.
+
+    Args:
+        space: the schemes to choose from.
+        shapes: the weighted shapes to tune for.
+        records: all measurements so far, failures included.
+        predictor: None before the first fit.
+        cache: where operands are while candidates are timed.
+        asked: schemes that are being measured, of which no record tells yet.
+    """
+
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    predictor: Predicts | None
+    cache: CacheState = "hot"
+    asked: tuple[Scheme, ...] = ()
+
+    @cached_property
+    def tried(self) -> frozenset[Scheme]:
+        """The schemes that have a record, failed ones too, and those that are being measured."""
+        return frozenset(record.scheme for record in self.records).union(self.asked)
+
+    @cached_property
+    def untried(self) -> tuple[Scheme, ...]:
+        """All other schemes of the space, in its order."""
+        return tuple(scheme for scheme in self.space if scheme not in self.tried)
+
+    @cached_property
+    def measured(self) -> tuple[Scheme, ...]:
+        """The schemes of the space with a time, in the order in which they were tried."""
+        found = dict.fromkeys(record.scheme for record in self.records if record.ok)
+        return tuple(scheme for scheme in found if scheme in self.space)
+
+    @cached_property
+    def best_seconds(self) -> dict[Shape, float]:
+        """Predicted seconds of the best scheme on each shape, of those that were measured or are being
+        measured; before any, the most of any."""
+        tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
+        if self.predictor is None:
+            return dict.fromkeys(self.shapes, float("inf"))
+        predicted = self.predictor.seconds(tried or self.untried, self.shapes.shapes)
+        table = predicted.min(axis=0) if tried else predicted.max(axis=0)
+        return dict(zip(self.shapes, table.tolist(), strict=True))
+
+    def relative(self, schemes: Sequence[Scheme]) -> Values:
+        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``:
+        above 1 where a scheme is expected to be faster. It needs a predictor."""
+        assert self.predictor is not None
+        best = np.array([self.best_seconds[shape] for shape in self.shapes])
+        return np.asarray(best / self.predictor.seconds(schemes, self.shapes.shapes))
+
+    def filled(self, picks: Iterable[Scheme], count: int, random: Random) -> list[Scheme]:
+        """Returns the picks and, up to ``count``, others at random that were not tried."""
+        found = list(picks)
+        left = [scheme for scheme in self.untried if scheme not in set(found)]
+        return found + random.sample(left, max(0, min(count - len(found), len(left))))
+
+
+class Strategy(Protocol):
+    """A search strategy proposes up to ``count`` untried schemes; fewer when fewer are left."""
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        """Returns the schemes to measure next.
+
+        Args:
+            state: the space, the shapes and all records so far.
+            count: how many at most.
+            random: the only source of chance, so that equal seeds search alike.
+        """
+
+
+def proposed(strategy: Strategy, state: SearchState, count: int, random: Random) -> tuple[Scheme, ...]:
+    """Returns what a strategy proposes: schemes of the space that were not tried, each once.
+
+    Args:
+        strategy: is asked.
+        state: what it is told.
+        count: how many at most.
+        random: its source of chance.
+
+    Raises:
+        SpaceError: if it proposes anything else, or nothing while schemes are left.
+    """
+    require_methods("a strategy", strategy, ("propose",), SpaceError)
+    name = name_of(strategy)
+    what = f"what propose of {name} returns"
+    found = listed(what, strategy.propose(state, count, random), SpaceError)
+    for scheme in found:
+        if not isinstance(scheme, Scheme):
+            raise SpaceError(f"{what} is a list of schemes", shown(scheme), "Return some of state.untried.")
+        if scheme not in state.space:
+            raise SpaceError(
+                f"{name} proposes schemes of the space", scheme.key, "Return some of state.untried."
+            )
+        if scheme in state.tried:
+            raise SpaceError(
+                f"{name} proposes schemes that were not tried", scheme.key, "state.untried has them."
+            )
+    if len(set(found)) < len(found):
+        twice = next(scheme.key for scheme in found if found.count(scheme) > 1)
+        raise SpaceError(f"{name} proposes each scheme once", f"{twice} twice")
+    if len(found) > count:
+        raise SpaceError(f"{name} proposes at most as many schemes as it is asked for, {count}", len(found))
+    if not found and state.untried:
+        raise SpaceError(
+            f"{name} proposes a scheme as long as some are left",
+            f"none, of {len(state.untried)}",
+            "state.filled(picks, count, random) adds some at random.",
+        )
+    return found
+
+
+def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:
+    """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
+    return best_shape(scheme, shapes, adaptation_cost(space.workload, space.hardware))

@@ -1,0 +1,161 @@
+"""The evolutionary search of the paper, as its code runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+
+from dietlab.cost import adaptation_cost
+from dietlab.problem import extents
+from dietlab.scheme import Scheme
+from dietlab.tuning.state import SearchState, Values
+from dietlab.tuning.strategies.knobs import Knobs, knobs_of
+
+SHRINKS = 1.1
+"""How far a tile may stick out of the target shape before mutation halves it, a ratio (AE, ``utils.cc``)."""
+
+DIVIDED = frozenset({"rows", "cols", "step", "unroll", "down", "across"})
+"""Knobs that split an axis: mutation moves a divisor into or out of them."""
+
+
+@dataclass(frozen=True)
+class PaperStrategy:
+    """The evolutionary search of the paper (section 4), with the constants of its published code.
+
+    A round draws a population, a part of it from the best schemes measured, and mutates it for some
+    generations; the best untried schemes that any generation met are proposed, and a share at random.
+
+    - Fitness is the best score over all shapes; parents are drawn in proportion to its power, which grows by
+      one every ``sharpening`` trials.
+    - A mutation is for a target shape, drawn in proportion to ``flops * weight / best throughput``, the time
+      spent in it. It halves rows that the target has not, then moves a divisor in or out of one axis.
+    - Until the model has ``warm_up`` samples the score is the adaptation cost alone, ``f_occ * f_pad``.
+
+    Every difference from that code stands in ``docs/search.md``.
+
+    Args:
+        population: schemes of a generation.
+        generations: times that it is mutated.
+        mutation: the probability that a child is a mutation and not a copy.
+        incumbents: the most of the first generation that are measured schemes, a share.
+        kept: untried schemes that are kept for proposal.
+        random_share: of the proposals.
+        warm_up: samples.
+        sharpening: trials.
+    """
+
+    population: int = 2048
+    generations: int = 4
+    mutation: float = 0.85
+    incumbents: float = 0.2
+    kept: int = 128
+    random_share: float = 0.05
+    warm_up: int = 100
+    sharpening: int = 100
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        if not state.untried:
+            return ()
+        evolution = Evolution(self, state)
+        met = evolution.met(random)
+        order = sorted(met, key=lambda number: (-evolution.fitness[number], random.random()))
+        guided = order[: min(self.kept, count - round(count * self.random_share))]
+        return state.filled((state.space.schemes[number] for number in guided), count, random)
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """One round of the evolution, over schemes by their numbers in the space."""
+
+    constants: PaperStrategy
+    state: SearchState
+
+    @cached_property
+    def scores(self) -> Values:
+        """The score of each scheme on each shape, ``[schemes, shapes]``: predicted throughput, or the
+        adaptation alone."""
+        state, space = self.state, self.state.space
+        if state.predictor is None or len(state.measured) < self.constants.warm_up:
+            cost = adaptation_cost(space.workload, space.hardware, "paper")
+            return np.asarray(cost.statics(space.schemes, state.shapes.shapes))
+        flops = np.array([space.workload.flops(shape) for shape in state.shapes], np.float64)
+        return np.asarray(flops / state.predictor.seconds(space.schemes, state.shapes.shapes))
+
+    @cached_property
+    def fitness(self) -> Values:
+        """The best score over all shapes, ``[schemes]``."""
+        return np.asarray(self.scores.max(axis=1))
+
+    @cached_property
+    def knobs(self) -> Knobs:
+        return knobs_of(self.state.space)
+
+    @cached_property
+    def measured(self) -> list[int]:
+        """The numbers of measured schemes, fittest first."""
+        known = set(self.state.measured)
+        found = [number for number, scheme in enumerate(self.state.space) if scheme in known]
+        return sorted(found, key=lambda number: -self.fitness[number])
+
+    @cached_property
+    def targets(self) -> list[float]:
+        """The weight with which each shape is the target of a mutation: its share of the time."""
+        shapes, workload = self.state.shapes, self.state.space.workload
+        best = self.scores[self.measured].max(axis=0) if self.measured else np.ones(len(shapes))
+        pairs = zip(shapes, shapes.weights, best.tolist(), strict=True)
+        return [workload.flops(shape) * weight / score for shape, weight, score in pairs]
+
+    def met(self, random: Random) -> set[int]:
+        """Returns the untried schemes that a generation met."""
+        most = round(self.constants.incumbents * self.constants.population)
+        population = self.measured[:most]
+        fresh = self.constants.population - len(population)
+        population = [*population, *random.choices(range(len(self.state.space)), k=fresh)]
+        tried = {number for number, scheme in enumerate(self.state.space) if scheme in self.state.tried}
+        found = set(population)
+        for _ in range(self.constants.generations):
+            population = self._next(population, random)
+            found.update(population)
+        return found - tried
+
+    def _next(self, population: list[int], random: Random) -> list[int]:
+        power = 1 + math.ceil(len(self.state.tried) / self.constants.sharpening)
+        relative = self.fitness[population] / self.fitness.max()  # else the power overflows
+        parents = random.choices(population, (relative**power).tolist(), k=len(population))
+        targets = random.choices(range(len(self.state.shapes)), self.targets, k=len(population))
+        mutated = [random.random() < self.constants.mutation for _ in parents]
+        lots = zip(parents, targets, mutated, strict=True)
+        return [self._mutated(parent, target, random) if lot else parent for parent, target, lot in lots]
+
+    def _mutated(self, number: int, target: int, random: Random) -> int:
+        """Returns a scheme that differs in one axis, of a height that the target shape fills; the parent if
+        the space has none."""
+        number = self._shrunk(number, target)
+        knob = random.randrange(len(self.knobs.names))
+        ways = self.knobs.along(number, knob)
+        if self.knobs.names[knob] in DIVIDED:
+            ways = [way for way in ways if self._divides(number, way, knob)]
+        return random.choice(ways) if ways else number
+
+    def _divides(self, number: int, other: int, knob: int) -> bool:
+        """Returns whether a knob of one scheme is a divisor of the other's."""
+        one, two = (self.knobs.values[knob][self.knobs.codes[n][knob]] for n in (number, other))
+        return bool(max(one, two) % min(one, two) == 0)
+
+    def _shrunk(self, number: int, target: int) -> int:
+        """Returns the scheme with its rows halved until the target shape has nearly as many."""
+        space = self.state.space
+        rows = extents(space.workload, self.state.shapes.shapes[target])["rows"]
+        while space.schemes[number].rows > max(1, SHRINKS * rows) and "rows" in self.knobs.names:
+            knob = self.knobs.names.index("rows")
+            half = space.schemes[number].rows // 2
+            lower = [way for way in self.knobs.along(number, knob) if space.schemes[way].rows == half]
+            if not lower:
+                break
+            (number,) = lower
+        return number

@@ -1,0 +1,186 @@
+"""Tuning: runs the rounds of a tuner, and keeps every record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from threadpoolctl import threadpool_limits
+
+from dietlab.base.contracts import require_methods
+from dietlab.base.errors import MeasureError, SpaceError, require_type
+from dietlab.base.events import ModelFitted, Observer, Stage, audience
+from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
+from dietlab.measure import Budget, Record, RecordStore, Runner
+from dietlab.measure.budget import BudgetSpentError
+from dietlab.measure.record import DECIDE, SEARCH
+from dietlab.problem import ShapeSet
+from dietlab.scheme import Space
+from dietlab.tuning.decide import Pair
+from dietlab.tuning.effort import Effort, effort_named
+from dietlab.tuning.phases import PhaseTimer, with_records
+from dietlab.tuning.rounds import Advance, Proposals, Sitting
+from dietlab.tuning.state import Strategy
+from dietlab.tuning.strategies.registry import strategy_named
+from dietlab.tuning.tuner import Proposal, Tuner
+from dietlab.tuning.tuning_run import TuningRun
+
+
+def tune(
+    space: Space,
+    shapes: ShapeSet,
+    runner: Runner,
+    effort: str | Effort = "quick",
+    strategy: str | Strategy = "draft",
+    observers: Iterable[Observer] = (),
+    store: RecordStore | None = None,
+    predictor: str | Predictor = COST_MODEL,
+    max_kernels: int = 8,
+    seed: int = 0,
+    measurable: Collection[Pair] | None = None,
+    prior: Prior | None = None,
+    ahead: bool | None = None,
+    budget: Budget | None = None,
+) -> TuningRun:
+    """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
+
+    The rounds are those of :class:`~dietlab.tuning.tuner.Tuner`. An interrupted run continues from the
+    records in ``store``, if ``ahead`` is the same.
+
+    Args:
+        space: the schemes to search, of one workload and hardware.
+        shapes: the weighted shapes to tune for; held-out ones are never measured.
+        runner: measures trials: local, replay or synthetic.
+        effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
+        strategy: a strategy's name (:data:`~dietlab.tuning.STRATEGIES`, or ``MODULE:NAME``) or an object with
+            ``propose``.
+        observers: get every progress event.
+        store: receives every record before it is announced; in memory if None.
+        predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
+            ``MODULE:NAME``) or an object with ``fit``.
+        max_kernels: the most micro-kernels of the library that the tuning is for.
+        seed: of the proposals and of the default predictor.
+        measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
+            such, as a replay does; else all).
+        prior: what records of other shapes, layers, operators or processors let expect, for the default
+            predictor.
+        ahead: whether a round is proposed while the one before is measured, from what was known before that:
+            no device waits, but each round knows less (None: where ``runner`` has several ``devices``).
+        budget: seconds after which nothing more is begun (None: no limit). What was measured is fitted, and a
+            later call with the same ``store`` goes on.
+
+    Raises:
+        ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
+            takes none, or of another kind of processor; or if what it fitted gives no times.
+        SpaceError: if an argument stands in another's place, there is no such strategy, or it proposes
+            anything but schemes that were not tried.
+        MeasureError: if ``runner`` does not measure, or leaves something out.
+        BudgetSpentError: if the budget is spent before anything was measured.
+    """
+    order = "The order is tune(space, shapes, runner)."
+    require_type("the first argument of tune", space, Space, SpaceError, order)
+    require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
+    require_methods("the third argument of tune, a runner,", runner, ("measure",), MeasureError)
+    effort, clock = effort_named(effort), PhaseTimer()
+    store = RecordStore() if store is None else store
+    predictor = with_prior(predictor_named(predictor, effort.timing.cache, seed), prior)
+    tuner = Tuner(
+        space=space,
+        shapes=shapes,
+        effort=effort,
+        strategy=strategy_named(strategy),
+        predictor=_Timed(predictor, clock),
+        max_kernels=max_kernels,
+        seed=seed,
+        measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
+    )
+    budget = budget or Budget()
+    before = budget.spent
+    if hasattr(runner, "budget"):
+        runner.budget = budget
+    sitting = Sitting(space, runner, store, audience(observers), clock, budget)
+    # Deciding multiplies many small matrices: threads of a BLAS mostly wait for each other in them, spinning.
+    with (
+        threadpool_limits(1, "blas"),
+        Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals,
+    ):
+        try:
+            tuner = _searched(tuner, sitting, proposals)
+            tuner = _decided(tuner, sitting, proposals)
+        except BudgetSpentError:
+            if not any(record.ok for record in store.records):
+                raise BudgetSpentError(
+                    "a budget lasts until something is measured",
+                    f"{budget.seconds:g} s, of which {before:.1f} s were over when tuning began",
+                    "Give it more seconds; what is known of the machine stays.",
+                ) from None
+    fitted = tuner.predictor.fit(space, store.records)
+    seconds = with_records(clock.seconds, store.records)
+    return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
+
+
+def measures_on_several(runner: Runner) -> bool:
+    """Returns whether a runner measures on several devices at the same time."""
+    return bool(getattr(runner, "devices", 1) > 1)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A predictor whose fitting is charged to the model."""
+
+    predictor: Predictor
+    clock: PhaseTimer
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
+        return self.clock.fit(lambda: fitted_by(self.predictor, space, records))
+
+
+def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
+    """Returns the tuner after the rounds of its search."""
+    goal = tuner.goal
+    known = {r.scheme for r in sitting.store.records if r.asked_by is None or r.asked_by.stage == SEARCH}
+    with sitting.listeners.stage(SEARCH, goal, "scheme", min(goal, len(known))) as progress:
+        for number in count(1):
+            proposal = proposals.next(tuner, SEARCH)
+            if proposal is None:
+                progress.advance("", goal - progress.done)
+                return tuner
+            tuner = _told(tuner, sitting, proposals, proposal, number, _up_to(goal, progress))
+    raise AssertionError
+
+
+def _decided(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
+    """Returns the tuner after all decisions; where fewer measurements decide, the stage ends early."""
+    goal = tuner.effort.decisions
+    earlier = sum(r.asked_by is not None and r.asked_by.stage == DECIDE for r in sitting.store.records)
+    with sitting.listeners.stage(DECIDE, goal, "measurement", min(goal, earlier)) as progress:
+        advance = _up_to(goal, progress)
+        for number in count(tuner.rounds + 1):
+            proposal = proposals.next(tuner, DECIDE)
+            if proposal is None:
+                progress.advance("", goal - progress.done)
+                return tuner
+            tuner = _told(tuner, sitting, proposals, proposal, number, lambda note, _: advance(note, 1))
+    raise AssertionError
+
+
+def _up_to(goal: int, progress: Stage) -> Advance:
+    """Returns what advances a stage, but no further than to its goal: how much of it was done before is a
+    guess if the store holds records of another effort."""
+    return lambda note, by: progress.advance(note, min(by, goal - progress.done))
+
+
+def _told(
+    tuner: Tuner, sitting: Sitting, proposals: Proposals, proposal: Proposal, number: int, advance: Advance
+) -> Tuner:
+    """Returns the tuner that knows the records of a proposal, and tells how well it had predicted them."""
+    found = sitting.records(proposal, advance)
+    sitting.announce_round(number)
+    proposals.wait()
+    began = sitting.budget.spent
+    tuner = tuner.tell(proposal, found)
+    sitting.budget.thought(sitting.budget.spent - began)
+    if samples := len({record.scheme for record in tuner.records if record.ok}):
+        sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
+    return tuner
