@@ -78,6 +78,9 @@ _HOMES = {
     "dietlab.compare.study": ("Study",),
     "dietlab.base.shipped": ("data_path",),
     "dietlab.base.background": ("BackgroundRun", "run_in_background"),
+    "dietlab.targets.cpu.view.padding_explorer": ("padding_explorer",),
+    "dietlab.targets.cuda.view.waves": ("frame_wave_times", "frame_waves", "plot_waves"),
+    "dietlab.targets.cuda.view.waves_explorer": ("waves_explorer",),
     "dietlab.view": (
         "Choice",
         "LogObserver",
@@ -114,11 +117,8 @@ _HOMES = {
         "frame_traffic",
         "frame_tuning",
         "frame_waste",
-        "frame_wave_times",
-        "frame_waves",
         "frame_worst",
         "inspect_kernel",
-        "padding_explorer",
         "plot_against",
         "plot_bench_roofline",
         "plot_bench_speedup",
@@ -145,7 +145,6 @@ _HOMES = {
         "plot_traffic",
         "plot_tuning",
         "plot_waste",
-        "plot_waves",
         "render_html",
         "render_text",
         "roofline_explorer",
@@ -154,7 +153,6 @@ _HOMES = {
         "space_explorer",
         "speedup_explorer",
         "trials_table",
-        "waves_explorer",
         "write_html",
     ),
 }
@@ -189,8 +187,13 @@ if TYPE_CHECKING:
     from dietlab.targets.cpu.contenders import CONTENDERS as CONTENDERS
     from dietlab.targets.cpu.kernel import CpuMicroKernel as CpuMicroKernel
     from dietlab.targets.cpu.limits import CpuLimits as CpuLimits
+    from dietlab.targets.cpu.view.padding_explorer import padding_explorer as padding_explorer
     from dietlab.targets.cuda.kernel import CudaMicroKernel as CudaMicroKernel
     from dietlab.targets.cuda.limits import GpuLimits as GpuLimits
+    from dietlab.targets.cuda.view.waves import frame_wave_times as frame_wave_times
+    from dietlab.targets.cuda.view.waves import frame_waves as frame_waves
+    from dietlab.targets.cuda.view.waves import plot_waves as plot_waves
+    from dietlab.targets.cuda.view.waves_explorer import waves_explorer as waves_explorer
     from dietlab.tuning import *  # noqa: F403
     from dietlab.view import *  # noqa: F403
 

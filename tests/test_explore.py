@@ -17,6 +17,7 @@ from dietlab.base.errors import MissingDependencyError, RecordError, SpaceError,
 from dietlab.measure import Record
 from dietlab.problem import Shape
 from dietlab.targets.cpu.lowering.assembly import read_assembly
+from dietlab.targets.cpu.view.padding_explorer import padding_explorer
 from dietlab.tuning import TuningRun
 from dietlab.view.figures.coordinates import frame_space, plot_space, shapes_measured
 from dietlab.view.static.picture import redraw
@@ -24,7 +25,6 @@ from dietlab.view.widgets import kernel_inspector
 from dietlab.view.widgets.choice import Choice
 from dietlab.view.widgets.coordinates_explorer import ALL, coordinates_explorer
 from dietlab.view.widgets.kernel_inspector import frame_kernel, inspect_kernel
-from dietlab.view.widgets.padding_explorer import padding_explorer
 from dietlab.view.widgets.table_filter import rows_that_fit
 from dietlab.view.widgets.trials_table import PAGE_ROWS, trials_table
 

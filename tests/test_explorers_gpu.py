@@ -26,6 +26,15 @@ from dietlab.measure.record_files import RecordFile
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.occupancy import block_bounds, blocks_per_sm
+from dietlab.targets.cuda.view.waves import (
+    MOST_ROUNDS,
+    Waves,
+    frame_wave_times,
+    frame_waves,
+    occupancy_of,
+    plot_waves,
+)
+from dietlab.targets.cuda.view.waves_explorer import MOST_KEYS, OWN, waves_explorer
 from dietlab.view.figures.roofline import (
     LENGTHS,
     frame_below_roofline,
@@ -34,16 +43,7 @@ from dietlab.view.figures.roofline import (
     tile_intensity,
     tile_level,
 )
-from dietlab.view.figures.waves import (
-    MOST_ROUNDS,
-    Waves,
-    frame_wave_times,
-    frame_waves,
-    occupancy_of,
-    plot_waves,
-)
 from dietlab.view.widgets.roofline_explorer import roofline_explorer
-from dietlab.view.widgets.waves_explorer import MOST_KEYS, OWN, waves_explorer
 
 LAYER = Dense(T=Dim(1, 2048), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
@@ -288,8 +288,8 @@ def test_what_has_no_waves_is_refused() -> None:
 
 def test_importing_is_light() -> None:
     code = (
-        "import sys, dietlab.view.figures.roofline, dietlab.view.figures.waves\n"
-        "import dietlab.view.widgets.roofline_explorer, dietlab.view.widgets.waves_explorer\n"
+        "import sys, dietlab.view.figures.roofline, dietlab.targets.cuda.view.waves\n"
+        "import dietlab.view.widgets.roofline_explorer, dietlab.targets.cuda.view.waves_explorer\n"
         "heavy = {'plotly', 'ipywidgets', 'pandas', 'tvm', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -57,7 +57,7 @@ def space_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
 
 
 def padding_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
-    from dietlab.view.widgets.padding_explorer import padding_explorer
+    from dietlab.targets.cpu.view.padding_explorer import padding_explorer
 
     return padding_explorer(work, hardware)
 
@@ -436,7 +436,7 @@ def test_the_note_says_which_limit_breaks() -> None:
 @settings(max_examples=25)
 @given(st.integers(1, 4096))
 def test_the_map_shows_lengths_around_the_chosen_one(extent: int) -> None:
-    from dietlab.view.widgets.padding_explorer import SHOWN, _window
+    from dietlab.targets.cpu.view.padding_explorer import SHOWN, _window
 
     window = _window(Dim(1, 4096), extent)
     assert extent in window and len(window) == SHOWN

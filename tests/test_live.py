@@ -24,6 +24,8 @@ from dietlab.base.errors import DietlabError, RecordError
 from dietlab.base.shipped import data_path
 from dietlab.lab import lessons
 from dietlab.machine import Hardware
+from dietlab.targets.cpu.view.padding_explorer import padding_explorer
+from dietlab.targets.cuda.view.waves_explorer import waves_explorer
 from dietlab.view.figures.base import new_figure
 from dietlab.view.static.saving import KINDS
 from dietlab.view.widgets.cards import cards_html
@@ -33,11 +35,9 @@ from dietlab.view.widgets.dispatch_explorer import dispatch_explorer
 from dietlab.view.widgets.explorer import Drawn, Explorer, refusal
 from dietlab.view.widgets.export import OFFERED
 from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
-from dietlab.view.widgets.padding_explorer import padding_explorer
 from dietlab.view.widgets.roofline_explorer import roofline_explorer
 from dietlab.view.widgets.space_explorer import space_explorer
 from dietlab.view.widgets.speedup_explorer import speedup_explorer
-from dietlab.view.widgets.waves_explorer import waves_explorer
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}

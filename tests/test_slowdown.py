@@ -116,7 +116,7 @@ def test_templates_have_their_own_background() -> None:
 def test_importing_is_light() -> None:
     code = (
         "import sys, dietlab.view.figures.slowdown, dietlab.view.figures.padding\n"
-        "import dietlab.view.widgets.padding_explorer, dietlab.view.widgets.space_explorer\n"
+        "import dietlab.targets.cpu.view.padding_explorer, dietlab.view.widgets.space_explorer\n"
         "heavy = {'plotly', 'ipywidgets', 'pandas', 'tvm', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )

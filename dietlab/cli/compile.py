@@ -14,8 +14,8 @@ from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Scheme, build_space, edges_of
+from dietlab.scheme.target import space_target
 from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
-from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 
 
@@ -83,9 +83,9 @@ def compile_command(
 
 def _named(keys: tuple[str, ...]) -> list[Scheme]:
     """Returns the schemes of keys, all of a GPU's micro-kernels."""
-    schemes = [Scheme.from_key(key) for key in keys]
+    schemes, kind = [Scheme.from_key(key) for key in keys], space_target("cuda").KERNEL
     for scheme in schemes:
-        if not isinstance(scheme.kernel, CudaMicroKernel):
-            remedy = f"Such a key reads {CudaMicroKernel.example}."
+        if not isinstance(scheme.kernel, kind):
+            remedy = f"Such a key reads {kind.example}."
             raise DietlabError("--scheme names a GPU's micro-kernel", scheme.key, remedy)
     return schemes

@@ -116,16 +116,14 @@ def adaptation_cost(
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
     depends on the cache state: hot ones come from the last-level cache, rotating ones from memory. On a GPU
-    it is a bound from all throughputs of a multiprocessor (:mod:`dietlab.targets.cuda.bound`).
+    it is a bound from all throughputs of a multiprocessor.
 
     Args:
         workload: the operator whose schemes are stitched over its shapes.
         hardware: the processor that they run on; its kind says which adaptation that is.
         kind: ``"paper"`` or ``"streamed"``.
         cache: where a call finds its operands.
-        constants: what is particular to its target: ``resident``
-            (:class:`~dietlab.targets.cuda.adaptation.BlockAdaptation`) or ``hiding``
-            (:class:`~dietlab.targets.cpu.adaptation.CpuAdaptation`).
+        constants: what is particular to its target, such as ``resident`` of a GPU or ``hiding`` of a CPU.
     """
     make: Callable[..., AdaptationCost] = part(hardware.kind, "cost").adaptation
     return make(workload, hardware, kind, cache, **constants)

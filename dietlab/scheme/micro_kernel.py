@@ -25,8 +25,7 @@ class MicroKernel(ABC):
     """A program for one ``rows x cols`` tile of the output: what is compiled, a frozen, hashable, ordered
     value.
 
-    Each target has a kind, such as :class:`~dietlab.targets.cpu.kernel.CpuMicroKernel`. A
-    :class:`~dietlab.scheme.Scheme` says how copies of it cover an output.
+    Each target has a class of them. A :class:`~dietlab.scheme.Scheme` says how copies of it cover an output.
 
     Attributes:
         rows: height of the tile.

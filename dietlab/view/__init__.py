@@ -17,9 +17,7 @@ _HOMES = {
     "dietlab.view.widgets.coordinates_explorer": ("coordinates_explorer",),
     "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
     "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
-    "dietlab.view.widgets.padding_explorer": ("padding_explorer",),
     "dietlab.view.widgets.roofline_explorer": ("roofline_explorer",),
-    "dietlab.view.widgets.waves_explorer": ("waves_explorer",),
     "dietlab.view.widgets.space_explorer": ("frame_funnel", "plot_funnel", "space_explorer"),
     "dietlab.view.widgets.trials_table": ("TrialsTable", "trials_table"),
     "dietlab.view.widgets.speedup_explorer": ("speedup_explorer",),
@@ -57,7 +55,6 @@ _HOMES = {
     "dietlab.view.figures.speedup": ("frame_against", "frame_parts", "plot_against"),
     "dietlab.view.figures.time_shares": ("frame_time_shares", "plot_time_shares"),
     "dietlab.view.figures.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
-    "dietlab.view.figures.waves": ("frame_wave_times", "frame_waves", "plot_waves"),
     "dietlab.view.figures.tuning": (
         "frame_phases",
         "frame_portfolio_curve",
@@ -123,9 +120,6 @@ if TYPE_CHECKING:
     from dietlab.view.figures.tuning import plot_phases as plot_phases
     from dietlab.view.figures.tuning import plot_portfolio_curve as plot_portfolio_curve
     from dietlab.view.figures.tuning import plot_tuning as plot_tuning
-    from dietlab.view.figures.waves import frame_wave_times as frame_wave_times
-    from dietlab.view.figures.waves import frame_waves as frame_waves
-    from dietlab.view.figures.waves import plot_waves as plot_waves
     from dietlab.view.pages.report import render_html as render_html
     from dietlab.view.pages.report import render_text as render_text
     from dietlab.view.pages.report import write_html as write_html
@@ -147,7 +141,6 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.kernel_inspector import inspect_kernel as inspect_kernel
     from dietlab.view.widgets.live import LiveFigure as LiveFigure
     from dietlab.view.widgets.live import show as show
-    from dietlab.view.widgets.padding_explorer import padding_explorer as padding_explorer
     from dietlab.view.widgets.panel import TuningPanel as TuningPanel
     from dietlab.view.widgets.roofline_explorer import roofline_explorer as roofline_explorer
     from dietlab.view.widgets.space_explorer import frame_funnel as frame_funnel
@@ -156,7 +149,6 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.speedup_explorer import speedup_explorer as speedup_explorer
     from dietlab.view.widgets.trials_table import TrialsTable as TrialsTable
     from dietlab.view.widgets.trials_table import trials_table as trials_table
-    from dietlab.view.widgets.waves_explorer import waves_explorer as waves_explorer
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ serves one shape at a time::
         -> {"task": ..}
     {"op": "batch"}               -> {"trials", "failures", "best_seconds", "finished"}
     {"op": "save", "path": ".so"} -> {"failure_reasons", "max_error", "tolerance"} and what else the
-                                     platform tells (``save`` of CpuPlatform and GpuPlatform)
+                                     platform tells (its ``save``)
 
 The loop over batches is that of TVM's task scheduler with a single task, turned inside out so
 that the caller can watch, stop and time it. It is the same on every processor; a :class:`Platform`

@@ -1,4 +1,4 @@
-"""CpuScheme of one output, the waste over shapes and tile heights, and what serving policies would waste."""
+"""Tiling of one output, the waste over shapes and tile heights, and what serving policies would waste."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from dietlab.cost import padding_waste
 from dietlab.problem import Shape, Workload, at_layer
 from dietlab.problem import extents as sizes_of
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import plan_for, scheme_with
-from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.scheme import Scheme, plan_for, scheme_with
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
@@ -53,7 +52,7 @@ class Segment(NamedTuple):
 # --- tables -----------------------------------------------------------------------------------
 
 
-def frame_tiling(scheme: CpuScheme, rows: int, cols: int) -> pd.DataFrame:
+def frame_tiling(scheme: Scheme, rows: int, cols: int) -> pd.DataFrame:
     """Returns one row a tile of an output of ``rows x cols``: its position and size, how much of it is
     needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
 
@@ -89,7 +88,7 @@ def frame_tiling(scheme: CpuScheme, rows: int, cols: int) -> pd.DataFrame:
 
 def frame_waste(
     workload: Workload,
-    scheme: CpuScheme,
+    scheme: Scheme,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
     layer: Layer | None = None,
@@ -122,7 +121,7 @@ def frame_waste(
     return pd.DataFrame(rows, columns=[name, "rows", "padding_waste"])
 
 
-def frame_policies(workload: Workload, scheme: CpuScheme, shape: Shape) -> pd.DataFrame:
+def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataFrame:
     """Returns the padding of the plan of ``scheme`` and of each serving policy on one shape, as a share of
     the multiply-adds, and how many are executed for one that is needed.
 
@@ -144,7 +143,7 @@ def frame_policies(workload: Workload, scheme: CpuScheme, shape: Shape) -> pd.Da
 # --- figures ----------------------------------------------------------------------------------
 
 
-def plot_tiling(scheme: CpuScheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
+def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
     """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
     orange. An output with very many tiles is drawn from its end.
 
@@ -171,7 +170,7 @@ def plot_tiling(scheme: CpuScheme, rows: int, cols: int, template: str | None = 
     return figure
 
 
-def tiling_trace(scheme: CpuScheme, rows: int, cols: int) -> go.Heatmap:
+def tiling_trace(scheme: Scheme, rows: int, cols: int) -> go.Heatmap:
     """Returns a heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
@@ -190,7 +189,7 @@ def tiling_trace(scheme: CpuScheme, rows: int, cols: int) -> go.Heatmap:
     )
 
 
-def tiling_titles(scheme: CpuScheme, rows: int, cols: int) -> tuple[str, str]:
+def tiling_titles(scheme: Scheme, rows: int, cols: int) -> tuple[str, str]:
     """Titles of the row and the column axis of :func:`tiling_trace`."""
     titles = []
     segments = _segments(scheme, rows, cols)
@@ -213,7 +212,7 @@ def add_key(figure: go.Figure) -> None:
 
 def plot_waste(
     workload: Workload,
-    scheme: CpuScheme,
+    scheme: Scheme,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
     template: str | None = None,
@@ -267,7 +266,7 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
 # --- tiles along an axis ----------------------------------------------------------------------
 
 
-def _bands(scheme: CpuScheme, extent: int) -> list[Band]:
+def _bands(scheme: Scheme, extent: int) -> list[Band]:
     if extent < 0:
         raise WorkloadError("an output has no negative extent", extent)
     bands: list[Band] = []
@@ -278,14 +277,14 @@ def _bands(scheme: CpuScheme, extent: int) -> list[Band]:
     return bands
 
 
-def _across(scheme: CpuScheme) -> CpuScheme:
+def _across(scheme: Scheme) -> Scheme:
     """Returns a scheme whose rows are tiled as the columns of ``scheme`` are: composed only where vectors run
     along the depth."""
     edge = scheme.edge if scheme.kernel.composes_columns else "padded"
     return scheme_with(scheme, rows=scheme.cols, edge=edge)
 
 
-def _segments(scheme: CpuScheme, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
+def _segments(scheme: Scheme, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
     down = _parts(_bands(scheme, rows), MOST_ROW_TILES, "row")
     return down, _parts(_bands(_across(scheme), cols), MOST_CELLS // max(1, len(down)), "column")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.base.errors import DietlabError, SpaceError
 from dietlab.scheme import MicroKernel, Scheme
-from dietlab.targets.cpu.kernel import CpuMicroKernel
 from dietlab.view.lab import lab_imports
 
 with lab_imports("linked widgets"):
@@ -78,7 +77,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         if "scheme" in controls:
             self.tie(explorer, lambda _, values: _key_or_none(values["scheme"]), _write_scheme(explorer))
         elif all(name in controls for name in SIZES):
-            self.tie(explorer, lambda _, values: self._with_tile(values), _write_tile(explorer))
+            self.tie(explorer, self._with_tile, _write_tile(explorer))
         else:
             raise SpaceError(
                 "an explorer with a control for schemes is linked",
@@ -114,16 +113,20 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         self.observe(chosen_elsewhere, "key")
         chosen_elsewhere({"new": self.key})
 
-    def _with_tile(self, values: Mapping[str, Any]) -> str:
-        """Returns the key of the chosen scheme with another tile, or that of the plainest one with it."""
-        rows, cols, edge = (values[name] for name in SIZES)
+    def _with_tile(self, drawn: Drawn, values: Mapping[str, Any]) -> str:
+        """Returns the key of the chosen scheme with another tile, or the drawn scheme's with no such one."""
         chosen = self.scheme
         try:
-            if chosen is None or not isinstance(chosen.kernel, CpuMicroKernel):
-                return Scheme(CpuMicroKernel(rows, cols), edge).key
-            return chosen.changed(rows=rows, cols=cols, edge=edge).key
+            if chosen is None or not _alike(chosen, drawn.scheme):
+                return drawn.scheme
+            return chosen.changed(**{name: values[name] for name in SIZES}).key
         except DietlabError:  # no micro-kernel has this tile with the rest of the chosen one
             return ""
+
+
+def _alike(scheme: Scheme, key: str) -> bool:
+    """Returns whether both are schemes of one kind of micro-kernel."""
+    return bool(key) and type(scheme.kernel) is type(Scheme.from_key(key).kernel)
 
 
 def _write_scheme(explorer: Explorer) -> Write:
@@ -134,11 +137,11 @@ def _write_scheme(explorer: Explorer) -> Write:
 
 
 def _write_tile(explorer: Explorer) -> Write:
-    def write(_: Drawn, key: str) -> Mapping[str, Any]:
+    def write(drawn: Drawn, key: str) -> Mapping[str, Any]:
         scheme = Scheme.from_key(key)
-        if not isinstance(scheme.kernel, CpuMicroKernel):
+        if not _alike(scheme, drawn.scheme):
             return {}
-        values = {"rows": scheme.kernel.rows, "cols": scheme.kernel.cols, "edge": scheme.edge}
+        values = {"rows": scheme.rows, "cols": scheme.cols, "edge": scheme.edge}
         edges = dict(explorer.controls["edge"].options).values()
         within = all(
             explorer.controls[name].min <= values[name] <= explorer.controls[name].max

@@ -36,6 +36,7 @@ class Drawn:
         numbers: what to read off, in words by name and value with unit, as in ``{"waste": "3.1 %"}``.
         note: one more sentence (plain text).
         options: options that dropdowns get from these values, by the control's name.
+        scheme: the key of the scheme in the picture, if it is of one.
     """
 
     figure: go.Figure
@@ -43,6 +44,7 @@ class Drawn:
     numbers: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    scheme: str = ""
 
 
 Draw = Callable[..., Drawn]

@@ -90,6 +90,7 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
             frame_tiling(scheme, sizes["rows"], sizes["cols"]),
             _numbers(layer, chip, scheme, shape),
             _note(layer, chip, scheme),
+            scheme=scheme.key,
         )
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:

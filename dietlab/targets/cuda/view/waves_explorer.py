@@ -17,8 +17,7 @@ from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.space import ARRANGEMENTS, STAGES, STEPS, units
 from dietlab.targets.cuda.space import limits as cuda_limits
 from dietlab.targets.cuda.unit import Unit
-from dietlab.view.figures.base import MICRO
-from dietlab.view.figures.waves import (
+from dietlab.targets.cuda.view.waves import (
     Occupancy,
     bounds_words,
     frame_wave_times,
@@ -28,6 +27,7 @@ from dietlab.view.figures.waves import (
     waves_cost,
     waves_of,
 )
+from dietlab.view.figures.base import MICRO
 from dietlab.view.widgets.arguments import hardware_of, records_of, workload_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def waves_explorer(
     the grid of a launch with its empty places, and the time that the bound expects beside measured ones.
 
     Every control that sets the tile counts while ``scheme`` is :data:`OWN`. ``explorer.frame`` is
-    :func:`~dietlab.view.figures.waves.frame_wave_times` over lengths.
+    :func:`~dietlab.targets.cuda.view.waves.frame_wave_times` over lengths.
 
     Args:
         workload: with one dynamic dimension, or a study of one.

@@ -1,0 +1,1 @@
+"""Views of thread blocks in waves."""
