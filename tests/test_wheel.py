@@ -37,7 +37,8 @@ print(len(names), dietlab.__file__)
 """
 FIND_ALL = """
 import json, sys
-from dietlab import lessons, shipped
+from dietlab.base import shipped
+from dietlab.lab import lessons
 made = [path.name for path in shipped.copy_notebooks("mine")]
 print(json.dumps([len(lessons.recorded().records), made, str(shipped.data_path("paper"))]))
 """

@@ -38,7 +38,7 @@ SETUP = """\
 from dataclasses import replace
 from time import sleep
 import dietlab as dl
-from dietlab import lessons
+from dietlab.lab import lessons
 
 dense, zen4, run = lessons.workload(), lessons.hardware(), lessons.replayed_run()
 """
