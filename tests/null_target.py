@@ -99,7 +99,8 @@ detect = always(Hardware("a null processor", "made up", 1, NullLimits(), peak_gf
 pads, seconds, source_of, DEALT = always(True), always(SECONDS), always("nothing"), 1.0
 READ_AS, machine_code = ("a program", "its code"), always(SimpleNamespace(text="", uses={}))
 facts = known = to_json = from_json = ansor_tools = always({})
-require_tools = require_here = require_form = ansor_platform = device = always(None)
+require_here = require_form = ansor_platform = device = always(None)
+require_tools = always("")
 lacking, runtimes, rotated = always(""), always(()), always(())
 levels, loops, operands, options = (always(v) for v in ({}, (0, 1), ("", ""), ({"kind": "null"}, "")))
 ceilings = always(())

@@ -21,11 +21,13 @@ from programs import GUARD, Program, shape_of
 from schemes import cpu_scheme
 
 from dietlab.base.errors import BuildError
-from dietlab.lower.compiler import compile_library, kept_in
+from dietlab.lower import compiler
+from dietlab.lower.compiler import compile_library
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import as_tensor
+from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.problem import ACTIVATIONS, Activation, BatchMatmul, Dense, Dim, Shape, Workload, tolerance
 from dietlab.scheme import COMPOSED, EDGES, Edge, Leaf, MicroKernel, Scheme, Split, Tree, heights, route
@@ -613,23 +615,24 @@ def test_what_packs_is_compiled_once_for_a_layout(tmp_path: Path) -> None:
     assert (after.misses - compiled.misses, after.hits - compiled.hits) == (2, 1)
 
 
-def test_an_equal_module_is_not_compiled_again_where_it_is_kept(here: Hardware, tmp_path: Path) -> None:
-    """Other heights, layouts and processors make other modules, and nothing is kept outside of the block."""
+def test_an_equal_module_is_not_compiled_again(
+    here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other heights, layouts and processors make other modules."""
+    store = Store(tmp_path / "store")
+    monkeypatch.setattr(compiler, "STORE", store)
     lanes, work = here.limits.lanes, Dense(T=Dim(1, 100), N=5 * here.limits.lanes, K=6)
     four = cpu_scheme(4, lanes, edge="even")
 
-    def file(lengths: tuple[int, ...], of: Hardware = here, scheme: Scheme = four) -> int:
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
+    def compiles(lengths: tuple[int, ...], of: Hardware = here, scheme: Scheme = four) -> bool:
+        before, path = store.size()[0], tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
         shapes = [[Shape.of(T=length) for length in lengths]]
         artifact = compile_plans(work, of, [scheme], Leaf(0), path, only=shapes)
-        assert artifact.code_hash and artifact.code_bytes and artifact.packs
-        return path.stat().st_ino
+        assert artifact.code_hash and artifact.code_bytes and artifact.packs and path.stat().st_nlink == 1
+        return store.size()[0] > before
 
-    with kept_in(tmp_path / "kept"):
-        assert file((40, 80)) == file((80,)) != file((42, 80))
-        assert file((80,), scheme=cpu_scheme(4, 2 * lanes, edge="even")) != file((80,))
-        assert file((80,), of=here.with_cores(here.cores + 1)) != file((80,))
-        assert file((80,)) == file((40,))
-    assert file((80,)) != file((80,))
-    with kept_in(None):
-        assert file((80,)) != file((80,))
+    assert compiles((40, 80)) and not compiles((80,)) and compiles((42, 80)) and not compiles((40,))
+    assert compiles((80,), scheme=cpu_scheme(4, 2 * lanes, edge="even"))
+    assert compiles((80,), of=here.with_cores(here.cores + 1))
+    store.clear()
+    assert compiles((80,))

@@ -20,11 +20,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dietlab.base.errors import StudyError
+from dietlab.cli import doctor as cli_doctor
 from dietlab.cli import main
 from dietlab.cli.commands import HEADINGS, CommandGroup
 from dietlab.compare.evaluate import Contest
 from dietlab.compare.results import Row
 from dietlab.compare.study import Study
+from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial, read_records, write_compressed
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
@@ -509,6 +511,14 @@ def test_doctor_names_what_is_needed() -> None:
     assert result.exit_code == int(any(f["needed"] and not f["ok"] for f in findings.values()))
     assert findings["apache-tvm-ffi"]["found"] and findings["processor"]["ok"]
     assert "C++ compiler" in dietlab("doctor").stdout
+
+
+def test_doctor_shows_the_store_and_empties_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(cli_doctor, "STORE", store)
+    store.keep("a", {}, bytes(5000))
+    assert "1 program, 4.96 KiB" in dietlab("doctor").stdout and store.size()[0] == 1
+    assert "0 programs" in dietlab("doctor", "--empty-store").stdout and store.size() == (0, 0)
 
 
 BAD = {

@@ -11,10 +11,12 @@ from typing import Any
 
 import click
 
+from dietlab.base.cards import bytes_text, counted
 from dietlab.base.errors import DietlabError
 from dietlab.base.registry import Registry
 from dietlab.cli.options import json_option, show
 from dietlab.lower.compiler import require_linker
+from dietlab.lower.store import MOST_BYTES, STORE
 from dietlab.machine import Hardware
 from dietlab.machine.system import amx_permitted, flags, quota, usable_cores
 from dietlab.targets.cpu.limits import cpu_of
@@ -54,6 +56,7 @@ def examine(libraries: Iterable[str] = ()) -> list[Finding]:
         _linker(),
     ]
     findings += [_package(name) for name in NEEDED]
+    findings.append(_store())
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
     findings += [_added(registry, name) for registry in Registry.all for name in registry.added]
     return [*findings, *map(_library, libraries)]
@@ -97,6 +100,13 @@ def _library(path: str) -> Finding:
         return Finding(f"library {path}", str(error), ok=False)
 
 
+def _store() -> Finding:
+    """Tells of the programs that no later study compiles."""
+    entries, size = STORE.size()
+    kept = f"{counted(entries, 'program')}, {bytes_text(size)} of {bytes_text(MOST_BYTES)}, in {STORE.folder}"
+    return Finding("store of compiled programs", kept, ok=True)
+
+
 def _linker() -> Finding:
     try:
         return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
@@ -127,13 +137,20 @@ def _package(name: str, why: str = "") -> Finding:
 
 @click.command()
 @click.argument("libraries", nargs=-1, metavar="[LIBRARY]...", type=click.Path())
+@click.option(
+    "--empty-store",
+    is_flag=True,
+    help="First remove what was compiled; it is compiled again when needed.",
+)
 @json_option
-def doctor(libraries: tuple[str, ...], as_json: bool) -> None:
+def doctor(libraries: tuple[str, ...], empty_store: bool, as_json: bool) -> None:
     """Check that this machine has what dietlab needs.
 
     With a LIBRARY or a study's folder, also that it runs here: it is whole, and of these versions and this
     processor.
     """
+    if empty_store:
+        STORE.clear()
     findings = examine(libraries)
     text = "\n".join(
         f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -18,6 +15,7 @@ from dietlab.base.errors import BuildError, MissingDependencyError
 from dietlab.base.files import remedy_of, write_failure
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
+from dietlab.lower.store import STORE, versions
 from dietlab.machine.instruction_sets import Requirements, used
 
 COMPILER_NAME = "libtvm_compiler.so"
@@ -29,29 +27,6 @@ COMPLAINS = ("/usr/bin/ld:", "ld:", "ld.lld:", "collect2:", "clang", "g++:", "cc
 NARROWING = "tirx.NarrowDataType"
 """Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
 the module is then invalid."""
-
-
-_KEPT: ContextVar[Path | None] = ContextVar("the folder of libraries that are kept", default=None)
-
-
-@contextmanager
-def kept_in(folder: Path | None) -> Iterator[None]:
-    """Keeps libraries that are compiled within, by what they are compiled from: the next one of an equal
-    module, in this process or another, is the same file under another name (a hard link).
-
-    A third of the libraries that a tuning asks for was compiled before: for other shapes that need the same
-    tiles, or in an earlier round.
-
-    Args:
-        folder: keeps them (None: each is compiled).
-    """
-    if folder is not None:
-        folder.mkdir(exist_ok=True)
-    token = _KEPT.set(folder)
-    try:
-        yield
-    finally:
-        _KEPT.reset(token)
 
 
 def tvm_module() -> Any:
@@ -77,8 +52,8 @@ def instructions_of(target: Any) -> frozenset[str]:
     return used(map(str, tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)))
 
 
-def require_tools() -> None:
-    """Checks for TVM's compiler beside its runtime, and for a linker.
+def require_tools() -> str:
+    """Checks for TVM's compiler beside its runtime, and for a linker, whose path it returns.
 
     Raises:
         MissingDependencyError: if TVM's runtime was installed alone.
@@ -90,7 +65,7 @@ def require_tools() -> None:
             "its runtime alone",
             "pip install apache-tvm, or build elsewhere (dietlab kit).",
         )
-    require_linker()
+    return require_linker()
 
 
 def require_linker() -> str:
@@ -121,37 +96,37 @@ def compile_library(module: Any, target: Any, path: Path, objects: Sequence[byte
     """
     started = perf_counter()
     linker = require_linker()
-    kept = _kept(module, target, objects)
-    if kept is None or not _linked(kept, path):
-        built = compiled(module, target)
-        export(built, path, linker, objects)
-        if kept is not None:
-            _linked(path, kept)
+    key = library_key(module, target, objects)
+    if kept := STORE.load(key):
+        written(path, kept[1])
+    else:
+        export(compiled(module, target), path, linker, objects)
+        STORE.keep(key, {}, path.read_bytes())
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     requires = Requirements(platform.machine(), instructions_of(target))
     return Artifact(path, len(code), digest, perf_counter() - started, requires=requires)
 
 
-def _kept(module: Any, target: Any, objects: Sequence[bytes]) -> Path | None:
-    """Returns the file of a library that is kept, whether it is there or not; None if none is."""
-    folder = _KEPT.get()
-    if folder is None:
-        return None
+def library_key(module: Any, target: Any, objects: Sequence[bytes]) -> str:
+    """Returns what the store calls a library: equal for equal programs, whoever lowered them."""
     import tvm_ffi
 
-    name = hashlib.sha256(f"{tvm_ffi.structural_hash(module)} {target}".encode())
-    for data in objects:
-        name.update(hashlib.sha256(data).digest())
-    return folder / f"{name.hexdigest()}.so"
+    parts = [hashlib.sha256(data).hexdigest() for data in objects]
+    return f"{tvm_ffi.structural_hash(module)} {target} {versions()} {' '.join(parts)}"
 
 
-def _linked(file: Path, name: Path) -> bool:
-    """Returns whether a file has another name, too; not where there is none, or on systems without such."""
-    with suppress(OSError):
-        os.link(file, name)
-        return True
-    return False
+def written(path: Path, data: bytes) -> None:
+    """Writes a library that was compiled before.
+
+    Raises:
+        BuildError: if it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise unwritten(path, error) from error
 
 
 def object_of(module: Any, target: Any) -> bytes:

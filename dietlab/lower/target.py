@@ -67,8 +67,8 @@ class LowerTarget(Protocol):
             BuildError, MissingDependencyError: if what compiles is not here, or the program does not compile.
         """
 
-    def require_tools(self) -> object:
-        """Checks that what compiles and links is here.
+    def require_tools(self) -> str:
+        """Checks that what compiles and links is here, and returns its version or place.
 
         Raises:
             BuildError, MissingDependencyError: if it is not.

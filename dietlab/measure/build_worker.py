@@ -1,13 +1,19 @@
-"""Builds one scheme's library for each request: ``python -m dietlab.measure.build_worker``."""
+"""Builds one scheme's library for each request: ``python -m dietlab.measure.build_worker``.
+
+What was built before, for any study, comes from the store (:mod:`dietlab.lower.store`) and needs no TVM.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from dietlab.lower.artifact import Artifact
-from dietlab.lower.compiler import kept_in
+from dietlab.lower.compiler import written
 from dietlab.lower.program import compile_plans
+from dietlab.lower.store import STORE, fingerprint
+from dietlab.lower.target import lower_target
 from dietlab.machine import Hardware
 from dietlab.measure.timing.process import serve
 from dietlab.problem import Shape, workload_from_json
@@ -16,16 +22,14 @@ from dietlab.scheme import Leaf, Scheme
 
 def compiled(request: dict[str, Any]) -> Artifact:
     """Compiles the library that a request asks for."""
-    kept = request.get("kept")
-    with kept_in(kept and Path(kept)):
-        return compile_plans(
-            workload_from_json(request["workload"]),
-            Hardware.from_json(request["hardware"]),
-            [Scheme.from_key(request["scheme"])],
-            Leaf(0),
-            Path(request["path"]),
-            only=[[Shape.from_json(shape) for shape in request["shapes"]]],
-        )
+    return compile_plans(
+        workload_from_json(request["workload"]),
+        Hardware.from_json(request["hardware"]),
+        [Scheme.from_key(request["scheme"])],
+        Leaf(0),
+        Path(request["path"]),
+        only=[[Shape.from_json(shape) for shape in request["shapes"]]],
+    )
 
 
 def answer(artifact: Artifact) -> dict[str, Any]:
@@ -37,9 +41,28 @@ def answer(artifact: Artifact) -> dict[str, Any]:
     }
 
 
+def request_key(request: dict[str, Any]) -> str | None:
+    """Returns what the store calls the library that a request asks for; None if code that dietlab does not
+    know decides what it is: an operator or a target of others."""
+    kind = Hardware.from_json(request["hardware"]).kind
+    own = type(workload_from_json(request["workload"])).__module__.startswith("dietlab.")
+    made_by = fingerprint(kind) if own else None
+    if made_by is None:
+        return None
+    asked = {name: value for name, value in request.items() if name != "path"}
+    return f"{json.dumps(asked, sort_keys=True)} {made_by} {lower_target(kind).require_tools()}"
+
+
 def build(request: dict[str, Any]) -> dict[str, Any]:
-    """Compiles what a request asks for, and tells of it."""
-    return answer(compiled(request))
+    """Compiles what a request asks for, unless it was before, and tells of it."""
+    path, key = Path(request["path"]), request_key(request)
+    if key and (kept := STORE.load(key)):
+        written(path, kept[1])
+        return kept[0]
+    found = answer(compiled(request))
+    if key:
+        STORE.keep(key, found, path.read_bytes())
+    return found
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -61,7 +60,6 @@ class Builders:
         begins: Callable[[], object] = lambda: None,
     ) -> None:
         self._begins = begins
-        self._kept = TemporaryDirectory(prefix="dietlab-")  # what need not be compiled again
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
         self._workers = WorkerPool(module, workers)
         self._numbers = count()
@@ -71,7 +69,6 @@ class Builders:
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
-        self._kept.cleanup()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
         """Returns one library for each trial, in their order, each as soon as it is there.
@@ -99,7 +96,6 @@ class Builders:
             "scheme": scheme.key,
             "path": str(path),
             "shapes": [shape.to_json() for shape in trial.shapes],
-            "kept": self._kept.name,
         }
         started = perf_counter()
         answer: dict[str, Any] = {}

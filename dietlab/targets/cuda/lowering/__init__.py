@@ -70,10 +70,9 @@ def machine_code(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> 
     return MachineCode("\n".join(lines), {name.replace("_", " "): told[name] for name in used})
 
 
-def require_tools() -> None:
+def require_tools() -> str:
     """Checks for TVM's compiler, a linker and NVIDIA's compiler."""
-    tvm_compiler.require_tools()
-    require_compiler()
+    return f"{tvm_compiler.require_tools()} {require_compiler().version()}"
 
 
 def runtimes(cores: int) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ Any number of processes and threads may compile at once; they share the cache.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -20,19 +19,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dietlab.base.errors import BuildError, DietlabError, MissingDependencyError
-from dietlab.base.files import write_whole
+from dietlab.base.errors import BuildError, MissingDependencyError
+from dietlab.lower.store import FOLDER, Store
 from dietlab.targets.cuda.lowering.cubin import Cubin, architecture, read_cubin
 from dietlab.targets.cuda.nvidia_packages import package_folders
 
-DEFAULT_CACHE = Path("~/.cache/dietlab/cubins")
-"""Where compiled kernels are kept, in the folder for such things (XDG base directories). Deleting it
-costs time only."""
 COMPILE_SECONDS = 120.0
 """Seconds until a compilation is given up."""
 
 VERSION_SECONDS = 30.0
-CACHE_SCHEMA = 1
 REMEDY = "pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or install the CUDA toolkit with nvcc on the PATH."
 
 _NVCC_FLAGS = ("-cubin", "-O3", "--expt-relaxed-constexpr", "--resource-usage")
@@ -128,7 +123,7 @@ def compile_cubin(
     arch: str,
     *,
     fast_math: bool = False,
-    cache: Path | None = DEFAULT_CACHE,
+    cache: Path | None = FOLDER,
     timeout: float = COMPILE_SECONDS,
 ) -> Cubin:
     """Compiles CUDA C++ for one architecture, or takes it from the cache if it was before.
@@ -147,13 +142,15 @@ def compile_cubin(
     architecture(arch)
     compiler = require_compiler()
     flags = compiler.flags(arch, fast_math=fast_math)
-    entry = None if cache is None else _entry(cache, source, flags, compiler.version())
-    if entry and (kept := _load(entry, arch)):
-        return kept
+    store = None if cache is None else Store(cache)
+    key = json.dumps([source, flags, compiler.version()])
+    if store and (kept := store.load(key)):
+        with suppress(BuildError, LookupError, TypeError):
+            return _cubin(kept[0]["log"], kept[1], arch)
     log, data = _compile(compiler, source, flags, timeout)
     built = _cubin(log, data, arch)
-    if entry:
-        _store(entry, log, data)
+    if store:
+        store.keep(key, {"log": log}, data)
     return built
 
 
@@ -268,35 +265,3 @@ def parse_usage(log: str) -> dict[str, Usage]:
             shared, frame = _SHARED.search(line), frames.get(kernel, (0, 0, 0))
             usage[kernel] = Usage(int(match[1]), *frame, int(shared[1]) if shared else 0)
     return usage
-
-
-def _entry(cache: Path, source: str, flags: tuple[str, ...], version: str) -> Path | None:
-    """Returns the cache's file for a program; None where there is no home folder to keep it in."""
-    key = json.dumps([CACHE_SCHEMA, source, flags, version])
-    with suppress(RuntimeError):
-        return cache.expanduser() / f"{hashlib.sha256(key.encode()).hexdigest()}.kept"
-    return None
-
-
-def _load(entry: Path, arch: str) -> Cubin | None:
-    """Returns the cached result; None if there is none, or a damaged one, which is built again."""
-    try:
-        head, _, data = entry.read_bytes().partition(b"\n")
-        kept = json.loads(head)
-        log = kept["log"]
-        return _cubin(log, data, arch) if kept["sha256"] == _digest(log, data) else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, BuildError):
-        return None
-
-
-def _store(entry: Path, log: str, data: bytes) -> None:
-    """Keeps a cubin: one line of JSON, then its bytes. Readers see all of it or nothing."""
-    head = json.dumps({"sha256": _digest(log, data), "log": log}).encode()
-    # A cache that cannot be written (a full disk, another's folder) costs time only.
-    with suppress(OSError, DietlabError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(entry, head + b"\n" + data)
-
-
-def _digest(log: str, data: bytes) -> str:
-    return hashlib.sha256(log.encode() + b"\0" + data).hexdigest()
