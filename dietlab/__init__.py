@@ -162,7 +162,10 @@ _LAB = {
 }
 """Names of the laboratory, without which all else works."""
 
-if (Path(__file__).parent / "lab").is_dir():
+LABORATORY = (Path(__file__).parent / "lab").is_dir()
+"""Whether the laboratory is installed."""
+
+if LABORATORY:
     _HOMES |= _LAB
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

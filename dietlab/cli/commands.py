@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
+from dietlab import LABORATORY
 from dietlab.base.errors import DietlabError, DietlabWarning
 
 HEADINGS: dict[str, dict[str, str]] = {
@@ -46,9 +46,6 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 """Where each command is, under the headings of the help and in the order in which a study uses them."""
-
-LABORATORY = "dietlab.lab."
-"""What the home of a command begins with that is there only with the laboratory."""
 
 OTHERS = "More"
 """The heading of commands that :data:`HEADINGS` does not name."""
@@ -107,9 +104,7 @@ class CommandGroup(click.Group):
 def homes() -> dict[str, str]:
     """Returns the homes of the commands that this installation has."""
     whole = {name: home for names in HEADINGS.values() for name, home in names.items()}
-    if find_spec(LABORATORY.rstrip(".")):
-        return whole
-    return {name: home for name, home in whole.items() if not home.startswith(LABORATORY)}
+    return {n: home for n, home in whole.items() if LABORATORY or not home.startswith("dietlab.lab.")}
 
 
 def _showing(others: Callable[..., None]) -> Callable[..., None]:

@@ -109,7 +109,7 @@ def compile_library(module: Any, target: Any, path: Path, objects: Sequence[byte
 
 
 def library_key(module: Any, target: Any, objects: Sequence[bytes]) -> str:
-    """Returns what the store calls a library: equal for equal programs, whoever lowered them."""
+    """Returns what the store calls a library: equal for equal programs."""
     import tvm_ffi
 
     parts = [hashlib.sha256(data).hexdigest() for data in objects]
