@@ -40,6 +40,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files in tests/golden.")
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals a file at a time to each process, and all of the browser's to one: they share a Chromium and a
+    Jupyter server, which would start in two processes at once on two cores."""
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+
+    return ByFile(config, log)
+
+
 Golden = Callable[[str, str], None]
 
 

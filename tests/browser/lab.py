@@ -1,4 +1,5 @@
-"""JupyterLab or Jupyter Notebook on the loopback address, in a home folder of its own that is thrown away."""
+"""JupyterLab and Jupyter Notebook, which one server shows, on the loopback address and in a home folder of its own
+that is thrown away."""
 
 from __future__ import annotations
 
@@ -20,11 +21,8 @@ from uuid import uuid4
 from notebook_runs import hide_torch
 
 SECONDS_TO_START = 90.0
-APPS = {
-    "jupyterlab": ("LabApp", "lab/workspaces/{workspace}/tree"),
-    "notebook": ("JupyterNotebookApp", "notebooks"),
-}
-"""The name of a server's settings and where it shows a notebook, by Python module."""
+APPS = {"jupyterlab": "lab/workspaces/{workspace}/tree", "notebook": "notebooks"}
+"""Where each program, by its Python module, shows a notebook."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
@@ -44,13 +42,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab, or a running Jupyter Notebook.
+    """A running server, which shows notebooks in one of its programs.
 
     Attributes:
         url: with the port, without a path.
         root: the folder that it shows.
         config: the folder of its configuration.
-        module: which of :data:`APPS` it is.
+        module: which of :data:`APPS` shows them.
     """
 
     url: str
@@ -61,8 +59,8 @@ class Lab:
 
     def address(self, name: str) -> str:
         """Where a notebook is shown, in a workspace that no other page has."""
-        _, place = APPS[self.module]
-        return f"{self.url}/{place.format(workspace=uuid4().hex)}/{name}?token={self.token}"
+        place = APPS[self.module].format(workspace=uuid4().hex)
+        return f"{self.url}/{place}/{name}?token={self.token}"
 
     @contextmanager
     def without(self, *extensions: str) -> Iterator[None]:
@@ -77,8 +75,8 @@ class Lab:
 
 
 @contextmanager
-def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
-    """Starts one of :data:`APPS` on ``folder / "root"`` and ends it, with its kernels, afterwards."""
+def serve(folder: Path) -> Iterator[Lab]:
+    """Starts a server on ``folder / "root"`` and ends it, with its kernels, afterwards."""
     root, port, token = folder / "root", _free_port(), secrets.token_hex()
     root.mkdir()
     for name, values in SETTINGS.items():
@@ -89,16 +87,17 @@ def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
     command = [
         sys.executable,
         "-m",
-        module,
+        "jupyterlab",
         "--no-browser",
         "--allow-root",
         "--ip=127.0.0.1",
         f"--port={port}",
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={root}",
-        f"--{APPS[module][0]}.expose_app_in_browser=True",
+        "--LabApp.expose_app_in_browser=True",
+        "--JupyterNotebookApp.expose_app_in_browser=True",
     ]
-    log = folder / f"{module}.log"
+    log = folder / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
             command,
@@ -110,7 +109,7 @@ def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
         )
     try:
         _wait(server, port, log)
-        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config", module)
+        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config")
     finally:
         _end(server)
 

@@ -15,15 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dietlab.lower.store import Store
+
 from .errors import EmulatorError
 from .translate import MAX_THREADS, Kernel, Parameter, translate
 
 HERE = Path(__file__).parent
+BUILT = Store(Path("~/.cache/dietlab/emulated"))
+"""Libraries that an earlier test, or run, built."""
+
 COMPILER = "g++"
 FLAGS = (
     "-std=gnu++17",
@@ -117,15 +123,42 @@ def build(source: str) -> bytes:
         raise EmulatorError(
             f"{COMPILER} compiles what is emulated", "it is not installed", "apt-get install g++"
         )
-    native = ("-march=native",) if platform.machine() == "x86_64" else ()
+    text, command, headers = translate(source).text, _command(compiler), _headers(compiler)
+    key = f"{headers} {text}"
+    if kept := BUILT.load(key):
+        return kept[1]
     with tempfile.TemporaryDirectory(prefix="emulated-") as name:
         folder = Path(name)
         code, compiled, library = folder / "kernels.cpp", folder / "kernels.o", folder / "kernels.so"
-        code.write_text(translate(source).text, encoding="utf-8")
-        _run(compiler, *FLAGS, *native, f"-I{HERE}", "-c", str(code), "-o", str(compiled))
+        code.write_text(text, encoding="utf-8")
+        _run(*command, f"-I{headers}", f"-I{HERE}", "-c", str(code), "-o", str(compiled))
         # Apart, because linking with -fsanitize would ask for a library that the emulator stands in for.
         _run(compiler, "-shared", str(compiled), "-o", str(library))
+        BUILT.keep(key, {}, library.read_bytes())
         return library.read_bytes()
+
+
+def _command(compiler: str) -> tuple[str, ...]:
+    native = ("-march=native",) if platform.machine() == "x86_64" else ()
+    return (compiler, *FLAGS, *native)
+
+
+@lru_cache
+def _headers(compiler: str) -> Path:
+    """The folder of the emulator's headers as the compiler has read them, by what they and it are: half of the
+    time of a small library. All processes share it."""
+    version = subprocess.run((compiler, "--version"), capture_output=True, check=True).stdout
+    parts = [header.read_bytes() for header in sorted(HERE.glob("*.h"))]
+    name = sha256(b"".join([version, *parts, *map(str.encode, _command(compiler))])).hexdigest()
+    folder = BUILT.folder.expanduser() / name
+    header = folder / "emulator.h.gch"
+    if not header.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+            made = Path(unfinished, header.name)
+            _run(*_command(compiler), "-x", "c++-header", str(HERE / "emulator.h"), "-o", str(made))
+            made.replace(header)
+    return folder
 
 
 def _run(*command: str) -> None:
