@@ -5,18 +5,23 @@ A last cell, the notebook's probe, prints what the tests of its values compare.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 from notebook_probes import PROBES
 
+WARM = str(Path(__file__).with_name("warm_kernels.py"))
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SECONDS = 300
 """What no cell takes, on a busy machine either."""
@@ -40,8 +45,22 @@ def execute(notebook: Any) -> None:
     place = {"metadata": {"path": str(NOTEBOOKS)}}
     with TemporaryDirectory() as folder:
         hide_torch(Path(folder))
-        client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=place)
+        manager = AsyncKernelManager(kernel_name="python3")
+        manager.kernel_spec.argv = [sys.executable, WARM, warm_kernels(), "-f", "{connection_file}"]
+        client = NotebookClient(notebook, km=manager, timeout=SECONDS, resources=place)
         client.execute(env={**os.environ, "IPYTHONDIR": folder})
+
+
+@cache
+def warm_kernels() -> str:
+    """Starts what kernels are forked off, as long as this process lives; returns its address."""
+    address = str(Path(mkdtemp(prefix="kernels-")) / "socket")
+    command = [sys.executable, WARM, address]
+    # Its standard input ends with this process.
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(server.kill)
+    assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+    return address
 
 
 @cache

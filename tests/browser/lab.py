@@ -1,5 +1,5 @@
-"""JupyterLab and Jupyter Notebook, which one server shows, on the loopback address and in a home folder of its own
-that is thrown away."""
+"""JupyterLab and Jupyter Notebook, which one server shows, on the loopback address and in a home folder of
+its own that is thrown away."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def _command(compiler: str) -> tuple[str, ...]:
 
 @lru_cache
 def _headers(compiler: str) -> Path:
-    """The folder of the emulator's headers as the compiler has read them, by what they and it are: half of the
-    time of a small library. All processes share it."""
+    """The folder of the emulator's headers as the compiler has read them, which is half of the time of a
+    small library; named by what they and the compiler are. All processes share it."""
     version = subprocess.run((compiler, "--version"), capture_output=True, check=True).stdout
     parts = [header.read_bytes() for header in sorted(HERE.glob("*.h"))]
     name = sha256(b"".join([version, *parts, *map(str.encode, _command(compiler))])).hexdigest()
