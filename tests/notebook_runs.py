@@ -48,6 +48,7 @@ def execute(notebook: Any) -> None:
         manager = AsyncKernelManager(kernel_name="python3")
         manager.kernel_spec.argv = [sys.executable, WARM, warm_kernels(), "-f", "{connection_file}"]
         client = NotebookClient(notebook, km=manager, timeout=SECONDS, resources=place)
+        client.owns_km = True  # and ends it
         client.execute(env={**os.environ, "IPYTHONDIR": folder})
 
 
