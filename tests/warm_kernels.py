@@ -1,8 +1,8 @@
 """Kernels for notebooks that are forked off one process which has imported what they all import.
 
 A notebook's first three or four seconds are imports. ``python warm_kernels.py SOCKET`` imports once, then
-forks a kernel for each connection; the kernel manager's own process, ``python warm_kernels.py SOCKET ARGUMENTS``,
-only waits for it. Each notebook has a process, and with it a namespace, of its own.
+forks a kernel for each connection; the kernel manager's own process, ``python warm_kernels.py SOCKET
+ARGUMENTS``, only waits for it. Each notebook has a process, and with it a namespace, of its own.
 """
 
 from __future__ import annotations
