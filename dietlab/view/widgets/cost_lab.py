@@ -208,28 +208,26 @@ def usual_counts(run: TuningRun) -> list[int]:
 def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
     kernels = tuple(kernel.key for kernel in run.schemes)
-    choices: dict[str, tuple[str, str, tuple[str, ...]]] = {
-        "show": ("show", "The figure, and the table behind it", (PREDICTIONS, IMPORTANCES, RANKING)),
-        "colour": ("colour by", "What the colour of a point tells", (*run.space.workload.dims, *TILE)),
-        "scheme": ("scheme", "Its records have rings; a click on a point chooses one", (NONE, *kernels)),
-    }
     slider = ipywidgets.SelectionSlider(
         options=tuple(counts),
         value=start,
         description="records",
         tooltip="Records that the model is fitted on, from the first on (a count); the others judge it",
         continuous_update=False,
-        style=style,
     )
+
+    def dropdown(label: str, tooltip: str, *options: str) -> Any:
+        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip)
+
     return {
         "records": slider,
-        **{
-            name: ipywidgets.Dropdown(options=options, description=words, tooltip=tooltip, style=style)
-            for name, (words, tooltip, options) in choices.items()
-        },
+        "show": dropdown("show", "The figure, and the table behind it", PREDICTIONS, IMPORTANCES, RANKING),
+        "colour": dropdown("colour by", "What the colour of a point tells", *run.space.workload.dims, *TILE),
+        "scheme": dropdown(
+            "scheme", "Its records have rings; a click on a point chooses one", NONE, *kernels
+        ),
     }
 
 

@@ -157,9 +157,8 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
 def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
     return {
-        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name], style=style)
+        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name])
         for name, found in options.items()
     }
 
