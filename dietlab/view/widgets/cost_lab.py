@@ -39,6 +39,13 @@ LINES = {
 }
 """Drawn metrics: name for people, colour, symbol and dash."""
 
+MEANINGS = {
+    "pairwise": "{} of the pairs that differ by more than the noise are ordered right",
+    "peak@1": "the one predicted fastest has {} of the best speed",
+    "peak@5": "the best of the five predicted fastest has {} of the best speed",
+}
+"""What a metric says, with a place for its value in percent."""
+
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
@@ -119,12 +126,7 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
 
 
 def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
-    percent = f"{100 * row[metric]:.0f} %"
-    said = {
-        "pairwise": f"{percent} of the pairs are ordered right",
-        "peak@1": f"the one predicted fastest has {percent} of the best speed",
-        "peak@5": f"the best of the five predicted fastest has {percent} of the best speed",
-    }[metric]
+    said = MEANINGS[metric].format(f"{100 * row[metric]:.0f} %")
     judged = f"judged on {row['judged']} records that it has not seen"
     return f"<b>after {row['records']} records {said}</b><br>{judged}"
 

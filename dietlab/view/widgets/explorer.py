@@ -124,12 +124,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if unknown:
             invariant = f"an explorer's controls are {', '.join(self.controls) or 'none'}"
             raise DietlabError(invariant, ", ".join(unknown), closest(unknown[0], self.controls))
-        wanted = {name: _plain(self.controls[name], value) for name, value in values.items()}
-        before = self.state()
-        refused = self._reach(wanted, whole=False)
-        if refused:
-            self._reach(before)
-            raise DietlabError(*refused)
+        self._take({name: _plain(self.controls[name], value) for name, value in values.items()}, whole=False)
 
     def state(self) -> dict[str, Any]:
         """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
@@ -157,18 +152,22 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         wrong = mismatch(map(str, state), self.controls)
         if wrong:
             raise DietlabError(f"a state has a value for each of {', '.join(self.controls)}", wrong, WHENCE)
-        before = self.state()
-        refused = self._reach(state)
-        if refused:
-            self._reach(before)
-            raise DietlabError(*refused, WHENCE)
+        self._take(state, whole=True, remedy=WHENCE)
         return self
 
     def link(self) -> str:
         """Returns the line of code that reopens what is shown, where the names in it have the same values."""
         return f"{self._opener}.restore({self.state()!r})"
 
-    def _reach(self, state: Mapping[str, Any], *, whole: bool = True) -> tuple[str, str] | None:
+    def _take(self, state: Mapping[str, Any], whole: bool, remedy: str = "") -> None:
+        """Sets values as :meth:`_reach` does, or changes nothing and raises what it says."""
+        before = self.state()
+        refused = self._reach(state, whole)
+        if refused:
+            self._reach(before)
+            raise DietlabError(*refused, remedy)
+
+    def _reach(self, state: Mapping[str, Any], whole: bool = True) -> tuple[str, str] | None:
         """Sets values until all are taken, since options depend on other values; or returns what one control
         takes, and what it was given. Where the state is not ``whole``, a value that was taken may be lost
         beside another one."""

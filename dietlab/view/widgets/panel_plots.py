@@ -18,6 +18,7 @@ from dietlab.scheme import with_parameters
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.tuning import frame_phases
 from dietlab.view.theme import PALETTE
+from dietlab.view.widgets.cost_lab import LINES, MEANINGS
 from dietlab.view.widgets.panel_state import MAX_POINTS, Point, TuningState
 
 if TYPE_CHECKING:
@@ -45,16 +46,6 @@ WORDS = {
     "refused": "refused",
     "failed": "failed",
 }
-
-RANKING = {"pairwise": PALETTE["accent1"], "peak@1": PALETTE["ours"], "peak@5": PALETTE["accent3"]}
-"""Metrics that are drawn: shares of which 1 is perfect."""
-
-MEANINGS = {
-    "pairwise": "this share of the pairs that differ by more than the noise is ordered right",
-    "peak@1": "the predicted fastest reaches this share of the best throughput",
-    "peak@5": "the best of the five predicted fastest reaches this share of the best throughput",
-}
-
 
 NOTHING, UNPREDICTED = "nothing was measured", "no round was predicted before it was measured"
 """Why a figure is empty; the second is the cost model's, which a search of one round does not judge."""
@@ -184,18 +175,18 @@ def draw_best(state: TuningState) -> Drawing:
 def draw_quality(state: TuningState) -> Drawing:
     """Draws the ranking metrics of the cost model, fit by fit."""
     unknown = too_few_pairs(state.fits[-1].metrics) if state.fits else {}
-    known = {metric: [fit for fit in state.fits if metric in fit.metrics] for metric in RANKING}
+    known = {metric: [fit for fit in state.fits if metric in fit.metrics] for metric in LINES}
     traces = [
         {
             "type": "scatter",
             "name": metric if fits else f"{metric}: {unknown[metric]}",
             "mode": "lines+markers",
-            "line": {"color": RANKING[metric]},
+            "line": {"color": LINES[metric][1]},
             "x": [fit.samples for fit in fits],
             "y": [fit.metrics[metric] for fit in fits],
             "customdata": [fit.round for fit in fits],
             "hovertemplate": (
-                f"after round %{{customdata}}, {metric} is %{{y:.2f}}:<br>{MEANINGS[metric]}<extra></extra>"
+                f"after round %{{customdata}} {MEANINGS[metric].format('%{y:.0%}')}<extra>{metric}</extra>"
             ),
         }
         for metric, fits in known.items()
