@@ -46,9 +46,8 @@ from dietlab.problem import Dense, Dim, ShapeSet, Workload
 from dietlab.view.static.saving import save
 from dietlab.view.theme import PALETTE
 from dietlab.view.widgets import panel_plots
-from dietlab.view.widgets.panel import EMPTY, TuningPanel
+from dietlab.view.widgets.panel import EMPTY, SHARE, TuningPanel
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import Pace
 from dietlab.view.widgets.panel_plots import VIEWS
 from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 
@@ -553,27 +552,26 @@ def test_panel_throttles_and_ends_on_the_final_state() -> None:
     assert traces(shown(panel, "progress"))["best so far"].y[-1] == 1000
 
 
-@given(
-    costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60),
-    step=st.floats(1e-3, 1.0),
-    share=st.floats(0.005, 0.5),
-)
-def test_a_pace_keeps_its_interval_and_its_share(costs: list[float], step: float, share: float) -> None:
+@settings(max_examples=25)
+@given(costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60), step=st.floats(1e-3, 1.0))
+def test_drawing_keeps_its_interval_and_its_share(costs: list[float], step: float) -> None:
     clock, moments, spent = Clock(), [], 0.0
-    pace = Pace(0.25, share, clock)
+    panel = TuningPanel(0.25, clock)
 
-    def work() -> None:
+    def show() -> None:
         nonlocal spent
         # All that was spent so far is at most a share of the time so far.
-        assert spent <= share * clock.now + 1e-9
+        assert spent <= SHARE * clock.now + 1e-9
         moments.append(clock.now)
         cost = costs[len(moments) % len(costs)]
         spent += cost
         clock.now += cost
 
+    panel._show = show  # type: ignore[method-assign]
     for _ in range(200):
         clock.now += step
-        pace.take(work)
+        panel._refresh()
+    assert panel._closed is False and moments
     assert all(later - earlier >= 0.25 - 1e-9 for earlier, later in pairwise(moments))
 
 

@@ -22,7 +22,7 @@ from dietlab.view.widgets.arguments import panel_arguments
 from dietlab.view.widgets.export import FileButtons, button
 from dietlab.view.widgets.live import LiveFigure, with_picture
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import Pace, bars, headline, recent, sentence
+from dietlab.view.widgets.panel_parts import bars, headline, recent, sentence
 from dietlab.view.widgets.panel_plots import VIEWS
 from dietlab.view.widgets.panel_state import TuningState
 
@@ -99,7 +99,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         import plotly.graph_objects as go
 
         self._lock, self._clock, self._title, self._work = RLock(), clock, title, start
-        self._pace = Pace(interval, SHARE, clock)
+        self._interval, self._due = interval, -float("inf")
         self._latest = self._skipped = 0.0
         self._unfollow, self._progress, self._awaits_cell = Flag(), "", False
         self._run: BackgroundRun[Any] | None = None
@@ -256,7 +256,13 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     # --- the display --------------------------------------------------------------------------
 
     def _refresh(self, at_once: bool = False) -> None:
-        self._pace.take(lambda: self._safely(self._show), at_once)
+        """Shows the state, unless that was done less than the interval ago, or would take too much of the
+        time."""
+        started = self._clock()
+        if started >= self._due or at_once:
+            self._safely(self._show)
+            ended = self._clock()
+            self._due = max(started + self._interval, ended + (ended - started) / SHARE)
 
     def _safely(self, show: Callable[[], None]) -> None:
         """Draws and keeps errors of drawing from the run, which is worth more than its picture."""

@@ -1,8 +1,7 @@
-"""Parts of the tuning panel: its pace, and what it says, as HTML."""
+"""Texts of the tuning panel, as HTML: its headline, how far a run is, bars of stages, the last events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -22,27 +21,6 @@ SENTENCES = {
 
 BAR, OVER = "flex:0 1 300px;min-width:100px;height:20px", f";accent-color:{PALETTE['good']}"
 """The style of a stage's bar, and what the bar of one that is over has besides."""
-
-
-class Pace:
-    """Does something again at most every ``interval`` seconds, and so rarely that it takes at most ``share``
-    of the time, however slow it is.
-
-    Args:
-        clock: a monotonic clock, in seconds.
-    """
-
-    def __init__(self, interval: float, share: float, clock: Callable[[], float]) -> None:
-        self._interval, self._share, self._clock = interval, share, clock
-        self._next = -float("inf")
-
-    def take(self, work: Callable[[], None], at_once: bool = False) -> None:
-        """Does the work if it is due, or ``at_once``."""
-        started = self._clock()
-        if started >= self._next or at_once:
-            work()
-            ended = self._clock()
-            self._next = max(started + self._interval, ended + (ended - started) / self._share)
 
 
 def headline(title: str, state: TuningState) -> str:
