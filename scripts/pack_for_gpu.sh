@@ -37,7 +37,7 @@ suite=first-gpu
 seconds=
 ready=no
 download=yes
-packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil threadpoolctl ml-dtypes typing-extensions"
+packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil threadpoolctl tqdm ml-dtypes typing-extensions"
 spare=2 # MiB of a call that stay free: for .gpustate, and for what is edited after packing
 least=8 # MiB; parts below would need more calls than anybody makes
 

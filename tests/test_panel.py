@@ -44,10 +44,11 @@ from dietlab.machine import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.problem import Dense, Dim, ShapeSet, Workload
 from dietlab.view.static.saving import save
+from dietlab.view.theme import PALETTE
 from dietlab.view.widgets import panel_plots
-from dietlab.view.widgets.panel import EMPTY, TuningPanel
+from dietlab.view.widgets.panel import EMPTY, SHARE, TuningPanel
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import CHOICES, DrawingPace, Figures, Place
+from dietlab.view.widgets.panel_plots import VIEWS
 from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 
 HOSTILE = "<script>alert('x')</script>"
@@ -212,7 +213,7 @@ FIGURES = ("progress", "best", "outcomes", "quality", "seconds")
 
 
 def test_figures_have_axes_with_units_and_say_when_there_is_nothing() -> None:
-    titles = {name: getattr(panel_plots, f"plot_{name}")(TuningState()) for name in FIGURES}
+    titles = {name: VIEWS[name].plot(TuningState()) for name in FIGURES}
     axes = {name: (f.layout.xaxis.title.text, f.layout.yaxis.title.text) for name, f in titles.items()}
     assert axes == {
         "progress": ("time spent tuning (s)", "throughput (GFLOP/s)"),
@@ -231,7 +232,7 @@ def traces(figure: Any) -> dict[str, Any]:
 
 def shown(panel: TuningPanel, name: str) -> Any:
     """A figure as the browser has it."""
-    return from_json(panel._figures.live[name].figure_json)
+    return from_json(panel._live[name].figure_json)
 
 
 def test_what_is_live_is_what_is_plotted() -> None:
@@ -239,27 +240,27 @@ def test_what_is_live_is_what_is_plotted() -> None:
     for event in [*tuning_events(), ModelFitted(1, 8, {"pairwise": 0.9}), StageFinished("measure", 1.0)]:
         panel.on_event(event)
     for name in FIGURES:
-        assert shown(panel, name) == getattr(panel_plots, f"plot_{name}")(panel.state)
+        assert shown(panel, name) == VIEWS[name].plot(panel.state)
 
 
 def test_progress_has_dots_crosses_and_the_best_so_far() -> None:
-    figure = panel_plots.plot_progress(after(trials([10, 0, 30, 20])))
+    figure = VIEWS["progress"].plot(after(trials([10, 0, 30, 20])))
     found = traces(figure)
     assert list(found["trial"].y) == [10, 30, 20] and list(found["failed"].x) == [1]
     assert list(found["best so far"].y) == [10, 10, 30, 30]
     assert tuple(found["failed"].customdata[0]) == (2, "8x48.u4.ws.p0", "T=8", "timeout")
     assert figure.layout.title.text == "Best micro-kernel so far: 30.0 GFLOP/s in 4 trials"
     assert "the fastest of" not in found["trial"].hovertemplate
-    many = panel_plots.plot_progress(after(trials([1.0] * (MAX_POINTS + 1))))
+    many = VIEWS["progress"].plot(after(trials([1.0] * (MAX_POINTS + 1))))
     assert "the fastest of 2" in traces(many)["trial"].hovertemplate
 
 
 def test_shapes_stand_at_their_extents() -> None:
     state = after([TrialMeasured("a", f"T={t}", float(t), "ok", n) for n, t in enumerate((24, 8, 128), 1)])
-    figure = panel_plots.plot_best(state)
+    figure = VIEWS["best"].plot(state)
     assert list(figure.data[0].x) == [8, 24, 128] and figure.layout.xaxis.title.text == "T (extent)"
     assert figure.data[0].hovertext[0] == "T=8: 8.0 GFLOP/s<br>with a"
-    two = panel_plots.plot_best(after([TrialMeasured("a", "B=2,T=8", 5.0, "ok", 1)]))
+    two = VIEWS["best"].plot(after([TrialMeasured("a", "B=2,T=8", 5.0, "ok", 1)]))
     assert list(two.data[0].x) == ["B=2,T=8"] and two.layout.xaxis.title.text == "shape (extents)"
 
 
@@ -267,10 +268,10 @@ def test_quality_is_drawn_fit_by_fit() -> None:
     fits = [ModelFitted(n, 16 * n, {"pairwise": 0.6 + n / 10, "peak@1": 0.9, "rmse": 0.3}) for n in (1, 2)]
     state = after([*fits, ModelFitted(3, 48, {})])
     assert set(panel_plots.frame_quality(state)["metric"]) == {"pairwise", "peak@1", "rmse"}
-    found = traces(panel_plots.plot_quality(state))
+    found = traces(VIEWS["quality"].plot(state))
     assert set(found) == {"pairwise", "peak@1"}
     few = after([ModelFitted(1, 16, {"pairs": 2.0, "peak@1": 0.9})])
-    assert [trace.name for trace in panel_plots.plot_quality(few).data] == [
+    assert [trace.name for trace in VIEWS["quality"].plot(few).data] == [
         "pairwise: too few pairs differ by more than the noise",
         "peak@1",
     ]
@@ -287,7 +288,7 @@ def test_a_long_run_has_small_figures() -> None:
         panel.on_event(TrialMeasured("8x48.u4.ws.p16a.even", shape, gflops, status, number, "signal 11"))
     panel.on_event(StageFinished("tune", 1.0))
     assert panel.state.trials == 10_000 and panel.updates <= 6
-    for live in panel._figures.live.values():
+    for live in panel._live.values():
         assert len(live.figure_json) < 60_000
 
 
@@ -371,17 +372,24 @@ def test_a_followed_study_has_the_bars_and_one_best(tuned: Tuned) -> None:
         )
     # The card tells the best of the run, and no bar tells another one.
     assert panel.state.stages["decide"].note == best
-    shown = [bar.children[1].value for bar in panel._bars.box.children]
     panel.close()
     assert f"best {cards_of(panel._headline.value)['best so far']}" == best
-    assert shown == ["search: 8/8 schemes", f"decide: 24/24 measurements, {best}"]
+    assert bars_of(panel) == {
+        "search: 8/8 schemes": (8, 8),
+        f"decide: 24/24 measurements, {best}": (24, 24),
+    }
 
 
 def test_the_models_figure_tells_why_it_is_empty_though_trials_were_measured() -> None:
     state = after([TrialMeasured("8x48", "T=1", 1.0, "ok", 1)])
-    figure = panel_plots.plot_quality(state)
+    figure = VIEWS["quality"].plot(state)
     (note,) = figure.layout.annotations
     assert note.text == "no round was predicted before it was measured"
+
+
+def stages_of(events: Sequence[Event]) -> dict[str, tuple[int, str]]:
+    """How far each stage is in the end, and what it noted."""
+    return {name: (clock.done, clock.note) for name, clock in after(events).stages.items()}
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -391,8 +399,9 @@ def test_records_that_come_in_pieces_are_the_same_records(
 ) -> None:
     lines = tuned.lines
     folder = tuned.copy(tmp_path_factory.mktemp("pieces"), None)
-    tail, found = StudyTail(folder), []
-    assert [type(e) for e in tail.news()] == [StageStarted] and "empty" in tail.sentence()
+    tail = StudyTail(folder)
+    found = tail.news()
+    assert [type(e) for e in found] == [StageStarted] and "empty" in tail.sentence()
     for end in [*sorted(int(cut * len(lines)) for cut in cuts), len(lines)]:
         (folder / "records.jsonl").write_bytes(lines[:end])
         found += tail.news()
@@ -400,9 +409,7 @@ def test_records_that_come_in_pieces_are_the_same_records(
     assert [e for e in found if isinstance(e, TrialMeasured)] == [
         e for e in whole if isinstance(e, TrialMeasured)
     ]
-    assert [e for e in found if isinstance(e, StageAdvanced)] == [
-        e for e in whole if isinstance(e, StageAdvanced)
-    ]
+    assert stages_of(found) == stages_of(whole)
 
 
 def test_only_what_was_appended_is_read(tuned: Tuned, tmp_path: Path) -> None:
@@ -504,6 +511,12 @@ def cards_of(html: str) -> dict[str, str]:
     return dict(re.findall(r"<div style='[^']*'>([^<]+)</div><div style='[^']*'><b>(.*?)</b></div>", html))
 
 
+def bars_of(panel: TuningPanel) -> dict[str, tuple[int, int]]:
+    """What stands beside the bar of each stage, with the value and the end of the bar."""
+    found = re.findall(r"<progress max='(\d+)' value='(\d+)'.*?<span>(.*?)</span>", panel._bars.value)
+    return {line: (int(value), int(most)) for most, value, line in found}
+
+
 def test_panel_counts_the_trials_of_each_server() -> None:
     panel = TuningPanel()
     for number, device in enumerate(("two", "one", "two", ""), start=1):
@@ -532,50 +545,46 @@ def test_panel_throttles_and_ends_on_the_final_state() -> None:
     assert [later - earlier for earlier, later in pairwise(updates)] == [0.25] * 6 + [9 / 128]
     cards = cards_of(panel._headline.value)
     assert list(cards.values()) == ["1000.0 GFLOP/s", "100 trials", "1 trials"]
-    bar, label = panel._bars.box.children[0].children
-    assert (bar.value, bar.max, bar.bar_style) == (100, 100, "success")
-    assert label.value == "measure: 100/100 trials, best 1000 GFLOP/s"
-    table = panel._recent.box.children[0]
-    assert table.value.count("<tr>") == 8
-    assert "measure: finished in 1 min 40 s" in table.value
+    assert bars_of(panel) == {"measure: 100/100 trials, best 1000 GFLOP/s": (100, 100)}
+    assert PALETTE["good"] in panel._bars.value
+    assert panel._recent.value.count("<tr>") == 8
+    assert "measure: finished in 1 min 40 s" in panel._recent.value
     assert traces(shown(panel, "progress"))["best so far"].y[-1] == 1000
 
 
-@given(
-    costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60),
-    step=st.floats(1e-3, 1.0),
-    share=st.floats(0.005, 0.5),
-)
-def test_a_pace_keeps_its_interval_and_its_share(costs: list[float], step: float, share: float) -> None:
+@settings(max_examples=25)
+@given(costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60), step=st.floats(1e-3, 1.0))
+def test_drawing_keeps_its_interval_and_its_share(costs: list[float], step: float) -> None:
     clock, moments, spent = Clock(), [], 0.0
-    pace = DrawingPace(0.25, share, clock)
+    panel = TuningPanel(0.25, clock)
 
-    def work() -> None:
+    def show() -> None:
         nonlocal spent
+        # All that was spent so far is at most a share of the time so far.
+        assert spent <= SHARE * clock.now + 1e-9
         moments.append(clock.now)
         cost = costs[len(moments) % len(costs)]
         spent += cost
         clock.now += cost
 
+    panel._show = show  # type: ignore[method-assign]
     for _ in range(200):
         clock.now += step
-        if pace.due:
-            # All that was spent so far is at most a share of the time so far.
-            assert spent <= share * clock.now + 1e-9
-            pace.take(work)
+        panel._refresh()
+    assert panel._closed is False and moments
     assert all(later - earlier >= 0.25 - 1e-9 for earlier, later in pairwise(moments))
 
 
 def test_slow_drawing_is_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    panel = TuningPanel(clock=clock)
     spent = []
 
-    def slow(_: Figures, state: TuningState) -> None:
+    def slow(_: TuningPanel) -> None:
         spent.append(0.1)
         clock.now += 0.1
 
-    monkeypatch.setattr(Figures, "show", slow)
+    panel = TuningPanel(clock=clock)
+    monkeypatch.setattr(TuningPanel, "_show", slow)
     for event in trials([1.0] * 4000):
         clock.now += 0.05
         panel.on_event(event)
@@ -586,11 +595,11 @@ def test_only_what_changed_is_drawn() -> None:
     panel = TuningPanel(interval=0.0)
 
     def drawn(event: Event | None) -> set[str]:
-        before = {name: live.figure_json for name, live in panel._figures.live.items()}
+        before = {name: live.figure_json for name, live in panel._live.items()}
         if event:
             panel.on_event(event)
         panel._refresh(at_once=True)
-        return {name for name, live in panel._figures.live.items() if live.figure_json is not before[name]}
+        return {name for name, live in panel._live.items() if live.figure_json is not before[name]}
 
     measured = TrialMeasured("a", "T=8", 5.0, "ok", 1, phases=PhaseSeconds(measure=1.0))
     assert drawn(measured) == {"progress", "best", "outcomes", "seconds"}
@@ -599,15 +608,14 @@ def test_only_what_changed_is_drawn() -> None:
     assert drawn(ModelFitted(1, 1, {"pairwise": 1.0})) == {"quality"}
 
 
-def test_panel_shows_time_left_and_reuses_bars() -> None:
+def test_panel_shows_time_left_and_one_bar_a_stage() -> None:
     clock = Clock()
     panel = TuningPanel(clock=clock)
     for _ in range(3):
         panel.on_event(StageStarted("build", 4, "kernel"))
         clock.now += 1.0
         panel.on_event(StageAdvanced("build", 1))
-        (stage,) = panel._bars.box.children
-        assert stage.children[1].value == "build: 1/4 kernels, 3.0 s left"
+        assert bars_of(panel) == {"build: 1/4 kernels, 3.0 s left": (1, 4)}
         panel.on_event(StageFinished("build", 1.0))
 
 
@@ -615,7 +623,7 @@ def test_panel_escapes_what_it_is_told() -> None:
     panel = TuningPanel(title=HOSTILE, interval=0.0)
     panel.on_event(TrialMeasured(HOSTILE, HOSTILE, 1.0, HOSTILE, 1, HOSTILE))
     panel.on_event(StageFinished("none", 1.0))
-    texts = [panel._headline.value, panel._recent.box.children[0].value]
+    texts = [panel._headline.value, panel._recent.value]
     texts += [str(shown(panel, name).to_plotly_json()) for name in FIGURES]
     assert all(HOSTILE not in text and "<script" not in text for text in texts)
     assert "&lt;script&gt;" in texts[0] and "&lt;script&gt;" in texts[1]
@@ -653,9 +661,9 @@ class Gate:
 
 
 def pressable(panel: TuningPanel) -> set[str]:
-    if panel._buttons.box.layout.display == "none":
+    if panel._driving.layout.display == "none":
         return set()
-    shown = [b for b in panel._buttons.box.children if b.layout.display != "none"]
+    shown = [b for b in panel._driving.children if b.layout.display != "none"]
     return {button.description for button in shown if not button.disabled}
 
 
@@ -664,23 +672,23 @@ def test_buttons_drive_the_run() -> None:
     panel = TuningPanel(start=gate, interval=0.0)
     buttons = panel._buttons
     assert pressable(panel) == {"Start"} and panel.run is None
-    buttons.start.click()
+    buttons["Start"].click()
     assert pressable(panel) == {"Pause", "Stop"} and "Running" in panel._sentence.value
     run = panel.run
     panel.start()
     assert panel.run is run, "one run at a time"
     gate.let(2)
     gate.passed(2)
-    buttons.pause.click()
+    buttons["Pause"].click()
     assert pressable(panel) == {"Resume", "Stop"} and "Pausing" in panel._sentence.value
     gate.let()
     wait_for(lambda: "Paused before the next record" in panel._sentence.value)
     assert panel.state.trials == 3 and gate.done == 2
     wait_for(lambda: traces(shown(panel, "progress"))["best so far"].y[-1] == 3)
-    buttons.resume.click()
+    buttons["Resume"].click()
     gate.passed()
     assert panel.state.trials == 3 and pressable(panel) == {"Pause", "Stop"}
-    buttons.stop.click()
+    buttons["Stop"].click()
     assert "Stopping" in panel._sentence.value and pressable(panel) == set()
     gate.let()
     assert run is not None and run.wait(SECONDS) and run.state == "stopped"
@@ -688,7 +696,7 @@ def test_buttons_drive_the_run() -> None:
     # The fourth trial was told, and the run ended before the next.
     assert gate.done == 3 and panel.state.trials == 4
     assert traces(shown(panel, "progress"))["best so far"].y[-1] == 4
-    buttons.start.click()
+    buttons["Start"].click()
     gate.let(9)
     assert panel.run is not run and panel.run.wait(SECONDS) and panel.run.result == 9
     assert "Finished." in panel._sentence.value and panel.state.trials == 9
@@ -764,7 +772,7 @@ def test_an_error_in_drawing_leaves_the_run_alone(
         raise ZeroDivisionError("no figure today")
 
     panel, gate = TuningPanel(interval=0.0), Gate(3)
-    monkeypatch.setattr(Figures, "show", broken)
+    monkeypatch.setattr(TuningPanel, "_show", broken)
     run = run_in_background(gate, [panel])
     gate.let(3)
     assert run.wait(SECONDS) and run.result == 3
@@ -789,8 +797,8 @@ def test_two_panels_tell_their_runs_apart() -> None:
 
 @pytest.mark.parametrize("already", [False, True])
 def test_panel_displays_itself_once(monkeypatch: pytest.MonkeyPatch, already: bool) -> None:
-    shown: list[Place] = []
-    monkeypatch.setattr(Place, "_display", lambda place, update: shown.append(place))
+    shown: list[bool] = []
+    monkeypatch.setattr(TuningPanel, "_display", lambda panel, update: shown.append(update))
     panel = TuningPanel()
     if already:
         assert WIDGET in panel._repr_mimebundle_()[0]
@@ -801,7 +809,7 @@ def test_panel_displays_itself_once(monkeypatch: pytest.MonkeyPatch, already: bo
 
 def test_in_the_background_only_a_cell_displays(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[bool] = []
-    monkeypatch.setattr(Place, "_display", lambda place, update: shown.append(update))
+    monkeypatch.setattr(TuningPanel, "_display", lambda panel, update: shown.append(update))
     panel, gate = TuningPanel(), Gate(1)
     run = run_in_background(gate, [panel])
     gate.let()
@@ -869,7 +877,7 @@ def test_a_kernel_shows_the_panel_and_keeps_its_picture() -> None:
 # --- saving -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for _, name in CHOICES])
+@pytest.mark.parametrize("name", VIEWS)
 def test_the_chosen_figure_of_a_panel_is_saved(name: str, tmp_path: Path) -> None:
     panel = TuningPanel()
     for event in tuning_events(5):
@@ -883,10 +891,10 @@ def test_the_chosen_figure_of_a_panel_is_saved(name: str, tmp_path: Path) -> Non
 
 def test_a_figure_of_bars_is_as_high_as_it_has_bars() -> None:
     panel = TuningPanel()
-    heights = [panel_plots.plot_outcomes(panel.state).layout.height]
+    heights = [VIEWS["outcomes"].plot(panel.state).layout.height]
     for number, status in enumerate(("ok", "wrong", "timeout"), start=1):
         panel.on_event(TrialMeasured("8x48", "T=8", 1.0, status, number))
-        heights.append(panel_plots.plot_outcomes(panel.state).layout.height)
+        heights.append(VIEWS["outcomes"].plot(panel.state).layout.height)
     assert 100 < heights[0] == heights[1] < heights[2] < heights[3]
-    grid, low = panel._figures.box.children
-    assert low is panel._figures.live["outcomes"] and len(grid.children) == 4
+    grid, low = panel.children[4:6]
+    assert low is panel._live["outcomes"] and len(grid.children) == 4

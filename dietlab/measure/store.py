@@ -187,13 +187,17 @@ def read_records(path: str | Path) -> RecordFile:
     path = Path(path)
     with reading(RecordError, "a records file is readable", path):
         lines = read_lines(path)
-    header = _header(path, lines[0])
-    records = [_record(path, number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
+    header = header_of(path, lines[0])
+    records = [record_of(path, number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
     return RecordFile(header, tuple(records))
 
 
-def _header(path: Path, line: str) -> dict[str, Any]:
-    """Returns the header in the first line, by which a file of records is known."""
+def header_of(path: Path, line: str) -> dict[str, Any]:
+    """Returns the header in the first line, by which a file of records is known.
+
+    Raises:
+        RecordError: if the line is none, or of another schema.
+    """
     try:
         header = json.loads(line)
     except ValueError:
@@ -208,7 +212,12 @@ def _header(path: Path, line: str) -> dict[str, Any]:
     )
 
 
-def _record(path: Path, number: int, line: str) -> Record:
+def record_of(path: Path, number: int, line: str) -> Record:
+    """Returns the record in another line; ``number`` is the line's in the file.
+
+    Raises:
+        RecordError: if the line is none.
+    """
     where = f"{path}, line {number}"
     try:
         value = json.loads(line)

@@ -9,20 +9,22 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TextIO
 
+from tqdm import tqdm
+
 from dietlab.base.cards import counted
 from dietlab.base.events import Event, StageAdvanced, StageFinished, StageStarted
 from dietlab.view.progress import StageClock, duration, in_notebook
 
-WIDTH = 20
-"""The length of the bar, in characters."""
+LINE = "{desc} [{bar:20}] {percentage:.0f} %{postfix}"
+"""The line in a terminal, as tqdm formats it."""
 
 SECONDS_BETWEEN_DRAWINGS = 0.1
-"""The least time between two drawings of the line, in seconds: a search tells of a thousand records a second
+"""The least time between two drawings of the line, in seconds: a search reports a thousand records a second
 when it replays them."""
 
 TRUSTED = 0.03
-"""The share of a command's work after which the time left is told: before, one slow start would be taken for
-the speed of all stages."""
+"""The share of a command's work from which on the time left is shown: before, one slow start would be taken
+for the speed of all stages."""
 
 
 SHARES = {
@@ -46,85 +48,71 @@ USUAL_SHARE = 1.0
 class _Course:
     """The progress of a command: its planned stages, the one that it is in, and those that run inside of it.
 
-    Times are readings of one monotonic clock, in seconds; work is in units of the stages' ``shares``.
+    Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``: what is
+    ``done`` of all, ``worked`` of that since the command began, and what lies ``before`` and ``after`` the
+    stage.
     """
 
     shares: Mapping[str, float]
     began: float
-    place: int = -1
-    round: int = 0
+    stage: str = ""
+    place: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    entered: float = 0.0
     units: int = 0
     unit: str = ""
     note: str = ""
-    entered: float = 0.0
+    done: float = 0.0
     worked: float = 0.0
     running: dict[str, StageClock] = field(default_factory=dict)
 
-    @property
-    def stages(self) -> tuple[str, ...]:
-        return tuple(self.shares)
-
-    @property
-    def stage(self) -> str:
-        return self.stages[self.place] if self.place >= 0 else ""
-
-    @property
-    def clock(self) -> StageClock | None:
-        """The progress of the present round; None between two rounds."""
-        return self.running.get(self.stage)
-
-    @property
-    def head(self) -> str:
-        """Returns ``"2/6 decide"``, and nothing for a command of one stage."""
-        return self.named(self.stage) if len(self.stages) > 1 else ""
-
-    def named(self, stage: str) -> str:
-        """Returns the name of a stage inside the present one, after the place of that."""
-        return f"{self.place + 1}/{len(self.stages)} {stage}" if len(self.stages) > 1 else stage
-
-    def enter(self, stage: str, now: float) -> None:
-        self.place, self.round, self.units = self.stages.index(stage), 0, 0
-        self.note, self.entered = "", now
+    def started(self, event: StageStarted, now: float) -> None:
+        if event.stage in self.shares and event.stage != self.stage:
+            shares, at = list(self.shares.values()), list(self.shares).index(event.stage)
+            self.stage, self.place, self.entered = event.stage, at + 1, now
+            self.before, self.after = sum(shares[:at]), sum(shares[at + 1 :])
+            self.units, self.note = 0, ""
+        self.running[event.stage] = StageClock.of(event, now)
+        if event.stage == self.stage:
+            self.unit = event.unit
+            self._reach(event.done / max(1, event.total))
 
     def advanced(self, event: StageAdvanced) -> None:
-        before = self.running[event.stage]
-        after = self.running[event.stage] = before.advanced(event)
+        last = self.running[event.stage]
+        clock = self.running[event.stage] = last.advanced(event)
         if event.stage == self.stage:
-            self.units += after.done - before.done
-            self.note = after.note
-            self.worked += (after.done - before.done) / max(1, after.total) * self._share
+            self.units += clock.done - last.done
+            self.note = clock.note
+            self.worked += self._reach(clock.done / max(1, clock.total))
 
-    def part(self) -> float:
-        """Returns the part of the command's work that is done, 0 to 1."""
-        if self.place < 0:
-            return 0.0
-        before = sum(self.shares[stage] for stage in self.stages[: self.place])
-        here = self.round - 1.0 if self.clock else float(self.round)
-        if self.clock:
-            here += self.clock.done / max(1, self.clock.total)
-        return min(1.0, (before + min(1.0, max(0.0, here)) * self._share) / self._whole)
+    def finished(self, stage: str) -> StageClock:
+        if stage == self.stage:
+            self._reach(1.0)
+        return self.running.pop(stage)
+
+    def _reach(self, part: float) -> float:
+        """Takes the stage to a part of its work, and returns how much work that adds: none where the stage
+        began again."""
+        more = max(0.0, self.before + min(1.0, part) * self.shares[self.stage] - self.done)
+        self.done += more
+        return more
+
+    @property
+    def whole(self) -> float:
+        return sum(self.shares.values())
 
     def seconds_left(self, now: float) -> float | None:
         """Returns the time left: of the present round at its own speed, of the rest at the command's; None
-        as long as too little is done to tell."""
-        of_round = self.clock.seconds_left(now) if self.clock else None
-        if of_round is not None and self.place == len(self.stages) - 1:
+        as long as too little is done to say."""
+        clock = self.running.get(self.stage)
+        of_round = clock.seconds_left(now) if clock else None
+        if of_round is not None and not self.after:
             return of_round
-        if self.worked < TRUSTED * self._whole:
+        if self.worked < TRUSTED * self.whole:
             return None
         pace = (now - self.began) / self.worked
-        if of_round is None:
-            return pace * (1 - self.part()) * self._whole
-        done = self.clock.done / max(1, self.clock.total) if self.clock else 0.0
-        return of_round + pace * max(0.0, (1 - self.part()) * self._whole - (1 - done) * self._share)
-
-    @property
-    def _whole(self) -> float:
-        return sum(self.shares.values())
-
-    @property
-    def _share(self) -> float:
-        return self.shares[self.stage]
+        return pace * (self.whole - self.done) if of_round is None else of_round + pace * self.after
 
 
 class ProgressBar:
@@ -158,7 +146,8 @@ class ProgressBar:
         self._shares = stages if isinstance(stages, Mapping) else usual
         self._stream, self._clock = stream, clock
         self._course: _Course | None = None
-        self._shown, self._drawn = "", float("-inf")
+        self._show: Callable[[str], None] | None = None
+        self._drawn = float("-inf")
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -168,94 +157,82 @@ class ProgressBar:
 
     def on_event(self, event: Event) -> None:
         """Draws the line anew for an event."""
-        now = self._clock()
+        now, course = self._clock(), self._course
         match event:
-            case StageStarted():
-                self._started(event, now)
-            case StageAdvanced() if self._course and event.stage in self._course.running:
-                self._course.advanced(event)
-                self._draw(now)
-            case StageFinished() if self._course and event.stage in self._course.running:
-                self._finished(event, now)
+            case StageStarted(stage):
+                if course is None:
+                    course = self._course = _Course(self._shares or {stage: USUAL_SHARE}, now)
+                if stage in course.shares and stage != course.stage:
+                    self._leave(course)
+                course.started(event, now)
+                self._draw(course, now, force=True)
+            case StageAdvanced(stage) if course and stage in course.running:
+                course.advanced(event)
+                self._draw(course, now)
+            case StageFinished(stage, seconds) if course and stage in course.running:
+                inside = list(course.running).index(stage) == 1 and stage not in course.shares
+                clock = course.finished(stage)
+                if inside:
+                    self._line(self._head(course, stage), clock.made, clock.unit, seconds, clock.note)
+                if not self._shares and not course.running:
+                    self.close()  # nobody else will: no further stage is known
+                else:
+                    self._draw(course, now)
 
     def clear(self) -> None:
         """Takes the line away, so that something else can be written; the next event draws it again."""
-        if self._shown:
-            self._write(f"\r{' ' * len(self._shown)}\r")
-            self._shown, self._drawn = "", float("-inf")
+        if self._show:
+            self._show("")
+            self._show("")  # the cursor, to the line's beginning
+            self._show, self._drawn = None, float("-inf")
 
     def close(self) -> None:
         """Ends the command: the line goes, and a file gets the line of the last stage."""
-        self._leave()
+        if self._course:
+            self._leave(self._course)
         self.clear()
         self._course = None
 
-    def _started(self, event: StageStarted, now: float) -> None:
-        if self._course is None:
-            self._course = _Course(self._shares or {event.stage: USUAL_SHARE}, now)
-        course = self._course
-        if event.stage in course.stages:
-            if event.stage != course.stage:
-                self._leave()
-                course.enter(event.stage, now)
-            course.round, course.unit = course.round + 1, event.unit
-        course.running[event.stage] = StageClock.of(event, now)
-        self._draw(now, force=True)
-
-    def _finished(self, event: StageFinished, now: float) -> None:
-        assert self._course is not None
-        course = self._course
-        inside = list(course.running).index(event.stage) == 1 and event.stage not in course.stages
-        clock = course.running.pop(event.stage)
-        if inside and clock.made and not self._redraws:
-            made = str(counted(clock.made, clock.unit))
-            self._line(course.named(event.stage), made, event.seconds, clock.note)
-        if not self._shares and not course.running:
-            self.close()  # nobody else will: no further stage is known
-        else:
-            self._draw(now)
-
-    def _leave(self) -> None:
+    def _leave(self, course: _Course) -> None:
         """Writes the line of a stage that is over into a file."""
-        course = self._course
-        if course is None or not course.units or self._redraws:
-            return
-        name = course.head if self._command else course.stage
-        made = str(counted(course.units, course.unit))
-        self._line(name, made, self._clock() - course.entered, course.note)
-        course.units = 0
+        seconds = self._clock() - course.entered
+        self._line(self._head(course), course.units, course.unit, seconds, course.note)
 
-    def _line(self, name: str, made: str, seconds: float, note: str) -> None:
-        head = " ".join(word for word in (self._command, name) if word)
-        self._write(f"{head}: {made} in {duration(seconds)}{f', {note}' if note else ''}\n")
+    def _line(self, head: str, units: int, unit: str, seconds: float, note: str) -> None:
+        if units and not self._redraws:
+            more = f", {note}" if note else ""
+            self._out.write(f"{head}: {counted(units, unit)} in {duration(seconds)}{more}\n")
+            self._out.flush()
 
-    def _draw(self, now: float, force: bool = False) -> None:
+    def _head(self, course: _Course, inside: str = "") -> str:
+        """Returns ``"tune 2/3 decide"``, or the name alone of a command of one stage; a stage ``inside`` the
+        present one is named in its place."""
+        several = len(course.shares) > 1
+        place = f"{course.place}/{len(course.shares)}" if several else ""
+        stage = inside or (course.stage if several or not self._command else "")
+        return " ".join(word for word in (self._command, place, stage) if word)
+
+    def _draw(self, course: _Course, now: float, force: bool = False) -> None:
+        """Shows ``"tune 2/2 decide [========    ] 41 %, 1 min 20 s left, 12/24 measurements, ..."``."""
         if not self._redraws or (now - self._drawn < SECONDS_BETWEEN_DRAWINGS and not force):
             return
-        self._drawn = now
-        columns = shutil.get_terminal_size().columns - 1
-        line = self._text(now)[:columns]
-        self._write(f"\r{line}{' ' * (len(self._shown) - len(line))}")
-        self._shown = line
-
-    def _text(self, now: float) -> str:
-        """Returns ``"tune 2/2 decide [========    ] 41 %, 1 min 20 s left, 12/24 measurements, ..."``."""
-        assert self._course is not None
-        course, part = self._course, self._course.part()
-        head = f"{self._command} {course.head}".strip() or course.stage
-        filled = "=" * int(part * WIDTH)
-        parts = [f"{head} [{filled:{WIDTH}}] {part:.0%}".replace("%", " %")]
-        left = course.seconds_left(now)
-        if left is not None:
-            parts.append(f"{duration(left)} left")
-        clocks = list(course.running.values())
-        if course.clock:
-            parts.append(course.clock.amount)
+        self._drawn, left, clocks = now, course.seconds_left(now), list(course.running.values())
+        parts = [] if left is None else [f"{duration(left)} left"]
+        parts += [clock.amount for clock in clocks if clock.stage == course.stage]
         if inside := [clock for clock in clocks if clock.stage != course.stage]:
             done = f" {inside[-1].amount}" if inside[-1].total > 1 else ""
             parts.append(" ".join(clock.stage for clock in inside) + done)
-        notes = [clock.note for clock in clocks if clock.note]
-        return ", ".join([*parts, *notes[-1:]])
+        parts += [clock.note for clock in clocks if clock.note][-1:]
+        self._show = self._show or tqdm.status_printer(self._out)
+        line = tqdm.format_meter(
+            *(course.done, course.whole, now - course.began),
+            ncols=shutil.get_terminal_size().columns - 1,
+            prefix=self._head(course),
+            ascii=" =",
+            bar_format=LINE,
+            postfix=", ".join(parts),
+        )
+        self._show(line)
 
     @property
     def _redraws(self) -> bool:
@@ -266,7 +243,3 @@ class ProgressBar:
     @property
     def _out(self) -> TextIO:
         return self._stream or sys.stderr
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()

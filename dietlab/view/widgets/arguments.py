@@ -47,13 +47,9 @@ def workload_of(given: object) -> Workload:
     _need_lab()
     if isinstance(given, Study):
         return given.workload
-    if isinstance(given, type) or not isinstance(given, Workload):
-        raise WorkloadError(
-            "a widget's operator is a value such as Dense(T=Dim(1, 128), N=2304, K=768)",
-            _told(given),
-            "dl.Study.open(folder).workload is that of a study.",
-        )
-    return given
+    invariant = "a widget's operator is a value such as Dense(T=Dim(1, 128), N=2304, K=768)"
+    remedy = "dl.Study.open(folder).workload is that of a study."
+    return _required(given, Workload, WorkloadError, invariant, remedy)  # type: ignore[type-abstract]
 
 
 def hardware_of(given: object) -> Hardware:
@@ -66,13 +62,8 @@ def hardware_of(given: object) -> Hardware:
         return given.hardware
     if isinstance(given, str):
         return Hardware.preset(given)
-    if not isinstance(given, Hardware):
-        raise HardwareError(
-            "a widget's processor is a Hardware, or the name of a preset",
-            _told(given),
-            "Hardware.detect() is this machine's.",
-        )
-    return given
+    invariant = "a widget's processor is a Hardware, or the name of a preset"
+    return _required(given, Hardware, HardwareError, invariant, "Hardware.detect() is this machine's.")
 
 
 def study_of(given: object) -> Study | None:
@@ -109,12 +100,9 @@ def known_of(given: object) -> Known:
 def _known_of(given: object, kind: type[Kind]) -> Kind:
     _need_lab()
     study = study_of(given)
-    if study is not None:
-        given = study.run()
-    if not isinstance(given, kind):
-        remedy = "dietlab.tune() makes one; a study or its folder has one, too."
-        raise RecordError("such a widget shows a TuningRun", _told(given), remedy)
-    return given
+    remedy = "dietlab.tune() makes one; a study or its folder has one, too."
+    found = given if study is None else study.run()
+    return _required(found, kind, RecordError, "such a widget shows a TuningRun", remedy)
 
 
 def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
@@ -125,10 +113,8 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
         DispatchError: if it is something else.
     """
     if given is not None:
-        if not isinstance(given, Portfolio):
-            remedy = "choose_portfolio() makes one; give a Choice as choice=."
-            raise DispatchError("the second argument is a Portfolio", _told(given), remedy)
-        return given
+        remedy = "choose_portfolio() makes one; give a Choice as choice=."
+        return _required(given, Portfolio, DispatchError, "the second argument is a Portfolio", remedy)
     study = study_of(source)
     if study is None:
         return choose_portfolio(run)
@@ -168,11 +154,8 @@ def each_of(given: object, kind: type[Value], invariant: str, remedy: str) -> tu
     Raises:
         RecordError: ``invariant``, if it is not several, or one is of another class.
     """
-    found = tuple(given) if isinstance(given, Iterable) else (given,)
-    for one in found:
-        if not isinstance(one, kind):
-            raise RecordError(invariant, _told(one), remedy)
-    return found
+    found = given if isinstance(given, Iterable) else (given,)
+    return tuple(_required(one, kind, RecordError, invariant, remedy) for one in found)
 
 
 def read_source(source: object) -> ResultTable | Report:
@@ -190,7 +173,7 @@ def read_source(source: object) -> ResultTable | Report:
     if not isinstance(source, (str, Path)):
         raise RecordError(
             "speedups are of a ResultTable, a Report, a study, or the path of one",
-            _told(source),
+            _shown(source),
             "Give study.evaluate(...), or ResultTable.load(path).",
         )
     path = Path(source)
@@ -208,9 +191,9 @@ def choice_of(given: object) -> Choice | None:
     """
     from dietlab.view.widgets.choice import Choice
 
-    if given is not None and not isinstance(given, Choice):
-        raise DietlabError("widgets share a Choice", _told(given), "dl.Choice() makes one.")
-    return given
+    if given is None:
+        return None
+    return _required(given, Choice, DietlabError, "widgets share a Choice", "dl.Choice() makes one.")
 
 
 def panel_arguments(interval: object, clock: object, title: object, start: object) -> None:
@@ -223,17 +206,16 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
     if isinstance(interval, (Study, str, Path)):
         raise DietlabError(
             "a TuningPanel is given the least seconds between two updates",
-            _told(interval),
+            _shown(interval),
             "TuningPanel.follow(study) shows a study; TuningPanel(start=lambda observers: study.tune(runner, "
             "observers)) tunes one.",
         )
     number = isinstance(interval, Real) and not isinstance(interval, bool)
     if not (number and 0 <= float(interval) < inf):  # type: ignore[arg-type]
-        raise DietlabError("the seconds between two updates are a number from 0 on", _told(interval))
-    if not isinstance(title, str):
-        raise DietlabError("the title of a panel is a text", _told(title))
+        raise DietlabError("the seconds between two updates are a number from 0 on", _shown(interval))
+    _required(title, str, DietlabError, "the title of a panel is a text")
     if not callable(clock):
-        raise DietlabError("the clock of a panel is a function", _told(clock))
+        raise DietlabError("the clock of a panel is a function", _shown(clock))
     if start is not None:
         require_work(start)
 
@@ -244,5 +226,14 @@ def _need_lab() -> None:
         import ipywidgets  # noqa: F401
 
 
-def _told(given: object) -> str:
+def _required(
+    given: object, kind: type[Value], error: type[DietlabError], invariant: str, remedy: str = ""
+) -> Value:
+    """Returns a value of a kind, or raises ``error``."""
+    if isinstance(given, type) or not isinstance(given, kind):
+        raise error(invariant, _shown(given), remedy)
+    return given
+
+
+def _shown(given: object) -> str:
     return repr(given) if isinstance(given, (str, int, float, type)) else type(given).__name__

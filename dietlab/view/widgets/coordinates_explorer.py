@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dietlab.tuning import TuningRun
 from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
@@ -62,15 +62,10 @@ def _explorer(run: TuningRun, choice: Choice | None) -> Explorer:
             numbers[scheme] = f"{row['gflops']:.1f} GFLOP/s {how}, place {place}"
         return Drawn(figure, frame, numbers, "Drag along an axis to keep only the lines through it.")
 
-    style = {"description_width": "initial"}
     keys = sorted(scheme.key for scheme in run.schemes)
-
-    def dropdown(label: str, options: tuple[str, ...], tooltip: str) -> Any:
-        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip, style=style)
-
     controls = {
-        "shape": dropdown("shape", tuple(shapes), SHAPE),
-        "scheme": dropdown("scheme", (ALL, *keys), SCHEME),
+        "shape": ipywidgets.Dropdown(options=tuple(shapes), description="shape", tooltip=SHAPE),
+        "scheme": ipywidgets.Dropdown(options=(ALL, *keys), description="scheme", tooltip=SCHEME),
     }
     groups = {"Shape": ["shape"], "View": ["scheme"]}
     explorer = Explorer(draw, controls, groups=groups, opener="dl.coordinates_explorer(run)")

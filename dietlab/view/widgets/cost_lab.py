@@ -39,6 +39,13 @@ LINES = {
 }
 """Drawn metrics: name for people, colour, symbol and dash."""
 
+MEANINGS = {
+    "pairwise": "{} of the pairs that differ by more than the noise are ordered right",
+    "peak@1": "the one predicted fastest has {} of the best speed",
+    "peak@5": "the best of the five predicted fastest has {} of the best speed",
+}
+"""What a metric says, with a place for its value in percent."""
+
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
@@ -119,12 +126,7 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
 
 
 def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
-    percent = f"{100 * row[metric]:.0f} %"
-    said = {
-        "pairwise": f"{percent} of the pairs are ordered right",
-        "peak@1": f"the one predicted fastest has {percent} of the best speed",
-        "peak@5": f"the best of the five predicted fastest has {percent} of the best speed",
-    }[metric]
+    said = MEANINGS[metric].format(f"{100 * row[metric]:.0f} %")
     judged = f"judged on {row['judged']} records that it has not seen"
     return f"<b>after {row['records']} records {said}</b><br>{judged}"
 
@@ -208,28 +210,26 @@ def usual_counts(run: TuningRun) -> list[int]:
 def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
     kernels = tuple(kernel.key for kernel in run.schemes)
-    choices: dict[str, tuple[str, str, tuple[str, ...]]] = {
-        "show": ("show", "The figure, and the table behind it", (PREDICTIONS, IMPORTANCES, RANKING)),
-        "colour": ("colour by", "What the colour of a point tells", (*run.space.workload.dims, *TILE)),
-        "scheme": ("scheme", "Its records have rings; a click on a point chooses one", (NONE, *kernels)),
-    }
     slider = ipywidgets.SelectionSlider(
         options=tuple(counts),
         value=start,
         description="records",
         tooltip="Records that the model is fitted on, from the first on (a count); the others judge it",
         continuous_update=False,
-        style=style,
     )
+
+    def dropdown(label: str, tooltip: str, *options: str) -> Any:
+        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip)
+
     return {
         "records": slider,
-        **{
-            name: ipywidgets.Dropdown(options=options, description=words, tooltip=tooltip, style=style)
-            for name, (words, tooltip, options) in choices.items()
-        },
+        "show": dropdown("show", "The figure, and the table behind it", PREDICTIONS, IMPORTANCES, RANKING),
+        "colour": dropdown("colour by", "What the colour of a point tells", *run.space.workload.dims, *TILE),
+        "scheme": dropdown(
+            "scheme", "Its records have rings; a click on a point chooses one", NONE, *kernels
+        ),
     }
 
 

@@ -124,16 +124,11 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if unknown:
             invariant = f"an explorer's controls are {', '.join(self.controls) or 'none'}"
             raise DietlabError(invariant, ", ".join(unknown), closest(unknown[0], self.controls))
-        wanted = {name: _plain_value(self.controls[name], value) for name, value in values.items()}
-        before = self.state()
-        refused = self._reach(wanted, whole=False)
-        if refused:
-            self._reach(before)
-            raise DietlabError(*refused)
+        self._take({name: _plain(self.controls[name], value) for name, value in values.items()}, whole=False)
 
     def state(self) -> dict[str, Any]:
         """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
-        return {name: _plain(widget) for name, widget in self.controls.items()}
+        return {name: _plain(widget, widget.value) for name, widget in self.controls.items()}
 
     def restore(self, state: Mapping[str, Any]) -> Explorer:
         """Sets all controls as they were when :meth:`state` was asked.
@@ -157,18 +152,22 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         wrong = mismatch(map(str, state), self.controls)
         if wrong:
             raise DietlabError(f"a state has a value for each of {', '.join(self.controls)}", wrong, WHENCE)
-        before = self.state()
-        refused = self._reach(state)
-        if refused:
-            self._reach(before)
-            raise DietlabError(*refused, WHENCE)
+        self._take(state, whole=True, remedy=WHENCE)
         return self
 
     def link(self) -> str:
         """Returns the line of code that reopens what is shown, where the names in it have the same values."""
         return f"{self._opener}.restore({self.state()!r})"
 
-    def _reach(self, state: Mapping[str, Any], *, whole: bool = True) -> tuple[str, str] | None:
+    def _take(self, state: Mapping[str, Any], whole: bool, remedy: str = "") -> None:
+        """Sets values as :meth:`_reach` does, or changes nothing and raises what it says."""
+        before = self.state()
+        refused = self._reach(state, whole)
+        if refused:
+            self._reach(before)
+            raise DietlabError(*refused, remedy)
+
+    def _reach(self, state: Mapping[str, Any], whole: bool = True) -> tuple[str, str] | None:
         """Sets values until all are taken, since options depend on other values; or returns what one control
         takes, and what it was given. Where the state is not ``whole``, a value that was taken may be lost
         beside another one."""
@@ -274,43 +273,36 @@ WHENCE = "Give what the state() of such an explorer returned."
 
 def refusal(control: Any, value: Any) -> str:
     """Returns what values a control takes, if this is none of them; nothing if it is one."""
-    options = getattr(control, "options", None)
     if isinstance(control, ipywidgets.SelectMultiple):
-        labels = [option[0] if isinstance(option, tuple) else option for option in control.options]
-        known = isinstance(value, list) and all(one in labels for one in value)
-        return "" if known else f"a list of some of {', '.join(map(repr, labels))}"
-    if options is not None:
-        values = [option[1] if isinstance(option, tuple) else option for option in options]
-        known = any(type(value) is type(one) and value == one for one in values)
-        return "" if known else f"one of {', '.join(map(repr, values))}"
-    if isinstance(control.value, bool):
-        return "" if isinstance(value, bool) else "True or False"
-    if isinstance(control.value, str):
-        return "" if isinstance(value, str) else "a text"
+        labels = [*_options(control)]
+        fits = isinstance(value, list) and all(one in labels for one in value)
+        return "" if fits else f"a list of some of {', '.join(map(repr, labels))}"
+    if hasattr(control, "options"):
+        known = [*_options(control).values()]
+        fits = any(type(value) is type(one) and value == one for one in known)
+        return "" if fits else f"one of {', '.join(map(repr, known))}"
+    for kind, words in ((bool, "True or False"), (str, "a text")):
+        if isinstance(control.value, kind):
+            return "" if isinstance(value, kind) else words
     whole = isinstance(control.value, int)
+    step = control.step if whole else 0
     fits = isinstance(value, int if whole else Real) and not isinstance(value, bool)
-    fits = fits and control.min <= value <= control.max
-    step = control.step if whole else None
-    fits = fits and (step is None or (value - control.min) % step == 0)
-    steps = f" in steps of {step}" if step not in (None, 1) else ""
+    fits = fits and control.min <= value <= control.max and not (step and (value - control.min) % step)
+    steps = f" in steps of {step}" if step > 1 else ""
     return "" if fits else f"a{' whole' * whole} number from {control.min} to {control.max}{steps}"
 
 
-def _plain(control: Any) -> Any:
-    """Returns the value of a control as JSON takes it: of several options their labels, and an option that is
-    one of NumPy's numbers as Python's own."""
-    if isinstance(control, ipywidgets.SelectMultiple):
-        return list(control.label)
-    value = control.value
-    return value.item() if hasattr(value, "item") else value
+def _options(control: Any) -> dict[Any, Any]:
+    """Returns the options of a control by their labels."""
+    return dict(one if isinstance(one, tuple) else (one, one) for one in control.options)
 
 
-def _plain_value(control: Any, value: Any) -> Any:
-    """Returns a value for a control as :func:`_plain` has it: a number of NumPy's as Python's own, a whole
-    number of a control of whole ones as such, and of several options the labels."""
+def _plain(control: Any, value: Any) -> Any:
+    """Returns a value for a control as JSON takes it: a number of NumPy's as Python's own, whole where the
+    control's numbers are, and of several options the labels."""
     if isinstance(control, ipywidgets.SelectMultiple):
-        known = [one if isinstance(one, tuple) else (one, one) for one in control.options]
         several = value if isinstance(value, (list, tuple)) else [value]
+        known = _options(control).items()
         return [next((label for label, option in known if option == one), one) for one in several]
     value = value.item() if hasattr(value, "item") else value
     whole = isinstance(control.value, int) and isinstance(value, float) and value.is_integer()

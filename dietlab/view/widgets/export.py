@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -41,14 +42,14 @@ class FileButtons(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
         before: tuple[Any, ...] = (),
     ) -> None:
         self._source, self._live, self._name, self._line = source, live, name, line
-        self.buttons = {kind: _button(kind.upper(), f"Saves this as a {_words(kind)}") for kind in OFFERED}
-        for kind, button in self.buttons.items():
-            button.on_click(lambda _, kind=kind: self._offer(kind))
+        self.buttons = {
+            kind: button(kind.upper(), f"Saves this as a {_words(kind)}", partial(self._offer, kind))
+            for kind in OFFERED
+        }
         self._told = ipywidgets.HTML(layout=ipywidgets.Layout(min_width="0", flex="1 1 0%"))
         shown = [*before, *self.buttons.values()]
         if line is not None:
-            self.link = _button("Link", "Shows the line of code that reopens this state")
-            self.link.on_click(lambda _: self._show_line())
+            self.link = button("Link", "Shows the line of code that reopens this state", self._show_line)
             shown.append(self.link)
         super().__init__([*shown, self._told], layout=ipywidgets.Layout(flex_flow="row wrap"))
         self.add_class("dietlab-files")
@@ -73,5 +74,9 @@ def _words(kind: str) -> str:
     return "table (CSV)" if kind == "csv" else f"picture ({kind.upper()})"
 
 
-def _button(name: str, tooltip: str) -> Any:
-    return ipywidgets.Button(description=name, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
+def button(name: str, tooltip: str, act: Callable[[], None]) -> Any:
+    """Returns a small button that calls ``act``."""
+    layout = ipywidgets.Layout(width="auto")
+    made = ipywidgets.Button(description=name, tooltip=tooltip, layout=layout)
+    made.on_click(lambda _: act())
+    return made

@@ -104,13 +104,11 @@ class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has 
             page.value = self.sections[name]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = super()._repr_mimebundle_(**options)
         parts = (f"<h4>{name}</h4>{text}" for name, text in self.sections.items())
         page = self._title.value + "".join(parts)
-        return {**data, "text/html": page, "text/plain": f"Inspector of {self.choice.key or 'no scheme'}"}, (
-            metadata
-        )
+        plain = f"Inspector of {self.choice.key or 'no scheme'}"
+        return {**data, "text/html": page, "text/plain": plain}, {}
 
 
 def inspect_kernel(

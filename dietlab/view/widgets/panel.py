@@ -6,32 +6,24 @@ Importing this module imports ipywidgets; ``import dietlab`` does not import thi
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from threading import Event as Flag
 from threading import RLock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from dietlab.base.background import BackgroundRun, Work, run_in_background
 from dietlab.base.errors import DietlabError
 from dietlab.base.events import Event, StageFinished
 from dietlab.view.widgets.arguments import panel_arguments
-from dietlab.view.widgets.live import with_picture
+from dietlab.view.widgets.export import FileButtons, button
+from dietlab.view.widgets.live import LiveFigure, with_picture
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import (
-    PLOTS,
-    Buttons,
-    DrawingPace,
-    Figures,
-    Place,
-    Recent,
-    StageBars,
-    headline,
-    sentence,
-)
-from dietlab.view.widgets.panel_plots import plot_progress
+from dietlab.view.widgets.panel_parts import bars, headline, recent, sentence
+from dietlab.view.widgets.panel_plots import VIEWS
 from dietlab.view.widgets.panel_state import TuningState
 
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
@@ -43,11 +35,25 @@ if TYPE_CHECKING:
     from dietlab.compare.study import Study
 
 MIN_SECONDS = 0.25
-TEXT_SHARE, FIGURE_SHARE = 0.004, 0.008
-"""Of the run's time: with what every event costs, the panel stays below 2 %."""
+SHARE = 0.012
+"""Of the run's time, for drawing: with what every event costs, the panel stays below 2 %."""
 
 POLL_SECONDS = 0.5
 EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
+
+COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
+"""Two figures side by side where there is room, so that four fill two rows."""
+LOW = "outcomes"
+"""The figure that is so low that it stands below the others, over the whole width."""
+
+BUTTONS = {
+    "Start": "Begins to tune in the background, or goes on from what was measured",
+    "Pause": "Ends the measurement that is under way and waits",
+    "Resume": "Goes on after a pause",
+    "Stop": "Ends the measurement that is under way and the run; what was measured is kept",
+}
+PRESSABLE = {"running": ("Pause", "Stop"), "paused": ("Resume", "Stop")}
+"""Buttons that make sense while a run is in a state; in any other, and without one, it can be started."""
 
 
 class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
@@ -72,7 +78,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
 
     Attributes:
         state: what is known of the run; ``frame_x`` of it are the tables behind the figures.
-        updates: how often figures were drawn.
+        updates: how often it was drawn.
         shown: the control that chooses which of the figures is saved.
 
     Raises:
@@ -90,23 +96,42 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         start: Work[Any] | None = None,
     ) -> None:
         panel_arguments(interval, clock, title, start)
+        import plotly.graph_objects as go
+
         self._lock, self._clock, self._title, self._work = RLock(), clock, title, start
-        self._text_pace = DrawingPace(interval, TEXT_SHARE, clock)
-        self._figure_pace = DrawingPace(interval, FIGURE_SHARE, clock)
+        self._interval, self._due = interval, -float("inf")
         self._latest = self._skipped = 0.0
-        self._unfollow, self._told, self._awaits_cell = Flag(), "", False
+        self._unfollow, self._progress, self._awaits_cell = Flag(), "", False
         self._run: BackgroundRun[Any] | None = None
+        self._place, self._placed = uuid4().hex, False
         self.state, self.updates = TuningState(), 0
-        self._place = Place(self._bundle)
-        self._headline, self._sentence, self._recent = ipywidgets.HTML(), ipywidgets.HTML(), Recent()
-        self._buttons = Buttons(self.start, lambda: self._run)
-        self._bars, self._figures = StageBars(), Figures(self.state)
-        parts = [self._headline, self._buttons.box, self._sentence, self._bars.box, self._figures.box]
-        self.shown, self.files = self._figures.chooser, self._figures.files(self)
+        self._drawn = {name: getattr(self.state, view.part) for name, view in VIEWS.items()}
+        self._live = {name: LiveFigure(go.Figure(view.draw(self.state))) for name, view in VIEWS.items()}
+        for live in self._live.values():
+            live.layout.min_width = "0"  # a grid's column may be narrower than what is in it
+        grid = ipywidgets.GridBox(
+            [live for name, live in self._live.items() if name != LOW],
+            layout=ipywidgets.Layout(grid_template_columns=COLUMNS),
+        )
+        self.shown = ipywidgets.Dropdown(
+            options=[(view.words, name) for name, view in VIEWS.items()],
+            description="save",
+            tooltip="The figure that the buttons beside it save",
+            layout=ipywidgets.Layout(width="auto"),
+            style={"description_width": "initial"},
+        )
+        self.files = FileButtons(
+            self, self._live["progress"], lambda: f"tuning-{self.shown.value}", before=(self.shown,)
+        )
+        self._buttons = {name: button(name, tip, partial(self._press, name)) for name, tip in BUTTONS.items()}
+        self._driving = ipywidgets.HBox([*self._buttons.values()])
+        self._headline, self._sentence, self._bars, self._recent = (ipywidgets.HTML() for _ in range(4))
+        folded = ipywidgets.Accordion([self._recent], titles=("Last events",))
+        text = [self._headline, self._driving, self._sentence, self._bars]
         layout = ipywidgets.Layout(flex="1 1 0%", min_width="0")
-        super().__init__([*parts, self.files, self._recent.box], layout=layout)
+        super().__init__([*text, grid, self._live[LOW], self.files, folded], layout=layout)
         self.add_class("dietlab")
-        self._show_text()
+        self._show()
 
     @classmethod
     def follow(
@@ -128,25 +153,25 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     @property
     def figure(self) -> go.Figure:
         """The figure that is chosen below the panel, of the newest state; see :func:`dietlab.save`."""
-        figure, _ = PLOTS[self.shown.value]
-        return figure(self.state)
+        return VIEWS[self.shown.value].plot(self.state)
 
     @property
     def frame(self) -> pd.DataFrame:
         """The table behind :attr:`figure`."""
-        _, frame = PLOTS[self.shown.value]
-        return frame(self.state)
+        return VIEWS[self.shown.value].frame(self.state)
 
     # --- what happens -------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        """Takes what a stage tells and shows it."""
+        """Takes what a stage reports and shows it."""
         with self._lock:
             self._latest = self._now()
             self.state = self.state.after(event, self._latest)
             self._appear()
             ended = isinstance(event, StageFinished) and not self.state.running
-            self._refresh(at_once=ended and not self._hears_of_the_end)
+            # The end of a cell or of a background run draws the final state outside of the run's time.
+            drawn_later = self._awaits_cell or (self._run is not None and self._run.active)
+            self._refresh(at_once=ended and not drawn_later)
 
     def attach(self, run: BackgroundRun[Any]) -> None:
         """Shows and drives a run; :func:`dietlab.run_in_background` calls it."""
@@ -175,9 +200,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             DietlabError: if the panel was given no work.
         """
         if self._work is None:
-            raise DietlabError(
-                "a panel that starts work was given some", None, "Write TuningPanel(start=...)."
-            )
+            raise DietlabError("a panel that starts work has some", None, "Write TuningPanel(start=...).")
         with self._lock:
             if self._run is None or not self._run.active:
                 run_in_background(self._work, [self])
@@ -194,12 +217,13 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             if run is self._run:
                 self._refresh(at_once=True)
                 if not run.active:
-                    self._safely(self._place.renew)
+                    self._safely(self._renew)
 
-    @property
-    def _hears_of_the_end(self) -> bool:
-        """Returns whether the final state will be drawn outside of the run's time."""
-        return self._awaits_cell or (self._run is not None and self._run.active)
+    def _press(self, name: str) -> None:
+        if name == "Start":
+            self.start()
+        elif self._run is not None:
+            getattr(self._run, name.lower())()
 
     def _now(self) -> float:
         """Returns the clock, stopped during pauses and between runs."""
@@ -216,26 +240,29 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         events: list[Event] = []
         readable, finished = True, False
         try:
-            events, told, finished = tail.news(), tail.sentence(), tail.finished
+            events, progress, finished = tail.news(), tail.sentence(), tail.finished
         except (DietlabError, OSError, ValueError) as error:
-            readable, told = False, f"This study cannot be followed: {error}"
+            readable, progress = False, f"This study cannot be followed: {error}"
         with self._lock:
             for event in events:
                 self._latest = self._now()
                 self.state = self.state.after(event, self._latest)
-            news, self._told = told != self._told, told
+            news, self._progress = progress != self._progress, progress
             self._refresh(at_once=news)
             if news and (finished or not readable):
-                self._safely(self._place.renew)
+                self._safely(self._renew)
         return readable
 
     # --- the display --------------------------------------------------------------------------
 
     def _refresh(self, at_once: bool = False) -> None:
-        if at_once or self._text_pace.due:
-            self._text_pace.take(lambda: self._safely(self._show_text))
-        if at_once or self._figure_pace.due:
-            self._figure_pace.take(lambda: self._safely(self._show_figures))
+        """Shows the state, unless that was done less than the interval ago, or would take too much of the
+        time."""
+        started = self._clock()
+        if started >= self._due or at_once:
+            self._safely(self._show)
+            ended = self._clock()
+            self._due = max(started + self._interval, ended + (ended - started) / SHARE)
 
     def _safely(self, show: Callable[[], None]) -> None:
         """Draws and keeps errors of drawing from the run, which is worth more than its picture."""
@@ -247,33 +274,40 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._closed = True
             getLogger("dietlab").warning("the tuning panel cannot be drawn any more: %r", error)
 
-    def _show_text(self) -> None:
-        said = " ".join(filter(None, (sentence(self._run, self.state, self._work is not None), self._told)))
-        self._headline.value = headline(self._title, self.state)
-        self._sentence.value = f"<div>{escape(said)}</div>" if said else ""
-        self._buttons.show(can_start=self._work is not None)
-        self._bars.show(self.state.stages, self.state.running, self._now())
-        self._recent.show(self.state)
+    def _show(self) -> None:
+        """Shows the state; of the figures those of what has changed."""
+        from plotly.io import to_json
 
-    def _show_figures(self) -> None:
+        run, can_start = self._run, self._work is not None
+        self._headline.value = headline(self._title, self.state)
+        self._sentence.value = sentence(run, self.state, can_start, self._progress)
+        self._bars.value = bars(self.state, self._now())
+        self._recent.value = recent(self.state)
+        pressable = PRESSABLE.get(run.state, ("Start",)) if run else ("Start",)
+        for name, shown in self._buttons.items():
+            shown.disabled = name not in pressable or (run is not None and run.stopping)
+        self._buttons["Start"].layout.display = None if can_start else "none"
+        self._driving.layout.display = None if can_start or run else "none"
         self.updates += 1
-        self._figures.show(self.state)
+        for name, view in VIEWS.items():
+            part = getattr(self.state, view.part)
+            if part is not self._drawn[name]:
+                self._live[name].figure_json = to_json(view.draw(self.state), validate=False)
+                self._drawn[name] = part
+
+    # --- its place in a notebook ----------------------------------------------------------------
 
     def _appear(self) -> None:
-        """Displays itself in the cell that runs; in the background there is none."""
+        """Displays itself in the cell that runs, if no cell did; in the background there is none. When the
+        cell has ended, not in the run's time, the static picture is renewed."""
         if current_thread() is not main_thread():
             return
-        if not self._place.taken:
-            self._safely(self._place.show)
-        if not self._awaits_cell:
-            self._await_cell()
-
-    def _await_cell(self) -> None:
-        """Renews the static picture when the cell has ended, not in the run's time."""
         from IPython import get_ipython
 
+        if not self._placed:
+            self._safely(self._ipython_display_)
         shell = get_ipython()
-        if shell is not None:
+        if shell is not None and not self._awaits_cell:
             self._awaits_cell = True
             shell.events.register("post_run_cell", self._cell_ended)
 
@@ -284,19 +318,34 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         with self._lock:
             self._awaits_cell = False
             self._refresh(at_once=True)
-            self._safely(self._place.renew)
+            self._safely(self._renew)
+
+    def _renew(self) -> None:
+        """Replaces the static picture beside the live view, wherever that is."""
+        if self._placed:
+            self._display(update=True)
+
+    def _display(self, update: bool) -> None:
+        """Displays it below the running cell, or anew where it is; does nothing outside IPython."""
+        from IPython.core.interactiveshell import InteractiveShell
+        from IPython.display import display
+
+        if InteractiveShell.initialized():
+            data, metadata = self._bundle()
+            display(data, metadata=metadata, raw=True, display_id=self._place, update=update)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the live view, and a picture of the run beside it if there is something to see."""
         live = super()._repr_mimebundle_()
         if self.state.trials:
-            data, metadata = with_picture(live, plot_progress(self.state))
+            data, metadata = with_picture(live, VIEWS["progress"].plot(self.state))
             return data, metadata
         return {**live, "text/plain": EMPTY}, {}
 
     def _ipython_display_(self) -> None:
-        self._place.show()
+        self._placed = True
+        self._display(update=False)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._place.taken = True
+        self._placed = True
         return self._bundle()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dietlab.base.events import (
     Event,
@@ -28,11 +29,10 @@ MAX_STAGES = 6
 EVENTS_KEPT = 8
 
 PER_SHAPE = "ansor"
-"""The tuner that counts the trials of each shape apart, and tells of a batch of them at once."""
+"""The tuner that counts the trials of each shape apart, and reports a batch of them at once."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A trial on a curve: ``seconds`` spent tuning until then, its throughput in GFLOP/s (0 if it failed),
     and the best throughput after it."""
 
@@ -72,14 +72,6 @@ def _faster(earlier: Point, later: Point) -> Point:
 
 
 @dataclass(frozen=True)
-class Best:
-    """The fastest on one shape, in GFLOP/s."""
-
-    gflops: float
-    scheme: str
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The number of trials that ended in one way, and the reason of the last of them."""
 
@@ -89,11 +81,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TuningState:
-    """A summary of a run's events.
+    """A summary of a run's events. What an event does not change is the same object after it.
 
     Args:
         curve: the course of the throughput.
-        shapes: the best on each shape, by the shape's name.
+        shapes: the fastest trial on each shape, by the shape's name.
         outcomes: by status; ``ok`` is one of them.
         fits: fits of the cost model; every second of the old ones is dropped when they get many.
         seconds: where the time went.
@@ -104,7 +96,7 @@ class TuningState:
     """
 
     curve: Curve = field(default_factory=Curve)
-    shapes: Mapping[str, Best] = field(default_factory=dict)
+    shapes: Mapping[str, TrialMeasured] = field(default_factory=dict)
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     fits: tuple[ModelFitted, ...] = ()
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
@@ -124,104 +116,71 @@ class TuningState:
 
     def after(self, event: Event, now: float) -> TuningState:
         """Returns the state after one more event, which came at ``now`` (seconds on a monotonic clock)."""
-        state = self
-        if not isinstance(event, StageAdvanced):
-            state = replace(state, recent=(event, *state.recent)[:EVENTS_KEPT])
+        if isinstance(event, StageAdvanced):
+            advanced = {
+                name: self.stages[name].advanced(event) for name in self.stages if name == event.stage
+            }
+            return replace(self, stages={**self.stages, **advanced})
+        state = replace(self, recent=(event, *self.recent)[:EVENTS_KEPT])
         match event:
-            case StageStarted():
-                return state._started(event, now)
-            case StageAdvanced(stage=stage) if stage in state.stages:
-                stages = {**state.stages, stage: state.stages[stage].advanced(event)}
-                return replace(state, stages=stages)
-            case StageFinished(stage=stage):
-                return replace(state, running=state.running - {stage})
+            case StageStarted(stage):
+                others = [(name, clock) for name, clock in self.stages.items() if name != stage]
+                stages = dict([*others, (stage, StageClock.of(event, now))][-MAX_STAGES:])
+                return replace(state, stages=stages, running=self.running & {*stages} | {stage})
+            case StageFinished(stage):
+                return replace(state, running=self.running - {stage})
             case TrialMeasured():
                 return state._measured(event, now)
             case ModelFitted():
-                return replace(state, fits=_thinned((*state.fits, event)))
-            case RoundFinished():
-                return state._round(event)
+                fits = (*self.fits, event)
+                return replace(state, fits=fits if len(fits) <= MAX_POINTS else (*fits[:-1:2], event))
+            case RoundFinished():  # its sums include what earlier parts of a resumed run measured
+                return replace(
+                    state,
+                    seconds=event.seconds,
+                    best_gflops=max(self.best_gflops, event.best_gflops),
+                    failures=max(self.failures, event.failures),
+                    counts={**self.counts, "": max(event.trials, self.counts.get("", 0))},
+                )
         return state
-
-    def _started(self, event: StageStarted, now: float) -> TuningState:
-        others = {name: clock for name, clock in self.stages.items() if name != event.stage}
-        stages = {**others, event.stage: StageClock.of(event, now)}
-        kept = dict(list(stages.items())[-MAX_STAGES:])
-        return replace(self, stages=kept, running=self.running & set(kept) | {event.stage})
 
     def _measured(self, event: TrialMeasured, now: float) -> TuningState:
         source = event.shape if event.scheme == PER_SHAPE else ""
         before = self.counts.get(source, 0)
-        if event.trials <= before:
-            return self._afresh()._measured(event, now)
+        if event.trials <= before:  # another run: its trials count from one again
+            afresh = TuningState(stages=self.stages, running=self.running, recent=self.recent[:1])
+            return afresh._measured(event, now)
+        number = event.trials - before if source else 1
         began = now if self._began is None else self._began
         spent = self._in_records + event.phases.total
-        number = event.trials - before if source else 1
-        failed = event.status != "ok"
-        state = replace(
-            self,
-            counts={**self.counts, source: event.trials},
-            _began=began,
-            _in_records=spent,
-            best_gflops=max(self.best_gflops, event.gflops),
-            failures=self.failures + number * failed,
-            outcomes=_counted(self.outcomes, event, number),
-            devices=_of_device(self.devices, event),
-            shapes=_improved(self.shapes, event),
-            seconds=_plus(self.seconds, event.phases),
-        )
-        timed = spent + self.seconds.model + self.seconds.search if spent else now - began
-        # A model's time is told after its round: no point lies before the one before it.
-        seconds = max([timed, *(point.seconds for point in self.curve.points[-1:])])
+        seconds = self.seconds.plus(**vars(event.phases))
+        last = self.outcomes.get(event.status, Outcome())
+        outcome = Outcome(last.count + number, event.reason or last.reason)
+        fastest = self.shapes.get(event.shape)
+        better = event.gflops > (fastest.gflops if fastest else 0.0)
+        served = self.devices.get(event.device, 0) + 1
+        counts = {**self.counts, source: event.trials}
+        timed = spent + seconds.model + seconds.search if spent else now - began
         point = Point(
-            state.trials,
-            seconds,
+            sum(counts.values()),
+            # A model's time is reported after its round: no point lies before the one before it.
+            max([timed, *(point.seconds for point in self.curve.points[-1:])]),
             event.gflops,
-            state.best_gflops,
+            max(self.best_gflops, event.gflops),
             event.scheme,
             event.shape,
             event.status,
         )
-        return replace(state, curve=self.curve.after(point))
-
-    def _afresh(self) -> TuningState:
-        """Returns the state of a new run: its trials count from one again."""
-        return TuningState(stages=self.stages, running=self.running, recent=self.recent[:1])
-
-    def _round(self, event: RoundFinished) -> TuningState:
-        """Returns the state with a round's sums, which include what earlier parts of a resumed run
-        measured."""
         return replace(
             self,
-            seconds=event.seconds,
-            best_gflops=max(self.best_gflops, event.best_gflops),
-            failures=max(self.failures, event.failures),
-            counts={**self.counts, "": max(event.trials, self.counts.get("", 0))},
+            curve=self.curve.after(point),
+            shapes={**self.shapes, event.shape: event} if better else self.shapes,
+            outcomes={**self.outcomes, event.status: outcome},
+            seconds=seconds,
+            counts=counts,
+            devices={**self.devices, event.device: served} if event.device else self.devices,
+            best_gflops=point.best_gflops,
+            failures=self.failures + number * (event.status != "ok"),
+            _began=began,
+            _in_records=spent,
         )
-
-
-def _counted(outcomes: Mapping[str, Outcome], event: TrialMeasured, number: int) -> dict[str, Outcome]:
-    known = outcomes.get(event.status, Outcome())
-    return {**outcomes, event.status: Outcome(known.count + number, event.reason or known.reason)}
-
-
-def _of_device(devices: Mapping[str, int], event: TrialMeasured) -> Mapping[str, int]:
-    return {**devices, event.device: devices.get(event.device, 0) + 1} if event.device else devices
-
-
-def _improved(shapes: Mapping[str, Best], event: TrialMeasured) -> Mapping[str, Best]:
-    """Returns the mapping with a better value; the mapping itself if nothing got better, so that its drawing
-    stays."""
-    known = shapes.get(event.shape)
-    if event.gflops <= (known.gflops if known else 0.0):
-        return shapes
-    return {**shapes, event.shape: Best(event.gflops, event.scheme)}
-
-
-def _plus(seconds: PhaseSeconds, more: PhaseSeconds) -> PhaseSeconds:
-    return seconds.plus(compile=more.compile, verify=more.verify, measure=more.measure)
-
-
-def _thinned(fits: tuple[ModelFitted, ...]) -> tuple[ModelFitted, ...]:
-    """Drops every second if there are too many; the first and the newest stay."""
-    return fits if len(fits) <= MAX_POINTS else (*fits[:-1:2], fits[-1])

@@ -84,12 +84,8 @@ def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...
             return {}
         return {"length": LENGTHS[number]}
 
-    style = {"description_width": "initial"}
-
     def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> Any:
-        return ipywidgets.SelectionSlider(
-            options=options, value=value, description=label, tooltip=tooltip, style=style
-        )
+        return ipywidgets.SelectionSlider(options=options, value=value, description=label, tooltip=tooltip)
 
     names = tuple(studies)
     tile = (8, 32) if hardware.limits.on_host else (128, 128)
@@ -99,7 +95,6 @@ def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...
             value=names[min(1, len(names) - 1)],
             description="layer",
             tooltip=STUDY,
-            style=style,
         ),
         "length": slider(only_length(workload), LENGTH, LENGTHS, 1),
         "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),

@@ -233,20 +233,16 @@ def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[S
 def _controls(hardware: Hardware) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
     sliders = {
         knob.field: ipywidgets.SelectionSlider(
             options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
             value=knob.of(hardware),
             description=knob.label,
             tooltip=_knob_tooltip(hardware, knob),
-            style=style,
         )
         for knob in hardware_target(hardware.kind).KNOBS
     }
-    cover = ipywidgets.Dropdown(
-        options=COVERS, value="composed", description="plans", tooltip=PLANS, style=style
-    )
+    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", tooltip=PLANS)
     return {**sliders, "cover": cover}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,11 @@ from dietlab.problem import Shape, axis_of, workload_from_json
 from dietlab.scheme import Scheme, plan_for
 from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.figures.results import frame_speedup
-from dietlab.view.figures.shape_map import frame_map, plot_map
+from dietlab.view.figures.shape_map import plot_map
 from dietlab.view.figures.speedup import both_times, frame_against, frame_parts, plot_against
 from dietlab.view.theme import ring
 from dietlab.view.widgets.arguments import Source
-from dietlab.view.widgets.speedup_sources import Setting, loaded_tables, overlay, settings_beside
+from dietlab.view.widgets.speedup_sources import Chosen, Setting, loaded_tables, overlay, settings_beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,36 +55,6 @@ TOOLTIPS = {
     "contender": "The program that the time of those shown is compared with",
     "shape": "The shape whose plan is told; a click on the figure chooses it, too",
 }
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The values of the dropdowns, and the options that each of them has then.
-
-    ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
-    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
-    """
-
-    setting: Setting
-    whole: Report
-    report: Report
-    layer: Mapping[str, int]
-    show: str
-    cache: str
-    contender: str
-    shape: str
-    frame: pd.DataFrame
-    options: Mapping[str, Sequence[Any]]
-
-    @property
-    def row(self) -> Any:
-        """The chosen shape's row of ``frame``; None if there is none."""
-        return next((row for row in self.frame.itertuples() if row.shape == self.shape), None)
-
-    @property
-    def map(self) -> pd.DataFrame:
-        """The speedups over the contender by length and layer."""
-        return frame_map(self.whole, contender=self.contender, cache=self.cache)
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
@@ -157,9 +127,8 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
 def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
     return {
-        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name], style=style)
+        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name])
         for name, found in options.items()
     }
 

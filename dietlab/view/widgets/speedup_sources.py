@@ -1,4 +1,4 @@
-"""The sources of a speedup explorer: tables, and the settings in them, of which one figure shows several."""
+"""The sources of a speedup explorer: tables, the settings in them, of which one figure shows several."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import DietlabError
 from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.study import Study
+from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
 from dietlab.view.widgets.arguments import Source, read_source
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -33,20 +35,34 @@ class Setting:
         return f"{self.hardware}, {self.workload}, {self.used}"
 
 
-class Shown(Protocol):
-    """The reports and settings that the figure shows already."""
+@dataclass(frozen=True)
+class Chosen:
+    """The values of the dropdowns, and the options that each of them has then.
+
+    ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
+    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
+    """
+
+    setting: Setting
+    whole: Report
+    report: Report
+    layer: Mapping[str, int]
+    show: str
+    cache: str
+    contender: str
+    shape: str
+    frame: pd.DataFrame
+    options: Mapping[str, Sequence[Any]]
 
     @property
-    def setting(self) -> Setting: ...
+    def row(self) -> Any:
+        """The chosen shape's row of ``frame``; None if there is none."""
+        return next((row for row in self.frame.itertuples() if row.shape == self.shape), None)
 
     @property
-    def report(self) -> Report: ...
-
-    @property
-    def contender(self) -> str: ...
-
-    @property
-    def cache(self) -> str: ...
+    def map(self) -> pd.DataFrame:
+        """The speedups over the contender by length and layer."""
+        return frame_map(self.whole, contender=self.contender, cache=self.cache)
 
 
 def loaded_tables(
@@ -86,7 +102,7 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
 
 
 def overlay(
-    figure: go.Figure, choice: Shown, reports: Mapping[Setting, Report], beside: Sequence[Setting]
+    figure: go.Figure, choice: Chosen, reports: Mapping[Setting, Report], beside: Sequence[Setting]
 ) -> list[str]:
     """Draws the speedups of other settings over the chosen one's, and returns a sentence on each that has
     none."""

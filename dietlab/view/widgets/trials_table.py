@@ -157,10 +157,9 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         self._show(None)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = super()._repr_mimebundle_(**options)
         page = self.frame.head(PAGE_ROWS).drop(columns=list(HIDDEN), errors="ignore")
-        return {**data, "text/html": page.to_html(index=False), "text/plain": page.to_string()}, metadata
+        return {**data, "text/html": page.to_html(index=False), "text/plain": page.to_string()}, {}
 
 
 def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:

@@ -112,11 +112,10 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, An
     import ipywidgets
 
     lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
-    style = {"description_width": "initial"}
 
     def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Any:
         bounds = {"value": value, "min": low, "max": high, "step": step}
-        return ipywidgets.IntSlider(**bounds, description=label, tooltip=tooltip, style=style)
+        return ipywidgets.IntSlider(**bounds, description=label, tooltip=tooltip)
 
     edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
@@ -132,7 +131,6 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, An
             value=edges[-1],
             description="composition",
             tooltip=COMPOSITION,
-            style=style,
         ),
         "cores": slider("cores", CORES, hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
     }

@@ -254,7 +254,6 @@ def _controls(
     name, dim = only_dim(workload)
     known = units(workload, gpu)
     unit = known[-1]
-    style = {"description_width": "initial"}
     controls: dict[str, Any] = {}
 
     def call_workers(_: Any) -> None:
@@ -262,7 +261,7 @@ def _controls(
             controls[way].description = f"{WORKERS[controls['unit'].value]} {way}"
 
     def choice(label: str, options: Any, value: Any) -> Any:
-        return ipywidgets.Dropdown(options=options, value=value, description=label, style=style)
+        return ipywidgets.Dropdown(options=options, value=value, description=label)
 
     opening, options = _opening(unit), _options(unit)
     labels = {
@@ -275,7 +274,7 @@ def _controls(
     }
     middle = min(dim.high, max(dim.low, 1024))
     length = ipywidgets.IntSlider(
-        value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False, style=style
+        value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False
     )
     registers = [(str(count) if count else "estimated", count) for count in REGISTERS]
     controls |= {
