@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from dietlab.machine import Hardware
-from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, smallest, static_extent
+from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, precision_of, smallest, static_extent
 from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import ORDERS, Edge
 from dietlab.scheme.scheme import Scheme
@@ -86,7 +86,8 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
-    blocks = (0, *(parts if workload.weights == "packed" and workload.dtype == "float32" else ()))
+    cut = workload.weights == "packed" and not precision_of(workload).narrow  # see layout_limits()
+    blocks = (0, *(parts if cut else ()))
     own = (*PREFETCHES, *([FAR] if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in own), *((*OWN_AND_NEXT, block) for block in blocks))
 

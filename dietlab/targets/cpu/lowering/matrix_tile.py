@@ -26,7 +26,7 @@ from dietlab.targets.cpu.lowering.geometry import FLOAT_BYTES, Geometry
 from dietlab.targets.cpu.lowering.loop_nest import LoopNest
 from dietlab.targets.cpu.lowering.micro_kernel import declared, write_row
 from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import ceil_div, constant, int64, lanes_of, stack_buffer
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, stack_buffer, zeros
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, CpuUnit
 
@@ -149,8 +149,7 @@ def _start(tile: Tile) -> None:
         for register in matrix_registers(tile.kernel, tile.lanes).sums:
             T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilezero", tirx.IntImm("int8", register)))
         return
-    integers = tile.geometry.dtype == "int8"
-    zero = lanes_of(0, tile.lanes, "int32") if integers else constant(0.0, tile.lanes)
+    zero = zeros(tile.geometry.precision.sums, tile.lanes)
     for i in range(tile.kernel.rows):
         for j in range(tile.vectors):
             T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])

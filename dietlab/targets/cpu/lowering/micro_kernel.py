@@ -81,7 +81,7 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
         for name in ("y", "residual")
         if name in given
     }
-    accumulators = stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32")
+    accumulators = stack_buffer(kernel.rows * kernel.cols, geometry.precision.sums)
     # A matrix unit reads the caller's array, of bytes perhaps, as words.
     x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
     tile = Tile(

@@ -41,7 +41,7 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(stage_name(unit))
         T.func_attr({"tirx.noalias": True})
-        pointers = {"x": stored_as(geometry.dtype), "out": COPIES[unit]}
+        pointers = {"x": stored_as(geometry.precision.name), "out": COPIES[unit]}
         given = {name: T.arg(name, T.handle(dtype)) for name, dtype in pointers.items()}
         rows = T.arg("rows", T.int64())
         x = T.decl_buffer((rows, elements), pointers["x"], data=given["x"], align=1)

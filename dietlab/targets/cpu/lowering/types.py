@@ -7,14 +7,15 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.problem.precision import INT8_RANGE
+from dietlab.problem import require_dtype
 from dietlab.targets.cpu.lowering.tir import constant, lanes_of
 
 
 def stored_as(dtype: str) -> str:
-    """Returns the type by which generated code reads and writes an array: TVM has no code for bfloat16, which
-    is the upper half of a float32."""
-    return "uint16" if dtype == "bfloat16" else dtype
+    """Returns the type by which generated code reads and writes an array: the bits of a type that TVM has no
+    code for on a CPU."""
+    precision = require_dtype(dtype)
+    return f"uint{8 * precision.itemsize}" if precision.extension else dtype
 
 
 def widened(value: Any, lanes: int) -> Any:
@@ -27,15 +28,16 @@ def widened(value: Any, lanes: int) -> Any:
 
 
 def narrowed(value: Any, dtype: str, lanes: int) -> Any:
-    """Returns a float32 vector as it is stored: rounded to nearest, ties to even; int8 within its range."""
-    if dtype == "int8":
-        low, high = (constant(float(end), lanes) for end in INT8_RANGE)
+    """Returns a float32 vector as it is stored: rounded to nearest, ties to even; whole numbers within their
+    range."""
+    precision = require_dtype(dtype)
+    if precision.ends is not None:
+        low, high = (constant(float(end), lanes) for end in precision.ends)
         inside = tirx.max(tirx.min(value, high), low)
         whole = tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.rint", inside)
-        return tirx.Cast(f"int8x{lanes}", tirx.Cast(f"int32x{lanes}", whole))
-    if dtype == "bfloat16":
-        return _upper_half(T.bind(value), lanes)
-    return value
+        return tirx.Cast(f"{dtype}x{lanes}", tirx.Cast(f"int32x{lanes}", whole))
+    # Of the types whose bits are stored, bfloat16 alone has a unit here.
+    return _upper_half(T.bind(value), lanes) if precision.extension else value
 
 
 def _upper_half(value: Any, lanes: int) -> Any:
