@@ -122,7 +122,7 @@ class Dense:
         """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
         rows, cols, depth = named(self, DIMENSIONS)
         shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
-        if precision_of(self).scaled:
+        if require_dtype(self.dtype).scaled:
             shapes["scale"] = (cols,)
         if self.bias:
             shapes["bias"] = (cols,)

@@ -17,11 +17,9 @@ from dietlab.problem import WORKING, Dim, Precision, Workload, axis_of, precisio
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient
-from dietlab.targets.cpu.units import UNITS, UnitFacts
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES, UnitFacts
 
-FLOAT_BYTES = 4
-
-HEADER_FLOATS = ALIGNMENT_BYTES // FLOAT_BYTES
+HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
 """Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
 
 LAYOUT = 0x646C0001
@@ -179,7 +177,7 @@ class Geometry(Contraction):
         apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
         read = most(1, most(steps or depth, apart))  # without depth nothing is read
         share = int(self.lowering.rows_l2_share * self.l2_bytes)
-        return most(1, quotient(share // FLOAT_BYTES, read))
+        return most(1, quotient(share // WORD_BYTES, read))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
@@ -203,7 +201,7 @@ def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
     peak = hardware.peak_for(dtype)
     if not peak or not hardware.dram_gbps:
         return 0.0
-    return FLOAT_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
+    return WORD_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
 
 
 def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:

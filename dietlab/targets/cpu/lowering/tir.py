@@ -42,8 +42,14 @@ def zeros(dtype: str, lanes: int) -> Any:
 
 
 def lanes_of(value: int, lanes: int, dtype: str = "uint32") -> Any:
-    """Returns a vector of equal whole numbers."""
-    return tirx.Broadcast(tirx.IntImm(dtype, value), lanes)
+    """Returns a vector of equal whole numbers; of one lane, the number."""
+    one = tirx.IntImm(dtype, value)
+    return one if lanes == 1 else tirx.Broadcast(one, lanes)
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """Returns the type of a vector; of one lane, of its element."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
 def mask(inside: Any, lanes: int) -> Any:

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.problem import require_dtype
-from dietlab.targets.cpu.lowering.tir import constant, lanes_of
+from dietlab.targets.cpu.lowering.tir import constant, lanes_of, vector_type
 
 
 def stored_as(dtype: str) -> str:
@@ -21,9 +21,8 @@ def stored_as(dtype: str) -> str:
 def widened(value: Any, lanes: int) -> Any:
     """Returns float32 values of a vector as it lies in memory."""
     if str(value.ty.dtype).startswith("uint16"):
-        return tirx.reinterpret(
-            f"float32x{lanes}", tirx.Cast(f"uint32x{lanes}", value) << lanes_of(16, lanes)
-        )
+        wide = tirx.Cast(vector_type("uint32", lanes), value) << lanes_of(16, lanes)
+        return tirx.reinterpret(vector_type("float32", lanes), wide)
     return value
 
 

@@ -14,15 +14,13 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel, weight_tiles
 from dietlab.targets.cpu.lowering.tile import Tile
 from dietlab.targets.cpu.lowering.tir import int64, lanes_of, vector, zeros
-from dietlab.targets.cpu.units import CpuUnit
+from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 """LLVM's names of ``vpmaddwd`` by the lanes of the sums."""
 
 MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
 """LLVM's names of the instructions that multiply tile registers."""
-
-WORD_BYTES = 4
 
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""

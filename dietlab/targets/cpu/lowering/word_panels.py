@@ -13,9 +13,7 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
 from dietlab.targets.cpu.lowering.tir import int64
 from dietlab.targets.cpu.lowering.types import stored_as
-
-MADE_UNSIGNED = 128
-"""What a unit of unsigned inputs has added to each of them."""
+from dietlab.targets.cpu.units import MADE_UNSIGNED
 
 
 def word_panel_function(geometry: Geometry) -> Any:
