@@ -33,6 +33,8 @@ class Precision:
             no scale, and an output has the operands' type.
         ends: the least and the largest of whole numbers; None for floats.
         deviation: the standard deviation of random operands.
+        guard: what stands beside an output in memory, so that a write beyond its end shows: no result of
+            random operands comes near it; of whole numbers one in 256 bytes may be the same.
         dlpack: DLPack's code of a type that NumPy has from the package ml_dtypes only; None for its own.
     """
 
@@ -44,6 +46,7 @@ class Precision:
     outputs: tuple[str, ...] = ()
     ends: tuple[int, int] | None = None
     deviation: float = 1.0
+    guard: float = -54321.0
     dlpack: int | None = None
 
     @property
@@ -163,7 +166,7 @@ PRECISIONS: dict[str, Precision] = {
         WORKING,
         Precision("float16", 2, 11, 2.0**-24),
         Precision("bfloat16", 2, 8, 2.0**-133, dlpack=4),
-        Precision("int8", 1, 7, 1.0, "int32", ("float32", "int8"), (-128, 127), _INT8_DEVIATION),
+        Precision("int8", 1, 7, 1.0, "int32", ("float32", "int8"), (-128, 127), _INT8_DEVIATION, 85),
     )
 }
 """All types, by name: another one is an entry here."""

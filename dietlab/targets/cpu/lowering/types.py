@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import tirx
@@ -35,8 +36,7 @@ def narrowed(value: Any, dtype: str, lanes: int) -> Any:
         inside = tirx.max(tirx.min(value, high), low)
         whole = tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.rint", inside)
         return tirx.Cast(f"{dtype}x{lanes}", tirx.Cast(f"int32x{lanes}", whole))
-    # Of the types whose bits are stored, bfloat16 alone has a unit here.
-    return _upper_half(T.bind(value), lanes) if precision.extension else value
+    return BITS[dtype](T.bind(value), lanes) if precision.extension else value
 
 
 def _upper_half(value: Any, lanes: int) -> Any:
@@ -49,3 +49,7 @@ def _upper_half(value: Any, lanes: int) -> Any:
     quiet = upper | lanes_of(0x40, lanes)
     # Only not-a-number differs from itself.
     return tirx.Cast(f"uint16x{lanes}", tirx.Select(tirx.NE(value, value), quiet, rounded))
+
+
+BITS: Mapping[str, Callable[[Any, int], Any]] = {"bfloat16": _upper_half}
+"""The bits of float32 values in a type that TVM has no code for, by its name."""
