@@ -18,7 +18,7 @@ from dietlab.cli.parameters import ADDRESS
 from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.machine import Hardware
 from dietlab.machine.target import TARGETS
-from dietlab.problem import ACTIVATIONS, OPERATORS, PRECISIONS, Dim, ShapeSet, make_workload
+from dietlab.problem import ACTIVATIONS, OPERATORS, PRECISIONS, USUAL, Dim, ShapeSet, make_workload
 from dietlab.problem.dims import HasDims
 from dietlab.problem.layers import MODELS
 from dietlab.problem.shapes import drawn_layers
@@ -75,14 +75,14 @@ _WORKLOAD_OPTIONS = (
     click.option(
         "--dtype",
         type=click.Choice(list(PRECISIONS)),
-        default="float32",
+        default=USUAL,
         show_default=True,
         help="Type of the operands. Sums are float32, those of int8 int32. A CPU takes float32, and packed "
         "int8 and bfloat16 weights; a GPU, floats.",
     ),
     click.option(
         "--out-dtype",
-        type=click.Choice(["float32", "int8"]),
+        type=click.Choice(list(dict.fromkeys(out for p in PRECISIONS.values() for out in p.outputs))),
         help="dense in int8: type of the output. Default: float32.",
     ),
     click.option(
@@ -111,7 +111,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options: dict[str, Any] = {name: value for name, value in asked.items() if value != usual[name]}
         if activation != "none":
             options["activation"] = activation
-        if dtype != "float32":
+        if dtype != USUAL:
             options["dtype"] = dtype
         if out_dtype is not None:
             options["out_dtype"] = out_dtype

@@ -22,7 +22,7 @@ from dietlab.measure.timing.contender import (
     Plan,
     Prepared,
 )
-from dietlab.problem import FloatArray, Shape, Workload
+from dietlab.problem import USUAL, FloatArray, Shape, Workload
 from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
@@ -40,7 +40,7 @@ class VendorContender:
         return bool(getattr(self.vendor, "packs_in_call", False))
 
     def kind(self, workload: Workload) -> str:
-        known = getattr(self.vendor, "dtypes", ("float32",))
+        known = getattr(self.vendor, "dtypes", (USUAL,))
         if workload.dtype not in known:
             name = getattr(self.vendor, "name", name_of(self.vendor))
             raise NoFormError(f"{name} computes {' or '.join(known)}", workload.dtype)

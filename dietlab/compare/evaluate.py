@@ -28,7 +28,7 @@ from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.machine.target import hardware_target
 from dietlab.measure.timing.rotation import roofline_of
 from dietlab.measure.timing.target import timing_target
-from dietlab.problem import Shape, ShapeSet, extents, workload_to_json
+from dietlab.problem import WORKING, Shape, ShapeSet, extents, workload_to_json
 from dietlab.scheme import Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, effort_named, versions
 
@@ -123,7 +123,7 @@ def evaluate(
 
 def precision_notes(dtype: str, target: str) -> tuple[str, ...]:
     """Returns the remark of a report on the precision of float32; none for other types and for GPUs."""
-    return (IN_FLOAT32,) if dtype == "float32" and hardware_target(target).LIMITS.on_host else ()
+    return (IN_FLOAT32,) if dtype == WORKING.name and hardware_target(target).LIMITS.on_host else ()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from dietlab.problem import (
     Shape,
     Workload,
     axis_of,
-    dtypes_of,
-    require_dtype,
+    precision_of,
     smallest_shape,
     workload_from_json,
 )
@@ -59,7 +58,7 @@ def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
     """Returns a call of no rows; the other dynamic extents are the least of their ranges."""
     rows = axis_of(workload, "rows").name
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
-    dtype = require_dtype(dtypes_of(workload)["out"]).numpy
+    dtype = precision_of(workload, "out").numpy
     operands, out = workload.inputs(shape), compacted(np.zeros(workload.output_shape(shape), dtype))
     constants = {name: operands.pop(name) for name in workload.constants}
     target = op.pack(**constants) if constants else op

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dietlab.base.errors import DispatchError, MissingDependencyError
 from dietlab.lower.target import lower_target
+from dietlab.problem import PRECISIONS
 
 RUNTIME_NAME = "libtvm_runtime.so"
 """TVM's thread pool and, for a GPU, what its driver's part stands on."""
@@ -181,20 +182,19 @@ def huge_pages(size: int) -> npt.NDArray[np.uint8]:
     return raw[start : start + size]
 
 
-class _Bfloat16:
-    """An array of bfloat16 in DLPack's exchange, which NumPy itself does not take part in with a type that is
-    not its own: the capsule of the same memory as uint16, with the other type written into it."""
+class _Extension:
+    """An array in DLPack's exchange, which NumPy itself does not take part in with a type that is not its
+    own: the capsule of the same memory as whole numbers, with the type's code written into it."""
 
-    TYPE_CODE = 4  # kDLBfloat
     TYPE_AT = 20  # DLTensor: a pointer, two int32 of the device, the rank as int32, then the type code
 
-    def __init__(self, array: Any) -> None:
-        self._array = array.view(np.uint16)
+    def __init__(self, array: Any, code: int) -> None:
+        self._array, self._code = array.view(f"u{array.itemsize}"), code
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = self._array.__dlpack__()
         address = _capsule_pointer(capsule, b"dltensor")
-        ctypes.c_uint8.from_address(address + self.TYPE_AT).value = self.TYPE_CODE
+        ctypes.c_uint8.from_address(address + self.TYPE_AT).value = self._code
         return capsule
 
     def __dlpack_device__(self) -> Any:
@@ -252,6 +252,8 @@ def as_tensor(array: Any) -> Any:
         return array
     array = compacted(array)
     # NumPy puts a type's name together anew each time, which takes longer than all else here.
-    if isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
-        array = _Bfloat16(array)
+    if isinstance(array, np.ndarray) and array.dtype.kind == "V":
+        precision = PRECISIONS.get(array.dtype.name)
+        if precision is not None and precision.dlpack is not None:
+            array = _Extension(array, precision.dlpack)
     return tvm_ffi.from_dlpack(array)

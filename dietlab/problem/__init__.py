@@ -17,6 +17,7 @@ from dietlab.problem.contraction import (
     extents_of,
     largest,
     largest_shape,
+    precision_of,
     smallest,
     smallest_shape,
     static_extent,
@@ -25,7 +26,6 @@ from dietlab.problem.dense import Dense
 from dietlab.problem.dimensions import bound
 from dietlab.problem.dims import Dim, Shape
 from dietlab.problem.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
-from dietlab.problem.int8 import require_scales
 from dietlab.problem.layer import at_layer, length_dim, shapes_of_layer
 from dietlab.problem.operators import (
     OPERATORS,
@@ -36,7 +36,8 @@ from dietlab.problem.operators import (
     workload_from_json,
     workload_to_json,
 )
-from dietlab.problem.precision import PRECISIONS, FloatArray, Precision, require_dtype
+from dietlab.problem.precision import PRECISIONS, USUAL, WORKING, FloatArray, Precision, require_dtype
+from dietlab.problem.scales import require_scales
 from dietlab.problem.shapes import ShapeSet
 from dietlab.problem.tolerance import tolerance
 
@@ -45,6 +46,8 @@ __all__ = [
     "NO_EPILOGUE",
     "OPERATORS",
     "PRECISIONS",
+    "USUAL",
+    "WORKING",
     "Activation",
     "Axis",
     "BatchMatmul",
@@ -73,6 +76,7 @@ __all__ = [
     "largest_shape",
     "length_dim",
     "make_workload",
+    "precision_of",
     "require_dtype",
     "require_entered",
     "require_inputs",

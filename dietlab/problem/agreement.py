@@ -18,6 +18,7 @@ from dietlab.problem.contraction import (
     Workload,
     batched,
     dtypes_of,
+    precision_of,
     smallest_shape,
 )
 from dietlab.problem.dimensions import bound
@@ -91,7 +92,7 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
     batch = (names["batch"],) if batched(workload) else ()
     sizes = {"x": (*batch, rows, depth)}
     sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth)
-    sizes |= {"scale": (cols,)} if workload.dtype == "int8" else {}
+    sizes |= {"scale": (cols,)} if precision_of(workload).scaled else {}
     sizes |= {"bias": (cols,)} if workload.epilogue.bias else {}
     sizes |= {"residual": (*batch, rows, cols)} if workload.epilogue.residual else {}
     sizes["out"] = (*batch, rows, cols)

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
-from dietlab.problem.contraction import Axis, Inputs, Weights
+from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
 from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.problem.dims import Dim, Shape
 from dietlab.problem.epilogue import NO_EPILOGUE, Epilogue
-from dietlab.problem.precision import FLOATS, FloatArray, require_dtype
+from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
 
 Form = Literal["nt", "nn"]
 DIMENSIONS = ("T", "B", "D")
@@ -51,7 +51,7 @@ class BatchMatmul:
     B: Dim | int
     D: Dim | int
     form: Form = "nt"
-    dtype: str = "float32"
+    dtype: str = USUAL
 
     def __post_init__(self) -> None:
         if self.form not in ("nt", "nn"):
@@ -109,7 +109,7 @@ class BatchMatmul:
         """Returns the bytes of both operands and of the output."""
         length, products, size = self._extents(shape)
         values = products * (2 * length * size + length * length)
-        return require_dtype(self.dtype).itemsize * values
+        return precision_of(self).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
@@ -129,7 +129,7 @@ class BatchMatmul:
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """Returns ``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
-        precision, sizes = require_dtype(self.dtype), self.signature
+        precision, sizes = precision_of(self), self.signature
         return {
             name: precision.standard_normal((seed, number), bound(sizes[name], shape))
             for number, name in enumerate(("x", "w"))
@@ -154,7 +154,7 @@ class BatchMatmul:
         """Returns the inverse of :meth:`to_json`."""
         form: Form = "nt" if value["operator"].endswith("nt") else "nn"
         length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
-        return cls(length, products, size, form, value.get("dtype", "float32"))
+        return cls(length, products, size, form, value.get("dtype", USUAL))
 
     def _extents(self, shape: Shape) -> tuple[int, int, int]:
         """Returns T, B and D under one shape."""
@@ -162,5 +162,4 @@ class BatchMatmul:
         return length, products, size
 
     def __str__(self) -> str:
-        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
-        return f"{self.operator} T={self.T} B={self.B} D={self.D}{dtype}"
+        return f"{self.operator} T={self.T} B={self.B} D={self.D} {precision_of(self).shown()}".rstrip()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
 from dietlab.problem.epilogue import Epilogue
-from dietlab.problem.precision import FloatArray
+from dietlab.problem.precision import FloatArray, Precision, require_dtype
 from dietlab.problem.shapes import Dim, Shape
 
 Role = Literal["batch", "rows", "cols", "depth"]
@@ -112,16 +112,24 @@ class Workload(Protocol):
 
 
 def dtypes_of(workload: Workload) -> dict[str, str]:
-    """Returns the type of each operand and of ``out``, by name as in the signature: int8 operands come with
-    scales, bias and residual in float32.
+    """Returns the type of each operand and of ``out``, by name as in the signature
+    (:meth:`~dietlab.problem.Precision.type_of`).
 
     Args:
         workload: the operator.
     """
-    if workload.dtype != "int8":
-        return dict.fromkeys(workload.signature, workload.dtype)
-    exact = dict.fromkeys(workload.signature, "float32")
-    return {**exact, "x": "int8", "w": "int8", "out": workload.out_dtype or "float32"}
+    precision = require_dtype(workload.dtype)
+    return {name: precision.type_of(name, workload.out_dtype) for name in workload.signature}
+
+
+def precision_of(workload: Workload, operand: str = "x") -> Precision:
+    """Returns the number format of an operand or of ``out``, with all that follows from it.
+
+    Args:
+        workload: the operator.
+        operand: a name of its signature.
+    """
+    return require_dtype(require_dtype(workload.dtype).type_of(operand, workload.out_dtype))
 
 
 def axis_of(workload: Workload, role: Role) -> Axis:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of
+from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
 from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.problem.dims import Dim, Shape
 from dietlab.problem.epilogue import Activation, Epilogue
-from dietlab.problem.int8 import require_int8, require_output, scales_for
-from dietlab.problem.precision import INT8_RANGE, FloatArray, require_dtype
+from dietlab.problem.precision import USUAL, FloatArray, require_dtype
+from dietlab.problem.scales import require_output, require_sums, scales_for
 
 DIMENSIONS = ("T", "N", "K")
 
@@ -54,7 +54,7 @@ class Dense:
     N: Dim | int
     K: Dim | int
     bias: bool = False
-    dtype: str = "float32"
+    dtype: str = USUAL
     activation: Activation = "none"
     residual: bool = False
     constant: bool = True
@@ -65,13 +65,11 @@ class Dense:
     def __post_init__(self) -> None:
         require_extents(self, DIMENSIONS)
         _ = self.epilogue
-        require_dtype(self.dtype)
-        known = ("float32", "int8") if self.dtype == "int8" else (self.dtype,)
-        require_output(self.out_dtype or known[0], known, self.dtype)
-        if self.out_dtype == known[0]:
+        precision = require_dtype(self.dtype)
+        require_output(precision, self.out_dtype, self.activation)
+        if self.out_dtype == precision.type_of("out"):
             object.__setattr__(self, "out_dtype", None)  # one operator has one value
-        if self.dtype == "int8":
-            require_int8(self.K, self.activation, self.out_dtype)
+        require_sums(precision, self.K)
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -124,7 +122,7 @@ class Dense:
         """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
         rows, cols, depth = named(self, DIMENSIONS)
         shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
-        if self.dtype == "int8":
+        if require_dtype(self.dtype).scaled:
             shapes["scale"] = (cols,)
         if self.bias:
             shapes["bias"] = (cols,)
@@ -145,14 +143,16 @@ class Dense:
         Weights do not depend on T, and ``x`` of a smaller T is the first rows of a larger, at the same N and
         K.
         """
-        seeds, dtypes = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}, dtypes_of(self)
+        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}
         drawn = {
-            name: require_dtype(dtypes[name]).standard_normal((seed, seeds[name]), bound(size, shape))
+            name: precision_of(self, name).standard_normal((seed, seeds[name]), bound(size, shape))
             for name, size in self.signature.items()
             if name != "out"
         }
         if "scale" in drawn:
-            drawn["scale"] = scales_for(drawn["scale"], drawn["x"].shape[-1], dtypes["out"])
+            drawn["scale"] = scales_for(
+                drawn["scale"], drawn["x"].shape[-1], precision_of(self), precision_of(self, "out")
+            )
         return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -162,7 +162,7 @@ class Dense:
         if "scale" in inputs:
             product *= inputs["scale"].astype(np.float64)
         right = self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
-        return np.clip(right, *INT8_RANGE) if self.out_dtype == "int8" else right
+        return precision_of(self, "out").clipped(right)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the operator as a JSON value, options included."""
@@ -174,7 +174,7 @@ class Dense:
             "residual": self.residual,
             "constant": self.constant,
             "dtype": self.dtype,
-            **({"out_dtype": dtypes_of(self)["out"]} if self.dtype == "int8" else {}),
+            **({"out_dtype": dtypes_of(self)["out"]} if precision_of(self).scaled else {}),
         }
 
     @classmethod
@@ -185,7 +185,7 @@ class Dense:
             N=dim_from_json(value["N"]),
             K=dim_from_json(value["K"]),
             bias=bool(value.get("bias", False)),
-            dtype=str(value.get("dtype", "float32")),
+            dtype=str(value.get("dtype", USUAL)),
             activation=value.get("activation", "none"),
             residual=bool(value.get("residual", False)),
             constant=bool(value.get("constant", True)),
@@ -193,9 +193,6 @@ class Dense:
         )
 
     def __str__(self) -> str:
-        extras = [] if self.dtype == "float32" else [self.dtype]
-        if self.dtype == "int8":
-            extras[0] += f" to {dtypes_of(self)['out']}"
-        extras += [str(self.epilogue)] if str(self.epilogue) else []
-        extras += [] if self.constant else ["variable weights"]
-        return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])
+        extras = (precision_of(self).shown(self.out_dtype), str(self.epilogue))
+        weights = "" if self.constant else "variable weights"
+        return " ".join(filter(None, (f"dense T={self.T} N={self.N} K={self.K}", *extras, weights)))

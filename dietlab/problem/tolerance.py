@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.problem.contraction import Inputs, Workload
+from dietlab.problem.contraction import Inputs, Workload, precision_of
 from dietlab.problem.epilogue import Activation, Epilogue
-from dietlab.problem.precision import FloatArray, require_dtype
+from dietlab.problem.precision import WORKING, FloatArray
 
 SUM_FACTOR = 4.0
 """Bounds the error of a float32 sum, as a multiple of ``sqrt(terms) * epsilon * magnitude``. The worst case,
@@ -23,7 +23,7 @@ polynomials is off by up to 2.5, the formula with a device's ``tanh`` by 1; libr
 are less exact."""
 
 
-INT8_ROUNDINGS = 2.0
+WHOLE_ROUNDINGS = 2.0
 """Bounds the error of a float32 result of an int32 sum, as a multiple of ``epsilon``, relative to the largest
 term: conversion, scale, bias and residual are off by half of it each."""
 
@@ -53,7 +53,7 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     within ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` serves for all elements.
 
     Sums of int8 products are exact. In float32 each is rounded where it exceeds 24 bits, by the scale, by
-    the bias and by the residual: off by :data:`INT8_ROUNDINGS` times ``eps`` times the largest output, bias
+    the bias and by the residual: off by :data:`WHOLE_ROUNDINGS` times ``eps`` times the largest output, bias
     and residual (an activation maps arguments that are larger than its result to zero). An int8 output is
     the nearest integer: half a step off, and what the float32 value before it is.
 
@@ -63,26 +63,24 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
         reference: what ``workload.reference(inputs)`` gave, if it is known; it is computed again only
             for outputs in float16, bfloat16 and of int8.
     """
-    if workload.dtype == "int8":
-        return _int8_tolerance(workload, inputs, reference)
+    exact, output = precision_of(workload).whole, precision_of(workload, "out")
+    if not exact and output == WORKING:
+        return _after_float_sums(workload, inputs)
+    right = workload.reference(inputs) if reference is None else reference
+    error = _after_exact_sums(workload, inputs, right) if exact else _after_float_sums(workload, inputs)
+    return error + output.rounding(_largest(right) + error)
+
+
+def _after_float_sums(workload: Workload, inputs: Inputs) -> float:
     bound = _relative_bound(workload.epilogue, inputs["x"].shape[-1])
-    summed = bound * require_dtype("float32").epsilon * max(_magnitude(workload, inputs), 1e-30) + 1e-30
-    if workload.dtype == "float32":
-        return summed
-    output = require_dtype(workload.dtype)
-    right = workload.reference(inputs) if reference is None else reference
-    most = float(np.abs(right).max(initial=0.0)) + summed
-    return summed + (most * output.epsilon + output.smallest) / 2
+    return bound * WORKING.epsilon * max(_magnitude(workload, inputs), 1e-30) + 1e-30
 
 
-def _int8_tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None) -> float:
-    right = workload.reference(inputs) if reference is None else reference
+def _after_exact_sums(workload: Workload, inputs: Inputs, right: npt.NDArray[np.float64]) -> float:
     most = _largest(right) + sum(_largest(inputs[name]) for name in ("bias", "residual") if name in inputs)
     activation = workload.epilogue.activation
     gelu = GELU_ROUNDING * max(most, GELU_ENDS) if activation.startswith("gelu") else 0.0
-    error = STEEPEST[activation] * INT8_ROUNDINGS * most + gelu
-    half_a_step = 0.5 if workload.out_dtype == "int8" else 0.0
-    return require_dtype("float32").epsilon * error + 1e-30 + half_a_step
+    return WORKING.epsilon * (STEEPEST[activation] * WHOLE_ROUNDINGS * most + gelu) + 1e-30
 
 
 def _relative_bound(epilogue: Epilogue, depth: int) -> float:

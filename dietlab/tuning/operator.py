@@ -16,7 +16,7 @@ from dietlab.base.files import reading, waited_for
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
-from dietlab.problem import Workload, dtypes_of, require_scales, workload_from_json
+from dietlab.problem import Workload, dtypes_of, precision_of, require_scales, workload_from_json
 from dietlab.tuning.arrays import (
     Array,
     as_input,
@@ -280,7 +280,7 @@ class Layer:
         types = dtypes_of(operator.workload)
         # None: the output is of the input's type.
         self._out_dtype = None if types["x"] == types["out"] else types["out"]
-        self._shared = types["x"] != "bfloat16"  # NumPy shares its own types only
+        self._shared = not precision_of(operator.workload).extension  # NumPy shares its own types only
 
     def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dietlab.problem import NO_EPILOGUE, Shape, Workload
+from dietlab.problem import NO_EPILOGUE, WORKING, Shape, Workload
 
 
 def static_program(workload: Workload, shape: Shape, *, free_layout: bool = False) -> Any:
@@ -40,7 +40,7 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
 
     attrs = {"layout_free_placeholders": [w]} if free_layout else None
     result = te.compute(sizes["out"], product, name="y", attrs=attrs)
-    if workload.epilogue != NO_EPILOGUE or workload.dtype != "float32":
+    if workload.epilogue != NO_EPILOGUE or result.dtype != workload.dtype:
         result = _finished(workload, operands, result)
     # create_prim_func turns the attribute into layout_free_buffers = [1] of the function.
     function = te.create_prim_func([*operands.values(), result]).with_attr("global_symbol", "main")
@@ -69,10 +69,10 @@ def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any
         value = activated(epilogue.activation, value)
         if epilogue.residual:
             value = value + _float32(operands["residual"](*at))
-        return value if workload.dtype == "float32" else value.astype(workload.dtype)
+        return value.astype(workload.dtype)
 
     return te.compute(product.shape, finish, name="z")
 
 
 def _float32(value: Any) -> Any:
-    return value if str(value.ty.dtype) == "float32" else value.astype("float32")
+    return value.astype(WORKING.name)

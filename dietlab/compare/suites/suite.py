@@ -27,7 +27,7 @@ from dietlab.compare.suites.lengths import (
     lengths_named,
 )
 from dietlab.measure.timing.target import timing_target
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem import USUAL, BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.problem.layers import Layer
 from dietlab.problem.shapes import drawn_layers
 
@@ -251,9 +251,8 @@ def gpu_dense_task(
     """Returns a dense layer on a GPU for all of ``lengths``; its name ends with a type that is not
     float32."""
     high = max(max(chosen) for chosen in lengths.values())
-    ending = "" if dtype == "float32" else f"-{dtype}"
     return Task(
-        f"dense-k{depth}-n{cols}{ending}",
+        f"dense-k{depth}-n{cols}" if dtype == USUAL else f"dense-k{depth}-n{cols}-{dtype}",
         Dense(T=Dim(1, high), N=cols, K=depth, dtype=dtype),
         tuned,
         GPU_AGAINST,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.events import Audience
-from dietlab.problem import FloatArray, Shape, Workload, batched, dtypes_of, largest, require_dtype, tolerance
+from dietlab.problem import FloatArray, Shape, Workload, batched, largest, precision_of, tolerance
 from dietlab.tuning import Dispatcher, Operator, build
 
 HIGHEST = 8192
@@ -128,10 +128,10 @@ def _shape(workload: Workload, length: int) -> Shape:
 
 
 def _poisoned(workload: Workload, length: int) -> FloatArray:
-    """Returns an output in which nothing looks like a result; of int8 anything does, the least is rare."""
-    dtype = require_dtype(dtypes_of(workload)["out"]).numpy
-    value = np.iinfo(np.int8).min if dtype == np.int8 else POISON
-    return np.full(workload.output_shape(_shape(workload, length)), value, dtype)
+    """Returns an output in which nothing looks like a result; whole numbers all do, the least is rare."""
+    output = precision_of(workload, "out")
+    value = output.ends[0] if output.ends else POISON
+    return np.full(workload.output_shape(_shape(workload, length)), value, output.numpy)
 
 
 def close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dietlab.measure.timing.contender import Array, Call, Operands
 from dietlab.measure.timing.disturbance import Taken
 from dietlab.measure.timing.problem import Problem
+from dietlab.problem import WORKING
 
 if TYPE_CHECKING:
     from dietlab.measure.timing.arena import Arena
@@ -17,11 +18,8 @@ GUARD_BYTES = 512
 """Bytes around an output that must stay as they are, on each side: a multiple of any alignment that is
 needed."""
 
-GUARD_VALUE = -54321.0
-"""No result of standard normal operands comes near it, so that a write beyond the output shows."""
-
-GUARD_INTEGER = 85
-"""The same for integers, which results may be, too: one in 256 bytes that is written shows not."""
+GUARD_VALUE = WORKING.guard
+"""What they hold of floats (:attr:`~dietlab.problem.Precision.guard`)."""
 
 
 class Output(Protocol):
@@ -31,8 +29,8 @@ class Output(Protocol):
     """What contenders write."""
 
     def poison(self) -> None:
-        """Writes not-a-number where results belong (of integers :data:`GUARD_INTEGER`), and the guards' value
-        around them."""
+        """Writes not-a-number where results belong (of whole numbers the guards' value), and the guards'
+        value around them."""
 
     def deliver(self, result: object) -> None:
         """Copies what a call returned, if that is a fresh tensor."""

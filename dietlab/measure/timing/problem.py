@@ -23,8 +23,7 @@ from dietlab.problem import (
     Shape,
     Workload,
     axis_of,
-    dtypes_of,
-    require_dtype,
+    precision_of,
     require_inputs,
     require_reference,
     tolerance,
@@ -100,7 +99,7 @@ class Problem:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the output's elements."""
-        return np.dtype(require_dtype(dtypes_of(self.workload)["out"]).numpy)
+        return precision_of(self.workload, "out").numpy
 
     @property
     def constants(self) -> dict[str, FloatArray]:
@@ -197,7 +196,7 @@ def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: 
 
 def _write(path: Path, problem: Problem) -> None:
     """Writes the file whole or not at all, and removes older ones."""
-    # NumPy's files know no bfloat16.
+    # NumPy's files know its own types only.
     operands = {OPERAND + name: array.view(f"u{array.itemsize}") for name, array in problem.operands.items()}
     others = sorted(path.parent.glob("*.npz"), key=lambda old: old.stat().st_mtime_ns, reverse=True)
     for old in others[KEPT - 1 :]:
@@ -213,8 +212,8 @@ def _write(path: Path, problem: Problem) -> None:
 
 
 def _read(path: Path, workload: Workload, shape: Shape) -> Problem:
-    dtypes = {name: require_dtype(dtype).numpy for name, dtype in dtypes_of(workload).items()}
     with np.load(path) as kept:
         names = [name.removeprefix(OPERAND) for name in kept.files if OPERAND in name]
-        operands = {name: aligned(kept[OPERAND + name].view(dtypes[name])) for name in names}
+        bits = {name: kept[OPERAND + name] for name in names}
+        operands = {name: aligned(bits[name].view(precision_of(workload, name).numpy)) for name in names}
         return Problem(workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"]))

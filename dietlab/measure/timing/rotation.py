@@ -8,8 +8,7 @@ from dietlab.base.cards import bytes_text
 from dietlab.machine import Hardware, Roofline
 from dietlab.machine.system import free_bytes
 from dietlab.measure.timing.target import timing_target
-from dietlab.problem import Shape, Workload, bound
-from dietlab.problem.precision import require_dtype
+from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
 """The multiple of the last-level cache that rotated operands cover, so that none is still there when its
@@ -61,7 +60,7 @@ def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
     limited in number and fit the last-level cache."""
     constants = timing_target(hardware.kind).rotated(workload)
     values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
-    rotated = require_dtype(workload.dtype).itemsize * values or workload.bytes(shape)
+    rotated = precision_of(workload).itemsize * values or workload.bytes(shape)
     level = hardware.last_level_bytes
     return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0
 

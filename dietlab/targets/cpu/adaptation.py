@@ -13,7 +13,7 @@ from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
 from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState
-from dietlab.problem import IntArray, Role, Shape, Workload, require_dtype
+from dietlab.problem import IntArray, Role, Shape, Workload, precision_of
 from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
@@ -71,7 +71,7 @@ class CpuAdaptation(Bundled):
 
     @property
     def _weight_bytes(self) -> int:
-        return require_dtype(self.workload.dtype).itemsize
+        return precision_of(self.workload).itemsize
 
     def _alike(self, scheme: CpuScheme) -> Hashable:
         return scheme.edge, scheme.order, scheme.kernel.ahead, scheme.kernel.along

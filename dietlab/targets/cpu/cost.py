@@ -10,7 +10,7 @@ from dietlab.cost.formulas import FloatArray
 from dietlab.cost.target import Rows
 from dietlab.machine import Hardware
 from dietlab.measure import Record
-from dietlab.problem import Shape, Workload
+from dietlab.problem import Shape, Workload, precision_of
 from dietlab.scheme import EDGES
 from dietlab.targets.cpu.adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
 from dietlab.targets.cpu.features import CPU_FEATURES, cpu_features
@@ -42,7 +42,7 @@ def knobs(schemes: Sequence[CpuScheme], workload: Workload, hardware: Hardware) 
 def _knobs(scheme: CpuScheme, workload: Workload) -> list[float]:
     kernel = scheme.kernel
     numbers = [kernel.rows, kernel.cols, kernel.unroll, kernel.prefetch, kernel.ahead, kernel.block]
-    units = [kernel.facts.rate] if workload.dtype != "float32" else []  # that has one
+    units = [kernel.facts.rate] if precision_of(workload).narrow else []  # other types have one unit
     return [*numbers, kernel.along == "depth", scheme.order == "ws", EDGES.index(scheme.edge), *units]
 
 

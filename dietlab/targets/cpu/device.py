@@ -19,14 +19,14 @@ from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
 from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.contender import Call, Operands
-from dietlab.measure.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, Placed, TimedBlock
+from dietlab.measure.timing.device import GUARD_BYTES, Copy, Placed, TimedBlock
 from dietlab.measure.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.protocol import CACHE_STATES as CACHE_STATES
 from dietlab.measure.timing.protocol import clock_for
 from dietlab.measure.timing.rotation import copies_beyond, exceeded_bytes
 from dietlab.measure.timing.threads import keep_apart
-from dietlab.problem import FloatArray, Shape, Workload, extents
+from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
 from dietlab.scheme import plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
@@ -63,11 +63,9 @@ class HostOutput:
         self._guard = GUARD_BYTES // dtype.itemsize
         self.buffer = aligned_empty((self.elements(shape, dtype),), dtype) if buffer is None else buffer
         self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
-        integers = dtype.kind == "i"
-        self._value = np.array(GUARD_INTEGER if integers else GUARD_VALUE).astype(
-            dtype
-        )  # rounded as they are
-        self._unwritten = self._value if integers else np.nan
+        precision = PRECISIONS[dtype.name]
+        self._value = np.array(precision.guard).astype(dtype)  # rounded as they are
+        self._unwritten = self._value if precision.whole else np.nan
 
     @staticmethod
     def elements(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

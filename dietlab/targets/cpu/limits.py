@@ -49,11 +49,10 @@ class CpuLimits(Limits):
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a core: other types than float32 have their fastest unit's, by its rate
+        """Returns the peak of a core: a type has its fastest unit's, by its rate
         (:data:`~dietlab.targets.cpu.units.UNITS`)."""
         units = self.units(dtype)
-        rate = 1.0 if dtype == "float32" else UNITS[units[0]].rate if units else None
-        return float32 * rate if float32 and rate else None
+        return float32 * UNITS[units[0]].rate if float32 and units else None
 
     def units(self, dtype: str) -> tuple[CpuUnit, ...]:
         """Returns the units that multiply operands of a type, the fastest first; empty if there is none."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import product
 
 from dietlab.machine import Hardware
-from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, smallest, static_extent
+from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, precision_of, smallest, static_extent
 from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import ORDERS, Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, Along, CpuMicroKernel
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.units import UNITS
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES
 
 UNROLLS = (1, 2, 4, 8)
 """Reduction steps of a unit's instruction in one iteration of the inner loop."""
@@ -44,8 +44,6 @@ MAX_VECTORS = 8
 FMA_LATENCY = 4
 """Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
 optimization manuals): with fewer accumulators than that the unit idles."""
-
-FLOAT_BYTES = 4
 
 L2_SHARE = 3 / 4
 """The share of L2 that a stationary operand may take."""
@@ -86,7 +84,8 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
-    blocks = (0, *(parts if workload.weights == "packed" and workload.dtype == "float32" else ()))
+    cut = workload.weights == "packed" and not precision_of(workload).narrow  # see layout_limits()
+    blocks = (0, *(parts if cut else ()))
     own = (*PREFETCHES, *([FAR] if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in own), *((*OWN_AND_NEXT, block) for block in blocks))
 
@@ -235,7 +234,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             cpu.l2_bytes * L2_SHARE,
             "bytes",
             lambda s: (
-                s.cols * (s.kernel.block or steps(s, least_depth)) * FLOAT_BYTES
+                s.cols * (s.kernel.block or steps(s, least_depth)) * WORD_BYTES
                 if s.order == "ws" and s.cols > lanes
                 else 0
             ),
@@ -245,7 +244,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             STACK_BYTES,
             "bytes",
             lambda s: (
-                s.cols * depth * FLOAT_BYTES
+                s.cols * depth * WORD_BYTES
                 if workload.weights == "transposed" and s.kernel.along == "cols"
                 else 0
             ),
@@ -254,7 +253,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "the padded copy of the edge tile fits half of L2",
             cpu.l2_bytes / 2,
             "bytes",
-            lambda s: s.rows * depth * FLOAT_BYTES if s.edge == "padded" and s.rows > 1 else 0,
+            lambda s: s.rows * depth * WORD_BYTES if s.edge == "padded" and s.rows > 1 else 0,
         ),
     )
 

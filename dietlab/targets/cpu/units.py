@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from dietlab.machine.instruction_sets import families_with
 
 CpuUnit = Literal["fma", "maddwd", "vnni", "amxint8", "bf16fma", "bf16dot", "amxbf16"]
 
 X86, AVX512_VNNI, AVX512_BF16, AMX = map(families_with, ("avx2", "avx512_vnni", "avx512_bf16", "amx_tile"))
 """LLVM's names of the processor families that have an instruction set."""
+
+WORD_BYTES = 4
+"""What a lane of a vector holds: a float32, a sum, or operands of less than 32 bits."""
+
+MADE_UNSIGNED = 128
+"""What is added to each input of a unit that takes unsigned ones."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +30,8 @@ class UnitFacts:
     Args:
         dtype: of the operands.
         per_step: elements of the reduction in one step.
-        staged_words: 32-bit words of the input in one step, as a copy holds them that is made before the
-            loops; 0 if the input is read as it is.
+        staged: the type of the input in a copy that is made before the loops; empty if the input is read as
+            it is.
         halves: instructions that one step takes; each reads a half of the step's weights.
         temporaries: vector registers beside accumulators and weights.
         rate: operations in the time that multiply-adds of float32 vectors of the same width take for one.
@@ -36,7 +44,7 @@ class UnitFacts:
 
     dtype: str
     per_step: int
-    staged_words: int
+    staged: str
     halves: int
     temporaries: int
     rate: float
@@ -52,6 +60,11 @@ class UnitFacts:
         return self.tile_rows > 1
 
     @property
+    def staged_words(self) -> int:
+        """32-bit words of the copied input in one step; 0 if it is read as it is."""
+        return self.per_step * np.dtype(self.staged).itemsize // WORD_BYTES if self.staged else 0
+
+    @property
     def layout(self) -> tuple[int, int]:
         """The facts that the packed weights depend on."""
         return self.per_step, self.halves
@@ -60,16 +73,16 @@ class UnitFacts:
 def _matrix(dtype: str, per_step: int, rate: float, instructions: str) -> UnitFacts:
     """Returns one of AMX's units."""
     used = frozenset({"amx_tile", instructions})
-    return UnitFacts(dtype, per_step, 0, 1, 1, rate, AMX, tile_rows=16, tile_steps=16, instructions=used)
+    return UnitFacts(dtype, per_step, "", 1, 1, rate, AMX, tile_rows=16, tile_steps=16, instructions=used)
 
 
 UNITS: Mapping[CpuUnit, UnitFacts] = {
-    "fma": UnitFacts("float32", 1, 0, 1, 1, 1.0),
-    "maddwd": UnitFacts("int8", 4, 2, 2, 2, 2.0, X86),
-    "vnni": UnitFacts("int8", 4, 1, 1, 1, 4.0, AVX512_VNNI, corrects=True),
+    "fma": UnitFacts("float32", 1, "", 1, 1, 1.0),
+    "maddwd": UnitFacts("int8", 4, "int16", 2, 2, 2.0, X86),
+    "vnni": UnitFacts("int8", 4, "int8", 1, 1, 4.0, AVX512_VNNI, corrects=True),
     "amxint8": _matrix("int8", 4, 32.0, "amx_int8"),
-    "bf16fma": UnitFacts("bfloat16", 2, 2, 1, 2, 1.0),
-    "bf16dot": UnitFacts("bfloat16", 2, 1, 1, 1, 2.0, AVX512_BF16),
+    "bf16fma": UnitFacts("bfloat16", 2, "float32", 1, 2, 1.0),
+    "bf16dot": UnitFacts("bfloat16", 2, "uint16", 1, 1, 2.0, AVX512_BF16),
     "amxbf16": _matrix("bfloat16", 2, 16.0, "amx_bf16"),
 }
 """Rates follow from the instructions, and are bounds that were not measured: ``vpmaddwd`` adds two products

@@ -13,7 +13,7 @@ from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
 from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState
-from dietlab.problem import IntArray, Role, Shape, Workload, require_dtype
+from dietlab.problem import IntArray, Role, Shape, Workload, precision_of
 from dietlab.targets.cuda.bound import LAUNCH_SECONDS
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
@@ -62,7 +62,7 @@ class BlockAdaptation(Bundled):
         """Blocks that fit a multiprocessor at once, 1 or more."""
         known = self._places.get(kernel)
         if known is None:
-            shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
+            shared = shared_bytes(kernel, precision_of(self.workload).itemsize)
             registers = compiled_registers(kernel, gpu_of(self.hardware))
             known = max(1, blocks_per_sm(gpu_of(self.hardware), kernel.threads, registers, shared))
             self._places[kernel] = known

@@ -11,8 +11,8 @@ import numpy as np
 
 from dietlab.base.errors import MeasureError
 from dietlab.measure.timing.contender import Array, Call
-from dietlab.measure.timing.device import GUARD_BYTES, GUARD_VALUE
-from dietlab.problem import FloatArray
+from dietlab.measure.timing.device import GUARD_BYTES
+from dietlab.problem import PRECISIONS, FloatArray
 from dietlab.targets.cuda.driver import CudaDriver, GraphRecorder
 from dietlab.targets.cuda.nvidia_packages import load_cuda_runtime
 
@@ -60,9 +60,8 @@ class TvmOutput:
         self, put: Callable[[FloatArray], Array], shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
         self._shape, self._size = shape, math.prod(shape)
-        self._poison = np.full(self._size + GUARD_BYTES // dtype.itemsize, GUARD_VALUE, np.float32).astype(
-            dtype
-        )
+        guard = np.float32(PRECISIONS[dtype.name].guard)
+        self._poison = np.full(self._size + GUARD_BYTES // dtype.itemsize, guard).astype(dtype)
         self._poison[: self._size] = np.nan
         self._buffer = put(self._poison)
         self.array = self._buffer._create_view(shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dietlab.cost.bundle import Bundle, Calls, FiveParts, Speed
 from dietlab.cost.formulas import FloatArray
-from dietlab.problem import Workload, require_dtype
+from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.adaptation import BlockAdaptation, computing
 from dietlab.targets.cuda.bound import (
     LAUNCH_SECONDS,
@@ -119,5 +119,5 @@ def block_tiles(
         resident: blocks that fit a multiprocessor.
     """
     known = {name: sizes[name] for name in ("unit", *SIZES)}
-    itemsize = np.asarray(require_dtype(workload.dtype).itemsize)
+    itemsize = np.asarray(precision_of(workload).itemsize)
     return BlockTiles(rows=heights, resident=resident, itemsize=itemsize, **known)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dietlab.machine import Hardware
-from dietlab.problem import Workload, require_dtype, static_extent
+from dietlab.problem import Workload, precision_of, static_extent
 from dietlab.targets.cuda.bound import pace, step_cycles, step_flops
 from dietlab.targets.cuda.bounded import block_tiles, bound_sizes
 from dietlab.targets.cuda.kernel import CudaMicroKernel
@@ -78,7 +78,7 @@ def _bounds(
 
 def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
     """Returns the features that follow from a micro-kernel's sizes alone."""
-    gpu, itemsize = gpu_of(hardware), require_dtype(workload.dtype).itemsize
+    gpu, itemsize = gpu_of(hardware), precision_of(workload).itemsize
     registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)
     blocks = blocks_per_sm(gpu, kernel.threads, registers, shared)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
 from dietlab.machine.limits import Limits, require_positive
+from dietlab.targets.cuda.unit import FLOATS
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
 """The fields that a detected GPU has from the preset of its name, beside ``half_gflops``."""
@@ -106,8 +107,9 @@ class GpuLimits(Limits):
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a multiprocessor: 16-bit types run on its tensor cores."""
-        return float32 if dtype == "float32" else self.half_gflops
+        """Returns the peak of a multiprocessor: types that its CUDA cores do not multiply run on its tensor
+        cores."""
+        return float32 if dtype in FLOATS else self.half_gflops
 
     @property
     def arch(self) -> str:

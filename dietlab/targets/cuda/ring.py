@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dietlab.problem import Workload, axis_of, batch_of, require_dtype
@@ -74,11 +75,15 @@ def described(workload: Workload) -> bool:
     Other bounds of a descriptor hold for all operands: extents up to 2^32, and up to 2^40 bytes from a line
     to the next.
     """
-    itemsize = require_dtype(workload.dtype).itemsize
-    along = ("depth", "cols" if workload.weights == "direct" else "depth")
-    extents = [axis_of(workload, role).extent for role in along]  # type: ignore[arg-type]
-    return (
-        itemsize == 2
-        and batch_of(workload) is None
-        and all(isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents)
+    lengths = ("depth", "cols" if workload.weights == "direct" else "depth")
+    extents = [axis_of(workload, role).extent for role in lengths]  # type: ignore[arg-type]
+    return batch_of(workload) is None and whole_lines(workload.dtype, extents)
+
+
+def whole_lines(dtype: str, extents: Iterable[object]) -> bool:
+    """Returns whether lines of these extents, each a number if it is static, begin at multiples of 16 bytes,
+    and are of a type that bulk copies serve."""
+    itemsize = require_dtype(dtype).itemsize
+    return dtype in PIECES["tma"].types and all(
+        isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents
     )

@@ -8,7 +8,7 @@ from itertools import product
 from math import ceil
 
 from dietlab.machine import Hardware
-from dietlab.problem import Role, Workload, axis_of, batch_of, largest, require_dtype
+from dietlab.problem import Role, Workload, axis_of, batch_of, largest, precision_of
 from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
@@ -99,7 +99,7 @@ def candidates(
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
     """Returns the units that multiply operands of a type. Single warps serve few rows with less waste than
     groups of warps, which compute 64 rows or more at a time."""
-    if workload.dtype == "float32":
+    if workload.dtype in PIECES["fma"].types:
         return ("fma",)
     if not gpu_of(hardware).warp_groups:
         return ("mma",)
@@ -121,11 +121,12 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         hardware: a GPU, which gives registers and shared memory.
     """
     gpu = gpu_of(hardware)
-    itemsize = require_dtype(workload.dtype).itemsize
+    itemsize = precision_of(workload).itemsize
     cols = largest(workload, "cols")
-    narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
+    known = any(workload.dtype in pieces.types for pieces in PIECES.values())
+    narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     return (
-        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(workload.dtype == "int8")),
+        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(not known)),
         _limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
             0,
@@ -281,7 +282,7 @@ def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) 
         workload: gives the type of the operands.
         gpu: says which copies it has.
     """
-    itemsize, held = require_dtype(workload.dtype).itemsize, 0
+    itemsize, held = precision_of(workload).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
         width = copied_elements(axis_of(workload, along[operand]).extent, itemsize)

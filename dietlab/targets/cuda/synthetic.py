@@ -14,13 +14,13 @@ from math import ceil, exp
 from statistics import NormalDist
 
 from dietlab.machine import Hardware
-from dietlab.problem import Shape, Workload, extents, require_dtype
+from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.scheme import plan_for
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.space import compiled_registers, shared_bytes
-from dietlab.targets.cuda.unit import Unit
+from dietlab.targets.cuda.unit import PIECES, Unit
 
 LAUNCH_SECONDS = 4e-6
 """Seconds of a call beside its blocks; a little more than of an empty kernel on an H200."""
@@ -57,7 +57,7 @@ def synthetic_call(
 ) -> float:
     """Returns the seconds of a launch and, after it, of all blocks of a multiprocessor; or of the operands'
     trip from memory, if it takes longer."""
-    sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
+    sizes, itemsize = extents(workload, shape), precision_of(workload).itemsize
     plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
     rows = max((region.kernel.rows for region in plan.regions), default=0)
     tiles = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
@@ -85,7 +85,7 @@ def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int)
         kernel.down * kernel.across,
         kernel.threads / 32,
     )
-    peak = hardware.peak_for("float32" if unit == "fma" else "float16") or PEAK_GFLOPS
+    peak = hardware.peak_for(next(iter(PIECES[unit].types))) or PEAK_GFLOPS
     reached = REACHED[unit] * (OUTDATED if unit == "mma" and gpu.warp_groups else 1.0)
     macs, down, across = rows * kernel.cols * kernel.step, rows / kernel.down, kernel.cols / kernel.across
     math = 2 * macs * (gpu.clock_ghz or CLOCK_GHZ) / (reached * peak)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ class Pieces:
     """The least that one worker of a unit computes at a time.
 
     Args:
+        types: PTX's names of the types that it multiplies, by ours.
         letter: of the workers in a micro-kernel's key.
         threads: of a worker.
         rows, cols: of the output; a worker's tile is of multiples of them.
@@ -27,6 +29,7 @@ class Pieces:
         producers: threads of a block beside its workers, which bring the tiles.
     """
 
+    types: Mapping[str, str]
     letter: str
     threads: int
     rows: int
@@ -40,11 +43,14 @@ class Pieces:
 GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
 """Units whose workers are groups of four warps, which read their operands from shared memory."""
 
+FLOATS, HALVES = {"float32": "f32"}, {"float16": "f16", "bfloat16": "bf16"}
+"""The types of CUDA cores and of tensor cores."""
+
 PIECES: dict[Unit, Pieces] = {
-    "fma": Pieces("t", 1, 1, 1, 4),
-    "mma": Pieces("w", WARP, 16, 16, 16),
-    "wgmma": Pieces("g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
-    "tma": Pieces("p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
+    "fma": Pieces(FLOATS, "t", 1, 1, 1, 4),
+    "mma": Pieces(HALVES, "w", WARP, 16, 16, 16),
+    "wgmma": Pieces(HALVES, "g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
+    "tma": Pieces(HALVES, "p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
 }
 """The least pieces of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side)
 and groups of four warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is

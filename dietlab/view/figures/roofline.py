@@ -10,7 +10,7 @@ from dietlab.base.errors import HardwareError, WorkloadError
 from dietlab.compare.results.report import Report
 from dietlab.machine import Hardware
 from dietlab.machine.ceilings import Ceiling, ceilings
-from dietlab.problem import Shape, Workload, length_dim, require_dtype
+from dietlab.problem import USUAL, Shape, Workload, length_dim, require_dtype
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE, TIE
 
@@ -44,7 +44,7 @@ def peak_of(hardware: Hardware, dtype: str) -> float:
     return peak * hardware.cores
 
 
-def tile_intensity(rows: int, cols: int, dtype: str = "float32") -> float:
+def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
     """Returns the flops for each byte that a tile of the output loads: in every step of the reduction
     ``rows + cols`` operands for ``rows * cols`` multiply-adds.
 

@@ -13,15 +13,13 @@ from dietlab.lower.contraction import Contraction, Extent, Sizes, contraction_of
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import ALIGNMENT_BYTES
 from dietlab.machine import Hardware
-from dietlab.problem import Dim, Workload, axis_of, dtypes_of
+from dietlab.problem import WORKING, Dim, Precision, Workload, axis_of, precision_of
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient
-from dietlab.targets.cpu.units import UNITS, UnitFacts
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES, UnitFacts
 
-FLOAT_BYTES = 4
-
-HEADER_FLOATS = ALIGNMENT_BYTES // FLOAT_BYTES
+HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
 """Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
 
 LAYOUT = 0x646C0001
@@ -49,7 +47,8 @@ class Geometry(Contraction):
         row k, one half      w[0][4k .. 4k+3]  w[1][4k .. 4k+3]  ...
         row k, two halves    w[0][4k, 4k+1]  w[1][4k, 4k+1]  ...  w[0][4k+2, 4k+3]  w[1][4k+2, 4k+3]  ...
 
-    int8 panels begin with two rows: the first sums of a unit whose inputs are unsigned, and the scales.
+    Panels for scaled sums begin with two rows: the first sums of a unit whose inputs are unsigned, and the
+    scales.
 
     Packed weights begin with a tag (:attr:`tag`), by which weights of another layer, library or version
     are refused, and end with as many empty panels as the widest tile may read beyond the last column.
@@ -60,7 +59,7 @@ class Geometry(Contraction):
     peak, while memory brings their weights; 0 if that is not known. ``lowering`` holds what no scheme says.
     """
 
-    dtype: str
+    precision: Precision
     out_dtype: str
     elements: Extent
     per_step: int
@@ -105,8 +104,8 @@ class Geometry(Contraction):
             contraction["depth"] = ceil_div(elements, facts.per_step)
         return cls(
             **contraction,
-            dtype=workload.dtype,
-            out_dtype=dtypes_of(workload)["out"],
+            precision=precision_of(workload),
+            out_dtype=precision_of(workload, "out").name,
             elements=elements,
             per_step=facts.per_step,
             halves=facts.halves,
@@ -127,19 +126,19 @@ class Geometry(Contraction):
 
     @property
     def head_rows(self) -> int:
-        """Rows of a panel before the weights: first sums and scales of int8, and a bias."""
-        return (2 if self.dtype == "int8" else 0) + int(self.epilogue.bias)
+        """Rows of a panel before the weights: first sums and scales of scaled sums, and a bias."""
+        return 2 * self.precision.scaled + self.epilogue.bias
 
     def type_of(self, name: str) -> str:
         """Returns the type of an array of a call, by its name there."""
-        if name == "packed" or (self.dtype == "int8" and name in ("scale", "bias", "residual")):
-            return "float32"
-        return self.out_dtype if name == "y" else self.dtype
+        if name == "packed":
+            return WORKING.name
+        return self.out_dtype if name == "y" else self.precision.type_of(name)
 
     def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
         """Returns the arrays of a call, in order, with their extents."""
         shapes = Contraction.operands(replace(self, depth=self.elements), sizes)
-        if self.dtype != "int8":
+        if not self.precision.scaled:
             return shapes
         first = {name: shapes.pop(name) for name in ("x", "w")}
         return {**first, "scale": first["w"][:1], **shapes}
@@ -178,7 +177,7 @@ class Geometry(Contraction):
         apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
         read = most(1, most(steps or depth, apart))  # without depth nothing is read
         share = int(self.lowering.rows_l2_share * self.l2_bytes)
-        return most(1, quotient(share // FLOAT_BYTES, read))
+        return most(1, quotient(share // WORD_BYTES, read))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
@@ -202,7 +201,7 @@ def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
     peak = hardware.peak_for(dtype)
     if not peak or not hardware.dram_gbps:
         return 0.0
-    return FLOAT_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
+    return WORD_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
 
 
 def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:

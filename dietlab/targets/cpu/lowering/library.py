@@ -240,7 +240,7 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
         T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
         cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
-        needed = {"w": True, "scale": geometry.dtype == "int8", "bias": geometry.epilogue.bias}
+        needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}
         known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
         shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)

@@ -22,13 +22,13 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.machine.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
-from dietlab.targets.cpu.lowering.geometry import FLOAT_BYTES, Geometry
+from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import LoopNest
 from dietlab.targets.cpu.lowering.micro_kernel import declared, write_row
 from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import ceil_div, constant, int64, lanes_of, stack_buffer
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, stack_buffer, zeros
 from dietlab.targets.cpu.lowering.units import matrix_registers
-from dietlab.targets.cpu.units import UNITS, CpuUnit
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
 CONFIGURATION_BYTES, COLUMN_BYTES_AT, ROWS_AT = 64, 16, 48
 """The operand of ``ldtilecfg``: its size, and where the bytes of a row of each register (16 bits) and the
@@ -149,8 +149,7 @@ def _start(tile: Tile) -> None:
         for register in matrix_registers(tile.kernel, tile.lanes).sums:
             T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilezero", tirx.IntImm("int8", register)))
         return
-    integers = tile.geometry.dtype == "int8"
-    zero = lanes_of(0, tile.lanes, "int32") if integers else constant(0.0, tile.lanes)
+    zero = zeros(tile.geometry.precision.sums, tile.lanes)
     for i in range(tile.kernel.rows):
         for j in range(tile.vectors):
             T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
@@ -171,6 +170,6 @@ def _store(tile: Tile) -> None:
                     "llvm.x86.tilestored64",
                     tirx.IntImm("int8", register),
                     tile.accumulators.access_ptr("w", offset=offset),
-                    int64(kernel.cols * FLOAT_BYTES),
+                    int64(kernel.cols * WORD_BYTES),
                 )
             )

@@ -17,7 +17,6 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.tile import Tile
 from dietlab.targets.cpu.lowering.tir import (
     L1,
-    constant,
     masked_load,
     masked_store,
     prefetch,
@@ -81,7 +80,7 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
         for name in ("y", "residual")
         if name in given
     }
-    accumulators = stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32")
+    accumulators = stack_buffer(kernel.rows * kernel.cols, geometry.precision.sums)
     # A matrix unit reads the caller's array, of bytes perhaps, as words.
     x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
     tile = Tile(
@@ -172,13 +171,7 @@ def start_accumulators(tile: Tile) -> None:
 def _start_with_bias(tile: Tile) -> None:
     for i in range(tile.kernel.rows):
         for j in range(tile.vectors):
-            if tile.kernel.unit != "fma":
-                first = first_sums(tile, j)
-            elif tile.geometry.epilogue.bias:
-                first = tile.w[j, 0, vector(0, tile.lanes)]
-            else:
-                first = constant(0.0, tile.lanes)
-            T.buffer_store(tile.accumulators, first, [tile.slot(i, j)])
+            T.buffer_store(tile.accumulators, first_sums(tile, j), [tile.slot(i, j)])
 
 
 def _start_with_sums(tile: Tile) -> None:

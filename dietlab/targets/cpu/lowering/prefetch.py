@@ -9,9 +9,10 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cpu.lowering.geometry import FLOAT_BYTES, HEADER_FLOATS
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
 from dietlab.targets.cpu.lowering.loop_nest import LoopNest
 from dietlab.targets.cpu.lowering.tir import L2, int64, most, prefetch
+from dietlab.targets.cpu.units import WORD_BYTES
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Stream:
         floats = T.bind(int64(floats))
         lines = T.bind(tirx.truncdiv(floats + (lanes - 1), int64(lanes)))
         share = T.bind(tirx.truncdiv(lines + pieces - 1, pieces))
-        distance = T.bind(tirx.max(floats, int64(least_bytes // FLOAT_BYTES)))
+        distance = T.bind(tirx.max(floats, int64(least_bytes // WORD_BYTES)))
         return cls(buffer, floats, distance, lines, share)
 
     def prefetch_share(self, batch: Any, piece: Any, lanes: int) -> None:

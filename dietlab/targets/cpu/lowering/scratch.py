@@ -10,9 +10,10 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import CpuScheme
-from dietlab.targets.cpu.lowering.geometry import FLOAT_BYTES, Geometry
+from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import transposes
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, stack_buffer
+from dietlab.targets.cpu.units import WORD_BYTES
 
 
 def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
@@ -48,7 +49,7 @@ def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
 @contextmanager
 def allocated(floats: Any) -> Iterator[Any]:
     """Allocates an array by the C library for what is emitted inside."""
-    lines = ceil_div(floats * FLOAT_BYTES, LINE_BYTES)
+    lines = ceil_div(floats * WORD_BYTES, LINE_BYTES)
     sizes = (tirx.Cast("uint64", int64(size)) for size in (LINE_BYTES, lines * LINE_BYTES))
     pointer = T.bind(tirx.call_extern("handle", "aligned_alloc", *sizes))
     yield T.decl_buffer((floats,), data=pointer)

@@ -8,16 +8,14 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.problem import WORKING
 from dietlab.targets.cpu.lowering.geometry import Geometry
-from dietlab.targets.cpu.lowering.tir import int64, vector
+from dietlab.targets.cpu.lowering.tir import int64, lanes_of, vector, vector_type
 from dietlab.targets.cpu.lowering.types import stored_as, widened
-from dietlab.targets.cpu.units import UNITS, CpuUnit
+from dietlab.targets.cpu.units import MADE_UNSIGNED, UNITS, CpuUnit, UnitFacts
 
 CHUNK = 16
 """Elements of a row that are copied at a time."""
-
-COPIES: dict[CpuUnit, str] = {"maddwd": "int16", "vnni": "int8", "bf16fma": "float32", "bf16dot": "uint16"}
-"""The type of the copy's elements."""
 
 
 def stage_name(unit: CpuUnit) -> str:
@@ -37,11 +35,12 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
     of as many reads as there are column tiles.
     """
     assert isinstance(geometry.elements, int) and isinstance(geometry.depth, int)
-    elements, padded = geometry.elements, geometry.depth * UNITS[unit].per_step
+    facts = UNITS[unit]
+    elements, padded = geometry.elements, geometry.depth * facts.per_step
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(stage_name(unit))
         T.func_attr({"tirx.noalias": True})
-        pointers = {"x": stored_as(geometry.dtype), "out": COPIES[unit]}
+        pointers = {"x": stored_as(geometry.precision.name), "out": facts.staged}
         given = {name: T.arg(name, T.handle(dtype)) for name, dtype in pointers.items()}
         rows = T.arg("rows", T.int64())
         x = T.decl_buffer((rows, elements), pointers["x"], data=given["x"], align=1)
@@ -50,25 +49,19 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
         with T.serial(int64(0), rows) as i:
             with T.serial(int64(0), int64(whole)) as chunk:
                 at = vector(chunk * CHUNK, CHUNK)
-                T.buffer_store(out, _copied(unit, x[i, at], CHUNK), [i, at])
+                T.buffer_store(out, _copied(facts, x[i, at], CHUNK), [i, at])
             with T.serial(int64(whole * CHUNK), int64(elements)) as k:
-                T.buffer_store(out, _copied(unit, x[i, k], 1), [i, k])
+                T.buffer_store(out, _copied(facts, x[i, k], 1), [i, k])
             for k in range(elements, padded):
-                T.buffer_store(out, tirx.const(0, COPIES[unit]), [i, k])
+                T.buffer_store(out, tirx.const(0, facts.staged), [i, k])
     return builder.get()
 
 
-def _copied(unit: CpuUnit, value: Any, lanes: int) -> Any:
+def _copied(facts: UnitFacts, value: Any, lanes: int) -> Any:
     """Returns elements of the input as the unit reads them."""
-    if unit == "maddwd":
-        return tirx.Cast("int16" if lanes == 1 else f"int16x{lanes}", value)
-    if unit == "vnni":
+    if facts.corrects:
         # Adding 128 to a byte exchanges its highest bit.
-        sign = tirx.IntImm("int8", -128)
-        return value ^ (sign if lanes == 1 else tirx.Broadcast(sign, lanes))
-    if unit == "bf16fma":
-        if lanes == 1:
-            wide = tirx.Cast("uint32", value) << tirx.IntImm("uint32", 16)
-            return tirx.reinterpret("float32", wide)
+        return value ^ lanes_of(-MADE_UNSIGNED, lanes, facts.staged)
+    if facts.staged == WORKING.name:
         return widened(value, lanes)
-    return value
+    return value.astype(vector_type(facts.staged, lanes))

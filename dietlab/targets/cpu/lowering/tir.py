@@ -36,9 +36,20 @@ def constant(value: float, lanes: int) -> Any:
     return tirx.Broadcast(tirx.FloatImm("float32", value), lanes)
 
 
+def zeros(dtype: str, lanes: int) -> Any:
+    """Returns a vector of zeros of a type."""
+    return tirx.Broadcast(tirx.const(0, dtype), lanes)
+
+
 def lanes_of(value: int, lanes: int, dtype: str = "uint32") -> Any:
-    """Returns a vector of equal whole numbers."""
-    return tirx.Broadcast(tirx.IntImm(dtype, value), lanes)
+    """Returns a vector of equal whole numbers; of one lane, the number."""
+    one = tirx.IntImm(dtype, value)
+    return one if lanes == 1 else tirx.Broadcast(one, lanes)
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """Returns the type of a vector; of one lane, of its element."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
 def mask(inside: Any, lanes: int) -> Any:
@@ -54,7 +65,7 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
     of a single known lane a store of 32 bits, over what follows.
     """
     pointer = buffer.access_ptr("w", offset=offset)
-    if str(buffer.dtype) in ("float32", "int32"):
+    if buffer.dtype.bits >= 32:
         T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes)))
         return
     value = T.bind(value)
@@ -70,9 +81,8 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
 def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
     """Loads the first ``inside`` lanes; the others are zero and their memory is not touched."""
     dtype = str(buffer.dtype)
-    zero = tirx.Broadcast(tirx.const(0, dtype), lanes)
-    pointer = buffer.access_ptr("r", offset=offset)
-    return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), zero)
+    pointer, others = buffer.access_ptr("r", offset=offset), zeros(dtype, lanes)
+    return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), others)
 
 
 def prefetch(buffer: Any, offset: Any, level: int) -> None:

@@ -13,16 +13,14 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel, weight_tiles
 from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import constant, int64, lanes_of, vector
-from dietlab.targets.cpu.units import CpuUnit
+from dietlab.targets.cpu.lowering.tir import int64, lanes_of, vector, zeros
+from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 """LLVM's names of ``vpmaddwd`` by the lanes of the sums."""
 
 MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
 """LLVM's names of the instructions that multiply tile registers."""
-
-WORD_BYTES = 4
 
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
@@ -52,19 +50,18 @@ def x_words(kernel: CpuMicroKernel, depth: Any) -> Any:
 
 
 def first_sums(tile: Tile, j: int) -> Any:
-    """Returns the value that the accumulators of vector ``j`` begin with: the bias of bfloat16; of int8 what
-    makes up for inputs that were made unsigned, or zero."""
-    bias = tile.geometry.epilogue.bias
-    if tile.geometry.dtype == "int8":
-        corrects = tile.kernel.facts.corrects
-        return tile.w[j, 0, vector(0, tile.lanes)] if corrects else lanes_of(0, tile.lanes, "int32")
-    return _head(tile, j, 0) if bias else constant(0.0, tile.lanes)
+    """Returns the value that the accumulators of vector ``j`` begin with: the bias, if sums are not scaled
+    before it; what makes up for inputs that were made unsigned; or zero."""
+    precision, bias = tile.geometry.precision, tile.geometry.epilogue.bias
+    if tile.kernel.facts.corrects:
+        return tile.w[j, 0, vector(0, tile.lanes)]
+    return _head(tile, j, 0) if bias and not precision.scaled else zeros(precision.sums, tile.lanes)
 
 
 def finished(tile: Tile, sums: Any, j: int) -> Any:
-    """Returns the sums of vector ``j`` in float32: int32 ones times its scales, plus its bias; of a matrix
+    """Returns the sums of vector ``j`` in float32: scaled ones times its scales, plus its bias; of a matrix
     unit plus its bias."""
-    if tile.geometry.dtype != "int8":
+    if not tile.geometry.precision.scaled:
         return sums + _head(tile, j, 0) if tile.groups and tile.geometry.epilogue.bias else sums
     value = tirx.Cast(f"float32x{tile.lanes}", sums) * _head(tile, j, 1)
     return value + _head(tile, j, 2) if tile.geometry.epilogue.bias else value
@@ -145,7 +142,7 @@ def _load(register: int, pointer: Any, stride: Any) -> None:
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
     """Emits what :func:`matrix_step` computes, in plain vector operations."""
     lanes, facts = tile.lanes, tile.kernel.facts
-    dot = partial(_dpbusd, signed=True) if tile.geometry.dtype == "int8" else _dpbf16ps
+    dot = partial(_dpbusd, signed=True) if tile.kernel.unit == "amxint8" else _dpbf16ps
     for m, group in enumerate(tile.groups):
         with T.serial(int64(0), tile.height) as i, T.serial(int64(0), int64(facts.tile_steps)) as s:
             x = T.bind(tirx.Broadcast(tile.x[group + i, k + s], lanes))

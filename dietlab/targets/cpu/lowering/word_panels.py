@@ -13,9 +13,7 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
 from dietlab.targets.cpu.lowering.tir import int64
 from dietlab.targets.cpu.lowering.types import stored_as
-
-MADE_UNSIGNED = 128
-"""What a unit of unsigned inputs has added to each of them."""
+from dietlab.targets.cpu.units import MADE_UNSIGNED
 
 
 def word_panel_function(geometry: Geometry) -> Any:
@@ -24,15 +22,15 @@ def word_panel_function(geometry: Geometry) -> Any:
     Beyond the last column, and beyond the last element of the reduction, weights are zero. ``cols`` is how
     many rows ``w`` has from here on.
     """
-    elements, lanes, integers = geometry.elements, geometry.lanes, geometry.dtype == "int8"
+    elements, lanes, precision = geometry.elements, geometry.lanes, geometry.precision
     assert isinstance(elements, int) and isinstance(geometry.depth, int)
-    stored, per_step, head = stored_as(geometry.dtype), geometry.per_step, geometry.head_rows
+    stored, per_step, head = stored_as(precision.name), geometry.per_step, geometry.head_rows
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(PANEL_FUNCTION)
         T.func_attr({"tirx.noalias": True})
         pointers = [T.arg("w", T.handle(stored)), T.arg("out", T.handle(stored))]
         cols = T.arg("cols", T.int64())
-        others = {"scale": integers, "bias": geometry.epilogue.bias}
+        others = {"scale": precision.scaled, "bias": geometry.epilogue.bias}
         types = {name: stored_as(geometry.type_of(name)) for name, there in others.items() if there}
         handles = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
         rows = {name: T.decl_buffer((lanes,), types[name], data=handles[name], align=1) for name in types}
@@ -49,9 +47,9 @@ def word_panel_function(geometry: Geometry) -> Any:
             with T.serial(int64(0), int64(elements)) as k:
                 weight = T.bind(T.if_then_else(inside, w[v, k], tirx.const(0, stored)))
                 T.buffer_store(out, weight, [_place(geometry, k, v)])
-                if integers:
+                if precision.whole:
                     T.buffer_store(total, total[0] + tirx.Cast("int32", weight), [0])
-            if integers:
+            if precision.whole:
                 T.buffer_store(words, total[0] * tirx.IntImm("int32", -MADE_UNSIGNED), [v])
             for name, row in (("scale", 1), ("bias", head - 1)):
                 if name in rows:

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
+from dietlab.problem import require_dtype
 from dietlab.scheme import Leaf, Scheme, Tree, scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.block import block_program
@@ -109,7 +110,7 @@ def _run(
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
         chosen = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
         wide = max(geometry.widths) > 1 or _widened(geometry) is not None
-        asserted = geometry.dtype == "bfloat16"  # see _array
+        asserted = require_dtype(geometry.dtype).extension  # see _array
         most = _most_rows(geometry, schemes)
         with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
             pass
@@ -315,7 +316,8 @@ def _launch(
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
     """Returns an array argument; the name appears in the library's error messages. One of bfloat16 has to
     begin at a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
-    align = COPY_BYTES if dtype == "bfloat16" else tvm.DataType(dtype).itemsize
+    precision = require_dtype(dtype)
+    align = COPY_BYTES if precision.extension else precision.itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
 
 

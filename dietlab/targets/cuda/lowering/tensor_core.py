@@ -80,7 +80,7 @@ class TensorCore(Summing):
                 self._multiply(i, j)
 
     def _multiply(self, i: Any, j: Any) -> None:
-        kind = {"float16": "f16", "bfloat16": "bf16"}[self.layout.geometry.dtype]
+        kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         first = self._sum(i, j)
         sums = [self.sums[first + int32(e)] for e in range(4)]
         x = [self.x[i * int32(4) + int32(e)] for e in range(4)]

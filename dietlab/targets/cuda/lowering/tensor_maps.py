@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import STRIPS, AnyPanel, BlockGeometry, SwizzledPanel, panels
 from dietlab.targets.cuda.lowering.tir import int64
-from dietlab.targets.cuda.ring import LINE_BYTES
+from dietlab.targets.cuda.ring import whole_lines
 from dietlab.targets.cuda.unit import PIECES
 
 ENCODE = "runtime.cuTensorMapEncodeTiled"
@@ -47,8 +47,7 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
     if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
         return False
     extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
-    whole = all(isinstance(e, int) and e * geometry.itemsize % LINE_BYTES == 0 for e in extents)
-    return whole and geometry.itemsize == 2 and geometry.batch is None
+    return geometry.batch is None and whole_lines(geometry.dtype, extents)
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:

@@ -118,7 +118,7 @@ class WarpGroup(Summing):
     def _multiply(self, slot: Any, i: Any, k: Any) -> None:
         """Emits one instruction. All places begin with eight lines of a strip, whose first line is not
         swizzled; the tensor cores swizzle the offset that they add to a step's place in its strip."""
-        kind = {"float16": "f16", "bfloat16": "bf16"}[self.layout.geometry.dtype]
+        kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
         x = _moved(self.x, self.layout.x_at(slot, self._first_row(i), k))
         w = _moved(self.w, self.layout.w_at(slot, self._first_col(), k))

@@ -14,6 +14,7 @@ from dietlab.targets.cuda.lowering.geometry import CELL, BlockGeometry
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
 from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
+from dietlab.targets.cuda.unit import FLOATS
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,10 @@ class Output:
     def store(self, row: Any, col: Any) -> None:
         """Emits the store of the finished values to the output."""
         at = self.at(row, col)
-        if (
-            self.geometry.dtype == "float32" and self.wide > 1
-        ):  # by itself the compiler stores some one by one
+        kind = FLOATS.get(self.geometry.dtype)
+        if kind and self.wide > 1:  # by itself the compiler stores some one by one
             values = [self.finished[int32(e)] for e in range(self.wide)]
-            T.evaluate(T.ptx[f"st.global.v{self.wide}.f32"](T.address_of(self.arrays.y[at]), *values))
+            T.evaluate(T.ptx[f"st.global.v{self.wide}.{kind}"](T.address_of(self.arrays.y[at]), *values))
         else:
             T.buffer_store(self.arrays.y, self.finished[span(int32(0), self.wide)], [span(at, self.wide)])
 

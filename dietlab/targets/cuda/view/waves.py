@@ -16,7 +16,7 @@ from dietlab.cost import adaptation_cost
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
-from dietlab.problem import Shape, Workload, extents, require_dtype
+from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for
 from dietlab.targets.cuda.kernel import CudaMicroKernel
@@ -76,7 +76,7 @@ def occupancy_of(
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
-    shared = shared_bytes(kernel, require_dtype(workload.dtype).itemsize)
+    shared = shared_bytes(kernel, precision_of(workload).itemsize)
     sizes = gpu, kernel.threads, used, shared
     return Occupancy(used, shared, block_bounds(*sizes), limiter(*sizes))
 
