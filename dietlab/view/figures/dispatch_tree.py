@@ -146,8 +146,7 @@ def plot_dispatch(
         extent: of a shape whose path is drawn thick.
         layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
         levels: comparisons from the root that are unfolded (count).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.

@@ -151,8 +151,7 @@ def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = Non
         scheme: gives the tile and the treatment of the edge.
         rows: of the output, at least 0.
         cols: of the output, at least 0.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_tiling(scheme, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
@@ -226,8 +225,7 @@ def plot_waste(
         scheme: gives the columns of the tile and its edge.
         heights: rows of the tile.
         extents: of the length.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
         layer: the extents of all other dynamic dimensions.
     """
     workload = at_layer(workload, layer)

@@ -93,8 +93,7 @@ def plot_predictions(
         frame: a table of :func:`frame_predictions`.
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
         scheme: this one's records have rings.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     figure = new_figure(frame, "Predicted and measured time", template)
     if frame.empty:
@@ -185,8 +184,7 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
 
     Args:
         frame: a table of :func:`frame_importances`.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)

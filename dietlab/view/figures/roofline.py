@@ -162,8 +162,7 @@ def plot_roofline(
         report: measured calls to draw; of the same layer and processor.
         length: the one that gets a ring.
         tile: rows and columns, drawn where its level of memory bounds it.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or ``length`` or a side is not positive.

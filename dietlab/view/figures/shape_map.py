@@ -237,8 +237,7 @@ def plot_map(
         contender: whom a report compares with (default: the best prepacked vendor, or whom it has first).
         cache: a state of a report's; None is the first one.
         dispatcher: whose choices are judged by a portfolio (default: the best of its schemes for each shape).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.

@@ -64,8 +64,7 @@ def plot_time_shares(
     Args:
         report: of a model that was profiled.
         lengths: that are drawn (default: at most :data:`PANELS`, from the shortest to the longest).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         RecordError: if a length was not profiled.
