@@ -79,6 +79,11 @@ def extent_axis(dim: str, extents: Iterable[int]) -> Axis:
     return dim, {"title_text": f"{dim} (extent)", **(DOUBLINGS if is_wide(extents) else {})}
 
 
+def in_order(texts: Iterable[str]) -> dict[str, Any]:
+    """Returns the settings of an axis that has a place for each text, in their order."""
+    return {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(texts))}
+
+
 def speedup_title(report: Report) -> str:
     """Returns the title of an axis of speedups, which names whose programs are the faster ones above 1."""
     return f"speedup (above 1: {report.maker} faster)"

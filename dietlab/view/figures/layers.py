@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import RecordError
 from dietlab.compare.results import Part, Report
 from dietlab.problem import Shape
-from dietlab.view.figures.base import speedup_title
+from dietlab.view.figures.base import in_order, speedup_title
 from dietlab.view.figures.ratios import plot_ratios, where_words
 from dietlab.view.figures.results import cache_of
 
@@ -112,7 +112,6 @@ def _drawn(
     frame: pd.DataFrame, report: Report, cache: str | None, what: str, template: str | None
 ) -> go.Figure:
     shown = frame[frame["cache"] == cache_of(report, cache)]
-    order = {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(shown[what]))}
 
     maker = escape(report.maker)
 
@@ -128,7 +127,7 @@ def _drawn(
         shown,
         f"Speedup of {report.maker} by {what}",
         template,
-        (what, {"title_text": f"{what} (extents)", **order}),
+        (what, {"title_text": f"{what} (extents)", **in_order(shown[what])}),
         hover,
         speedup_title(report),
         y="geomean_speedup",
