@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.compare.results.report import Report
 from dietlab.problem.dims import Shape
 from dietlab.view.lab import lab_imports
-from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT
+from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT, ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,8 +99,19 @@ def is_wide(extents: Iterable[int]) -> bool:
     return high >= low << WIDE or (len(every) > 2 and median(every) - low < CORNER * (high - low))
 
 
+def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:
+    """Adds rings around what was chosen, ``size`` pixels wide; their ``name`` is HTML."""
+    look = {"mode": "markers", "hoverinfo": "skip", "marker": ring(size)}
+    figure.add_scatter(x=x, y=y, name=name, **look, **place)
+
+
+def add_legend_key(figure: go.Figure, name: str, colour: str, symbol: str = "square", size: int = 10) -> None:
+    """Adds to the legend what a mark means; its ``name`` is HTML."""
+    look = {"symbol": symbol, "size": size, "color": colour}
+    figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+
+
 def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
     """Adds what open marks mean to the legend, if the figure has any."""
     if frame["held_out"].any():
-        key = {"symbol": f"circle{OPEN}", "size": 7, "color": PALETTE["muted"]}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
+        add_legend_key(figure, "held out from tuning", PALETTE["muted"], f"circle{OPEN}", 7)

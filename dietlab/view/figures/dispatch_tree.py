@@ -14,10 +14,9 @@ from dietlab.problem import Dim, Shape, ShapeSet
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Split, Tree, intervals, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import add_ring, new_figure
 from dietlab.view.figures.folding import LEVELS, Node, Shown, Span, root_of, shown_nodes
 from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer
-from dietlab.view.figures.ratios import add_ring
 from dietlab.view.figures.tree_traces import add_intervals, add_tree, row_words
 from dietlab.view.theme import GRID, PALETTE
 

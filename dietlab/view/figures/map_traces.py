@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dietlab.problem.dims import Dim
-from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key, in_order
+from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key, add_legend_key, in_order
 from dietlab.view.figures.dispatch_tree import last_drawn
 from dietlab.view.theme import ACCENTS, BALANCE, SCALE, TEXT, TIE, accented, marks
 
@@ -211,9 +211,7 @@ def add_regions(
         showlegend=False,
     )
     for number, scheme in sorted({box.plan: box.scheme for box in seen}.items()):
-        look = {"symbol": "square", "size": 10, "color": accented(number).colour}
-        name = f"{number}: {escape(scheme)}"
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+        add_legend_key(figure, f"{number}: {escape(scheme)}", accented(number).colour)
     figure.add_vline(x=across.end + 0.5, line=TIE)
     figure.add_hline(y=down.end + 0.5, line=TIE)
 

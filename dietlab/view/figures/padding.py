@@ -13,7 +13,7 @@ from dietlab.problem import Shape, Workload, at_layer
 from dietlab.problem import extents as sizes_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for, scheme_with
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import add_legend_key, new_figure
 from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import PALETTE
@@ -204,9 +204,8 @@ def tiling_titles(scheme: Scheme, rows: int, cols: int) -> tuple[str, str]:
 
 def add_key(figure: go.Figure) -> None:
     """Adds legend entries for the colours of a tiling."""
-    for name, colour in (("needed by the output", DARK), ("padding", PADDING)):
-        look = {"symbol": "square", "size": 10, "color": colour}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+    add_legend_key(figure, "needed by the output", DARK)
+    add_legend_key(figure, "padding", PADDING)
 
 
 def plot_waste(

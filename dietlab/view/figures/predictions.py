@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import ModelError
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.tuning import TuningRun
-from dietlab.view.figures.base import MICRO, new_figure
-from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE, ring
+from dietlab.view.figures.base import MICRO, add_ring, new_figure
+from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,14 +111,7 @@ def plot_predictions(
         )
     marked = frame[frame["scheme"] == scheme]
     if len(marked):
-        figure.add_scatter(
-            x=MICRO * marked["seconds"],
-            y=MICRO * marked["predicted_seconds"],
-            mode="markers",
-            name=escape(scheme),
-            marker=ring(15),
-            hoverinfo="skip",
-        )
+        add_ring(figure, MICRO * marked["seconds"], MICRO * marked["predicted_seconds"], escape(scheme), 15)
     ends = _ends(frame)
     figure.add_scatter(
         x=ends,

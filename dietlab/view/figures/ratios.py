@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.view.figures.base import RATIO_TICKS, Axis, add_held_out_key, new_figure
-from dietlab.view.theme import TIE, Style, legend_rank, marks, ring, styles
+from dietlab.view.theme import TIE, Style, legend_rank, marks, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,11 +97,6 @@ def plot_lines(
 def _bars(part: pd.DataFrame, y: str, low: str, high: str) -> dict[str, Any]:
     above, below = (part[high] - part[y]).clip(lower=0), (part[y] - part[low]).clip(lower=0)
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
-
-
-def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:
-    """Adds rings around what was chosen, ``size`` pixels wide; their ``name`` is HTML."""
-    figure.add_scatter(x=x, y=y, mode="markers", name=name, hoverinfo="skip", marker=ring(size), **place)
 
 
 def faster_words(ratio: float, one: str, other: str) -> str:

@@ -13,9 +13,9 @@ from dietlab.cost import CostModel
 from dietlab.measure import CACHE_STATES
 from dietlab.problem import Shape
 from dietlab.scheme import Scheme
-from dietlab.view.figures.base import MICRO, RATIO_TICKS, shape_axis, speedup_title
+from dietlab.view.figures.base import MICRO, RATIO_TICKS, add_ring, shape_axis, speedup_title
 from dietlab.view.figures.plans import PARTS
-from dietlab.view.figures.ratios import add_ring, faster_words, plot_ratios, where_words
+from dietlab.view.figures.ratios import faster_words, plot_ratios, where_words
 from dietlab.view.figures.results import frame_latency, frame_speedup
 from dietlab.view.theme import GRID, HEADLINES, PALETTE
 

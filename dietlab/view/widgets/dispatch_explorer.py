@@ -14,7 +14,7 @@ from dietlab.cost import Known
 from dietlab.problem import Dim, Shape, length_dim
 from dietlab.scheme import Scheme, depth, leaves
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
-from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.base import MICRO, add_ring
 from dietlab.view.figures.dispatch_tree import (
     draw_dispatch,
     drawn_nodes,
@@ -27,7 +27,6 @@ from dietlab.view.figures.dispatch_tree import (
 )
 from dietlab.view.figures.folding import LEVELS, spans_of, spans_text
 from dietlab.view.figures.one_layer import dispatcher_at
-from dietlab.view.figures.ratios import add_ring
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
