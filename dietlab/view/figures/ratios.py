@@ -1,4 +1,4 @@
-"""What figures of lines over shapes share: a line for each contender, ratios on a log axis, words."""
+"""Lines over shapes, one for each contender, layer or idea: ratios on a log axis, and their words."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ VALUES: Mapping[type, Mapping[str, Look | None]] = {
 
 @dataclass(frozen=True)
 class View:
-    """What a map is of.
+    """The source of a map, what is drawn of it, and where.
 
     Args:
         source, value, contender, cache, dispatcher: as in :func:`plot_map`.
@@ -74,7 +74,7 @@ class View:
 
     @property
     def look(self) -> Look | None:
-        """How its numbers look; None of regions of plans."""
+        """The look of its numbers; None of regions of plans."""
         return _values(self.source)[self.value]
 
     @property
