@@ -38,7 +38,10 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
 )
-from dietlab.view.figures.dispatch_tree import last_drawn, mean_slowdown, only_dim, path_words, tree_nodes
+from dietlab.view.figures.dispatch_tree import last_drawn, mean_slowdown, only_dim, path_words
+from dietlab.view.figures.folding import root_of
+from dietlab.view.figures.one_layer import dispatcher_at
+from dietlab.view.figures.plan_styles import BAR_WIDTH
 from dietlab.view.figures.plans import frame_plans, plot_plans
 from dietlab.view.figures.predictions import (
     fit_first,
@@ -49,7 +52,7 @@ from dietlab.view.figures.predictions import (
 )
 from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against, frame_parts, plot_against, time_words
-from dietlab.view.figures.tree_traces import BAR_WIDTH, COLUMNS_SHOWN
+from dietlab.view.figures.tree_traces import COLUMNS_SHOWN
 from dietlab.view.static.picture import picture
 from dietlab.view.widgets.cost_lab import (
     NONE,
@@ -443,13 +446,13 @@ def trees(high: int = 64) -> st.SearchStrategy[Tree]:
 
 @given(tree=trees(), extent=st.integers(1, 80))
 def test_the_nodes_that_an_extent_reaches_are_its_path(tree: Tree, extent: int) -> None:
-    nodes = tree_nodes(tree, 1, 80)
-    met = [node for node in nodes if node.low <= extent <= node.high]
+    root = root_of(tree, 1, 80)
+    met = [node for node in root.every() if node.holds(extent)]
     assert [node.level for node in met] == list(range(len(met)))
-    assert met[0].above is None and all(b.above is a for a, b in pairwise(met))
-    assert met[-1].plan == route(tree, Shape.of(T=extent))
-    assert [node.plan for node in met[:-1]] == [None] * (len(met) - 1)
-    reached = [(node.low, node.high) for node in nodes if node.plan is not None]
+    assert met[0] is root and all(b in a.below for a, b in pairwise(met))
+    assert met[-1].rules == (route(tree, Shape.of(T=extent)),)
+    assert [node.at_most is None for node in met] == [False] * (len(met) - 1) + [True]
+    reached = [node.span for node in root.every() if node.at_most is None]
     assert sorted(e for low, high in reached for e in range(low, high + 1)) == list(range(1, 81))
 
 
@@ -487,8 +490,8 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     assert layout.yaxis.title.text == "comparisons (count)"
     assert layout.yaxis2.title.text == "slowdown (times)"
     path = trace(figure, "path of T=43")
-    nodes = tree_nodes(dispatcher.tree, 1, last_drawn(Dim(1, 128)))
-    assert list(path.y) == [n.level for n in nodes if n.holds(43)]
+    root = root_of(dispatcher.tree, 1, last_drawn(Dim(1, 128)))
+    assert list(path.y) == [n.level for n in root.every() if n.holds(43)]
     loss = trace(figure, "dispatcher")
     frame = frame_dispatch(synthetic_run, dispatcher)
     assert (loss.yaxis, list(loss.y)) == ("y2", frame["slowdown"].tolist())
@@ -508,15 +511,15 @@ def test_without_a_micro_kernel_the_tree_compiles_the_others(board: Board) -> No
     tried = []
     for dropped in board.portfolio.micro_kernels:
         rest = set(board.portfolio.micro_kernels) - {dropped}
-        covered = [any(need <= rest for need in needs) for needs in zip(*board.needs, strict=True)]
-        if not all(covered):
+        left = [number for number, kernel in enumerate(board.choice.kernels) if kernel in rest]
+        if not board.choice.covered(left).any(axis=0).all():
             with pytest.raises(DispatchError, match=f"without {re.escape(dropped.key)} .* no plan for T="):
                 board.without(dropped)
             continue
-        left = board.without(dropped)
+        portfolio = board.without(dropped)
         tried.append(dropped)
-        dispatcher = train_dispatcher(left)
-        assert set(left.micro_kernels) == rest
+        dispatcher = train_dispatcher(portfolio)
+        assert set(portfolio.micro_kernels) == rest
         frame = board.table(dispatcher)
         assert mean_slowdown(frame) == pytest.approx(dispatcher.expected_slowdown, rel=1e-9)
         for r in frame.itertuples():
@@ -528,7 +531,7 @@ def test_without_a_micro_kernel_the_tree_compiles_the_others(board: Board) -> No
 def test_dropping_a_padded_micro_kernel_never_helps(replayed: TuningRun) -> None:
     portfolio = choose_portfolio(replayed, max_kernels=8)
     board = board_of(replayed, portfolio)
-    assert set(board.plans) == {*portfolio.schemes, portfolio.safe_scheme}
+    assert set(board.choice.schemes) == {*portfolio.schemes, portfolio.safe_scheme}
 
     def price(chosen: Portfolio) -> float:
         """What the tree minimises: what its choices lose, and rules."""
@@ -538,7 +541,8 @@ def test_dropping_a_padded_micro_kernel_never_helps(replayed: TuningRun) -> None
         return float(losses) + 0.0003 * len(intervals(dispatcher.tree))
 
     # The safe plan joins the others, as it does where a micro-kernel is left out.
-    whole = price(replace(portfolio, schemes=board.plans, seconds=tuple(map(tuple, board.seconds.tolist()))))
+    schemes, seconds = board.choice.schemes, tuple(map(tuple, board.choice.table.tolist()))
+    whole = price(replace(portfolio, schemes=schemes, seconds=seconds))
     more = [price(board.without(dropped)) - whole for dropped in portfolio.micro_kernels]
     assert min(more) >= -1e-9 and max(more) > 0.001
 
@@ -849,18 +853,29 @@ def test_a_tree_is_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) ->
             plot_dispatch(run, dispatcher, layer=layer)
 
 
-def test_the_board_of_a_layer_is_a_part_of_the_whole(every_layer: tuple[TuningRun, Portfolio]) -> None:
+def test_the_board_has_the_times_of_a_layer(every_layer: tuple[TuningRun, Portfolio]) -> None:
     run, portfolio = every_layer
-    whole = board_of(run, portfolio)
-    board = whole.along(BERT_LAYER)
-    assert board.portfolio.shapes.shapes[0].to_json().keys() == {"T"}
-    for column, shape in enumerate(board.portfolio.shapes):
-        there = portfolio.shapes.shapes.index(Shape.of(T=shape["T"], **BERT_LAYER))
-        assert board.seconds[:, column].tolist() == whole.seconds[:, there].tolist()
-        assert board.best[column] == whole.best[there]
-        assert [need[column] for need in board.needs] == [need[there] for need in whole.needs]
+    board, dispatcher = board_of(run, portfolio), train_dispatcher(portfolio)
+    frame = board.table(dispatcher_at(dispatcher, BERT_LAYER), BERT_LAYER)
+    assert frame.columns[0] == "T" and frame["weight"].sum() == pytest.approx(1)
+    for r in frame.itertuples():
+        shape = Shape.of(T=r.T, **BERT_LAYER)
+        there = portfolio.shapes.shapes.index(shape)
+        scheme = board.choice.schemes.index(dispatcher.scheme(shape))
+        assert r.expected_seconds == board.choice.table[scheme, there]
+        assert r.best_seconds == board.best[there]
+    unknown = {"N": 5, "K": 7}
     with pytest.raises(WorkloadError, match=r"is of this layer; got K=7,N=5\. Of the \d+ that are: "):
-        whole.along({"N": 5, "K": 7})
+        board.table(dispatcher_at(dispatcher, unknown), unknown)
+
+
+def test_without_a_micro_kernel_no_shape_of_any_layer_needs_it(
+    every_layer: tuple[TuningRun, Portfolio],
+) -> None:
+    run, portfolio = every_layer
+    board = board_of(run, portfolio)
+    for dropped in portfolio.micro_kernels:
+        assert dropped not in train_dispatcher(board.without(dropped)).micro_kernels
 
 
 def test_the_dispatch_explorer_has_layers_and_maps(every_layer: tuple[TuningRun, Portfolio]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,18 +16,15 @@ from dietlab.view.figures.folding import (
     LEVELS,
     MOST_COLUMNS,
     Shown,
+    root_of,
     shown_nodes,
     spans_of,
     spans_text,
-    toggled_with,
-    tree_nodes,
 )
 from dietlab.view.figures.plan_styles import (
     PLAN_COLOURS,
     luminance,
-    plan_colour,
-    plan_dash,
-    plan_symbol,
+    plan_style,
     text_on,
 )
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
@@ -48,20 +45,20 @@ spans = st.frozensets(st.tuples(st.integers(1, HIGH), st.integers(1, HIGH)), max
 
 
 def columns(shown: list[Shown]) -> list[Shown]:
-    return [one for one in shown if one.rules]
+    return [one for one in shown if one.end]
 
 
 @given(tree=trees(), extent=st.integers(1, HIGH), levels=st.integers(0, 6), toggled=spans)
 def test_columns_share_the_range_out_and_never_crowd(
     tree: Tree, extent: int, levels: int, toggled: frozenset[tuple[int, int]]
 ) -> None:
-    nodes = tree_nodes(tree, 1, HIGH)
-    shown = shown_nodes(nodes, extent, levels, toggled)
+    root = root_of(tree, 1, HIGH)
+    shown = shown_nodes(root, extent, levels, toggled)
     ends = columns(shown)
     assert [one.x for one in ends] == list(range(len(ends))) and len(ends) <= MOST_COLUMNS
-    reached = [at for one in ends for at in range(one.node.low, one.node.high + 1)]
+    reached = [at for one in ends for at in range(one.node.span[0], one.node.span[1] + 1)]
     assert reached == list(range(1, HIGH + 1))
-    assert sum(one.rules for one in ends) == sum(node.plan is not None for node in nodes)
+    assert [plan for one in ends for plan in one.node.rules] == list(root.rules)
     # On a level, words that are a column wide have room.
     for level in {one.node.level for one in shown}:
         places = sorted(one.x for one in shown if one.node.level == level)
@@ -70,35 +67,33 @@ def test_columns_share_the_range_out_and_never_crowd(
 
 @given(tree=trees(), extent=st.integers(1, HIGH), levels=st.integers(0, 6))
 def test_the_path_is_unfolded_to_its_plan(tree: Tree, extent: int, levels: int) -> None:
-    nodes = tree_nodes(tree, 1, HIGH)
-    met = [node for node in nodes if node.holds(extent)]
-    seen = {id(one.node) for one in shown_nodes(nodes, extent, levels)}
+    root = root_of(tree, 1, HIGH)
+    met = [node for node in root.every() if node.holds(extent)]
+    seen = {one.node for one in shown_nodes(root, extent, levels)}
     if len(met) <= MOST_COLUMNS:
-        assert {id(node) for node in met} <= seen
+        assert {*met} <= seen
 
 
 @given(tree=trees(), levels=st.integers(0, 3))
 def test_without_a_path_only_the_first_levels_are_unfolded(tree: Tree, levels: int) -> None:
-    shown = shown_nodes(tree_nodes(tree, 1, HIGH), levels=levels)
-    assert all(one.node.level < levels for one in shown if not one.rules)
+    shown = shown_nodes(root_of(tree, 1, HIGH), levels=levels)
+    assert all(one.node.level < levels for one in shown if not one.end)
     assert all(one.node.level == levels for one in shown if one.folded)
 
 
-def test_a_click_unfolds_and_a_second_one_takes_it_back() -> None:
+def test_what_is_toggled_unfolds_or_folds() -> None:
     deep: Tree = Leaf(0)
     for cut in range(8, 0, -1):
         deep = Split("T", cut, Leaf(cut % 3), deep)
-    nodes = tree_nodes(deep, 1, HIGH)
-    first = shown_nodes(nodes, levels=1)
+    root = root_of(deep, 1, HIGH)
+    first = shown_nodes(root, levels=1)
     (fold,) = [one for one in first if one.folded]
-    assert fold.rules > 2 and fold.plans == tuple(sorted(set(fold.plans)))
-    toggled = toggled_with([], fold.node.span)
-    more = shown_nodes(nodes, levels=1, toggled=toggled)
+    assert len(fold.node.rules) > 2 and fold.plans == tuple(sorted(set(fold.plans)))
+    more = shown_nodes(root, levels=1, toggled=[fold.node.span])
     assert len(columns(more)) > len(columns(first))
-    assert shown_nodes(nodes, levels=1, toggled=toggled_with(toggled, fold.node.span)) == first
     # The root is folded by a click, too; the path unfolds it again.
-    assert len(columns(shown_nodes(nodes, toggled=[nodes[0].span]))) == 1
-    assert len(columns(shown_nodes(nodes, HIGH, toggled=[nodes[0].span]))) == 9
+    assert len(columns(shown_nodes(root, toggled=[root.span]))) == 1
+    assert len(columns(shown_nodes(root, HIGH, toggled=[root.span]))) == 9
 
 
 def test_where_columns_are_short_the_heaviest_are_unfolded() -> None:
@@ -110,11 +105,9 @@ def test_where_columns_are_short_the_heaviest_are_unfolded() -> None:
             else Split("T", middle, halves(low, middle), halves(middle + 1, high))
         )
 
-    nodes = tree_nodes(halves(1, 64), 1, 64)
-    shown = shown_nodes(nodes, levels=6, weight=lambda low, high: float(low <= 5 <= high))
+    shown = shown_nodes(root_of(halves(1, 64), 1, 64), levels=6, weights={5: 1.0})
     assert len(columns(shown)) == MOST_COLUMNS
-    assert 5 in [one.node.low for one in shown if one.node.low == one.node.high]
-    assert shown_nodes([]) == []
+    assert (5, 5) in [one.node.span for one in shown]
 
 
 @given(toggled=st.frozensets(st.tuples(st.integers(1, 999), st.integers(1, 999))))
@@ -130,9 +123,8 @@ def test_sixteen_plans_have_sixteen_colours_and_the_next_ones_other_marks() -> N
         assert 1.05 / (light + 0.05) >= 2.95 and (light + 0.05) / (luminance("#111111") + 0.05) >= 2.5
         ink = luminance({"white": "#ffffff", "black": "#000000"}[text_on(colour)])
         assert (max(ink, light) + 0.05) / (min(ink, light) + 0.05) >= 4.5
-    looks = {(plan_colour(n), plan_symbol(n), plan_dash(n)) for n in range(64)}
-    assert len(looks) == 64
-    assert all(a != b for a, b in combinations(map(plan_colour, range(16)), 2))
+    assert len({plan_style(n) for n in range(64)}) == 64
+    assert [plan_style(n).colour for n in range(16)] == [*PLAN_COLOURS]
 
 
 # --- in the figure and the explorer -------------------------------------------------------------
@@ -153,7 +145,7 @@ def test_the_figure_has_room_for_its_words(synthetic_run: TuningRun, composed: P
     below = words(figure, COLUMNS_SHOWN + 1)
     rules = [int(text.split("<br>")[1].split()[0]) for text in below if "<br>" in text]
     whole = sum(rules) + sum("<br>" not in text for text in below)
-    assert whole == len([n for n in tree_nodes(dispatcher.tree, 1, 160) if n.plan is not None])
+    assert whole == len(root_of(dispatcher.tree, 1, 160).rules)
     assert len(leaves(dispatcher.tree)) == whole
     longest = max(len(line) for text in below for line in text.split("<br>"))
     assert longest <= 9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.compare.results.report import Report
 from dietlab.problem.dims import Shape
 from dietlab.view.lab import lab_imports
-from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT
+from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT, ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,9 @@ DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat"
 """The settings of a logarithmic axis with a tick at each doubling, written in full: 16384, not 16.384k."""
 
 
+Axis = tuple[str, Mapping[str, Any]]
+"""The column that goes on the x axis, and plotly's settings of it."""
+
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
 
 
@@ -39,7 +42,12 @@ def new_figure(
     frame: pd.DataFrame, title: str, template: str | None, nothing: str = "nothing was measured"
 ) -> go.Figure:
     """Returns an empty figure in the common style; it says ``nothing`` if there is nothing in ``frame`` to
-    draw."""
+    draw.
+
+    Args:
+        template: the name of plotly's template, such as ``"plotly_dark"``; None is a clear ground, which
+            reads on light and on dark pages.
+    """
     with lab_imports("figures"):
         import plotly.graph_objects as go
     cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
@@ -57,17 +65,23 @@ def new_figure(
     return figure
 
 
-def name_x_axis(figure: go.Figure, report: Report, shapes: Iterable[Shape] | None = None) -> str:
-    """Titles the x axis, makes it logarithmic where the extents of the shapes (default: those of the rows)
-    ask for it, and returns the column that goes on it."""
+def shape_axis(report: Report, shapes: Iterable[Shape] | None = None) -> Axis:
+    """Returns the axis of a report's shapes, or of others: extents of one dimension, else texts."""
     dims = report.dims
-    figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
     if len(dims) != 1:
-        return "shape"
+        return "shape", {"title_text": "shape (extents)"}
     shown = (row.shape for row in report.rows) if shapes is None else shapes
-    if is_wide(shape[dims[0]] for shape in shown):
-        figure.update_xaxes(**DOUBLINGS)
-    return dims[0]
+    return extent_axis(dims[0], (shape[dims[0]] for shape in shown))
+
+
+def extent_axis(dim: str, extents: Iterable[int]) -> Axis:
+    """Returns the axis of a dimension, logarithmic where these extents ask for it."""
+    return dim, {"title_text": f"{dim} (extent)", **(DOUBLINGS if is_wide(extents) else {})}
+
+
+def in_order(texts: Iterable[str]) -> dict[str, Any]:
+    """Returns the settings of an axis that has a place for each text, in their order."""
+    return {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(texts))}
 
 
 def speedup_title(report: Report) -> str:
@@ -85,8 +99,19 @@ def is_wide(extents: Iterable[int]) -> bool:
     return high >= low << WIDE or (len(every) > 2 and median(every) - low < CORNER * (high - low))
 
 
+def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:
+    """Adds rings around what was chosen, ``size`` pixels wide; their ``name`` is HTML."""
+    look = {"mode": "markers", "hoverinfo": "skip", "marker": ring(size)}
+    figure.add_scatter(x=x, y=y, name=name, **look, **place)
+
+
+def add_legend_key(figure: go.Figure, name: str, colour: str, symbol: str = "square", size: int = 10) -> None:
+    """Adds to the legend what a mark means; its ``name`` is HTML."""
+    look = {"symbol": symbol, "size": size, "color": colour}
+    figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+
+
 def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
     """Adds what open marks mean to the legend, if the figure has any."""
     if frame["held_out"].any():
-        key = {"symbol": f"circle{OPEN}", "size": 7, "color": PALETTE["muted"]}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
+        add_legend_key(figure, "held out from tuning", PALETTE["muted"], f"circle{OPEN}", 7)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.compare.results.table import LENGTH, ResultTable
-from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, is_wide, name_x_axis, new_figure, speedup_title
+from dietlab.view.figures.base import add_ring, extent_axis, new_figure, shape_axis, speedup_title
+from dietlab.view.figures.ratios import plot_ratios
 from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup
-from dietlab.view.theme import PALETTE, TIE, marks, ring
+from dietlab.view.theme import DASHES, PALETTE, TIE, accented, marks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,21 +49,14 @@ def plot_bench_speedup(
         workload: its name in the table.
         threads: cores.
         cache: the cache state.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
     figure.update_layout(title_text=f"{escape(workload)}, {report.used}, {cache}: speedup")
     worst = frame_worst(report, cache)
-    figure.add_scatter(
-        x=worst[name_x_axis(figure, report)],
-        y=worst["speedup"],
-        mode="markers",
-        name="worst: " + "<br>".join(f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()),
-        hoverinfo="skip",
-        marker=ring(14),
-    )
+    named = "<br>".join(f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples())
+    add_ring(figure, worst[shape_axis(report)[0]], worst["speedup"], f"worst: {named}", 14)
     return figure
 
 
@@ -75,14 +69,14 @@ def plot_bench_roofline(
         table: results of a suite.
         workload: its name in the table.
         threads: cores.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
     figure = new_figure(whole, f"{workload}, {report.used}: share of the roofline", template)
-    x = name_x_axis(figure, report)
-    for cache, dash in zip(report.caches, ("solid", "dash", "dot"), strict=False):
+    x, settings = shape_axis(report)
+    figure.update_xaxes(**settings)
+    for cache, dash in zip(report.caches, DASHES, strict=False):
         frame = frame_throughput(report, cache)
         mine = frame[(frame["contender"] == report.maker) & frame["roofline"].notna()]
         figure.add_scatter(
@@ -107,31 +101,23 @@ def bench_layer_figures(
     Open marks were held out from tuning."""
     report = table.report(workload, threads)
     frame = frame_speedup(report, cache)
-    figures = []
-    for judge in LAYER_JUDGES:
-        part = frame[frame["contender"] == judge]
-        if len(part):
-            figure = new_figure(part, f"{workload}, {report.used}: over {judge}", template)
-            figures.append(_layer_lines(figure, part, report))
-    return figures
+    parts = {judge: frame[frame["contender"] == judge] for judge in LAYER_JUDGES}
+    return [_by_layer(part, judge, report, template) for judge, part in parts.items() if len(part)]
 
 
-def _layer_lines(figure: go.Figure, frame: pd.DataFrame, report: Report) -> go.Figure:
-    """Adds a line for each layer; names a layer held out if all of its shapes are."""
-    for (depth, cols), layer in frame.groupby(["K", "N"], sort=True):
-        note = " (held out)" if layer["held_out"].all() else ""
-        figure.add_scatter(
-            x=layer[LENGTH],
-            y=layer["speedup"],
-            name=f"N={cols} K={depth}{note}",
-            mode="lines+markers",
-            marker={"symbol": marks("circle", layer["held_out"])},
-            hovertext=[f"{r.shape}: {r.speedup:.2f}x, {r.fastest}" for r in layer.itertuples()],
-            hoverinfo="text",
-        )
-    figure.add_hline(y=1, line=TIE)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
-    figure.update_xaxes(title_text=f"{LENGTH} (extent)")
-    if is_wide(frame[LENGTH]):
-        figure.update_xaxes(**DOUBLINGS)
-    return figure
+def _by_layer(frame: pd.DataFrame, judge: str, report: Report, template: str | None) -> go.Figure:
+    """Draws a line for each layer; one is named held out if all of its shapes are."""
+    frame = frame.sort_values(["K", "N", LENGTH])
+    unseen = frame.groupby(["K", "N"])["held_out"].transform("all")
+    notes = unseen.map({True: " (held out)", False: ""})
+    frame["layer"] = "N=" + frame["N"].astype(str) + " K=" + frame["K"].astype(str) + notes
+    return plot_ratios(
+        frame,
+        f"{report.name}, {report.used}: over {judge}",
+        template,
+        extent_axis(LENGTH, frame[LENGTH]),
+        lambda row: f"{row.shape}: {row.speedup:.2f}x, {row.fastest}",
+        speedup_title(report),
+        by="layer",
+        looks={name: accented(number) for number, name in enumerate(frame["layer"].unique())},
+    )

@@ -87,8 +87,7 @@ def plot_space(
     Args:
         source, shape: as in :func:`frame_space`.
         scheme: the key of one to show alone.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         SpaceError, WorkloadError: as :func:`frame_space`; also if the scheme is none of those shown.

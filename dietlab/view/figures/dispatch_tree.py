@@ -14,18 +14,11 @@ from dietlab.problem import Dim, Shape, ShapeSet
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Split, Tree, intervals, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
-from dietlab.view.figures.base import new_figure
-from dietlab.view.figures.folding import LEVELS, Shown, Span, shown_nodes, tree_nodes
+from dietlab.view.figures.base import add_ring, new_figure
+from dietlab.view.figures.folding import LEVELS, Node, Shown, Span, root_of, shown_nodes
 from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer
-from dietlab.view.figures.tree_traces import (
-    add_branches,
-    add_columns,
-    add_intervals,
-    add_path,
-    add_splits,
-    row_words,
-)
-from dietlab.view.theme import GRID, PALETTE, ring
+from dietlab.view.figures.tree_traces import add_intervals, add_tree, row_words
+from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,8 +139,7 @@ def plot_dispatch(
         extent: of a shape whose path is drawn thick.
         layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
         levels: comparisons from the root that are unfolded (count).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -167,14 +159,13 @@ def drawn_nodes(
     """Returns the nodes of the figure of :func:`draw_dispatch`, in the order of its traces
     :data:`~dietlab.view.figures.tree_traces.SPLITS` (those that are unfolded) and
     :data:`~dietlab.view.figures.tree_traces.COLUMNS_SHOWN` (the others)."""
+    weights = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
+    return shown_nodes(_root(dispatcher), extent, levels, toggled, weights)
+
+
+def _root(dispatcher: Dispatcher) -> Node:
     _, span = only_dim(dispatcher.workload)
-    weights: dict[int, float] = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
-
-    def weight(low: int, high: int) -> float:
-        return sum(share for at, share in weights.items() if low <= at <= high)
-
-    nodes = tree_nodes(dispatcher.tree, 1, last_drawn(span))
-    return shown_nodes(nodes, extent, levels, toggled, weight)
+    return root_of(dispatcher.tree, 1, last_drawn(span))
 
 
 def draw_dispatch(
@@ -190,20 +181,20 @@ def draw_dispatch(
     """Draws the figure of :func:`plot_dispatch` from its table, called ``name``, with the slowdown of
     another dispatcher beside it; ``toggled`` as in :func:`~dietlab.view.figures.folding.shown_nodes`."""
     figure = new_figure(frame, f"Dispatch of {dispatcher.workload}", template)
-    dim, span = only_dim(dispatcher.workload)
+    dim, _ = only_dim(dispatcher.workload)
     if frame.empty:
         return figure
     shown = drawn_nodes(frame, dispatcher, extent, levels, toggled)
-    add_branches(figure, shown)
-    add_path(figure, shown, dim, extent)
-    add_splits(figure, shown, dim)
-    add_columns(figure, shown, dispatcher, dim)
-    add_intervals(figure, frame, dispatcher, tree_nodes(dispatcher.tree, 1, last_drawn(span)))
+    add_tree(figure, shown, dispatcher, dim, extent)
+    add_intervals(figure, frame, dispatcher, _root(dispatcher))
     if beside is not None:
-        _add_slowdown(figure, beside[1], dim, beside[0], PALETTE["muted"], "dash")
-    _add_slowdown(figure, frame, dim, name, PALETTE["ours"], "solid")
-    if extent is not None:
-        _add_ring(figure, frame, dim, extent)
+        _add_slowdown(
+            figure, beside[1], dim, beside[0], {"color": PALETTE["muted"], "dash": "dash", "width": 2}
+        )
+    _add_slowdown(figure, frame, dim, name, {"color": PALETTE["ours"], "width": 2})
+    chosen = frame[frame[dim] == extent]
+    if len(chosen):
+        add_ring(figure, chosen[dim], chosen["slowdown"], "", yaxis="y2", showlegend=False)
     _lay_out(figure, dim, shown)
     return figure
 
@@ -213,66 +204,48 @@ def _lay_out(figure: go.Figure, dim: str, shown: Sequence[Shown]) -> None:
     of plans and the slowdown."""
     deepest = max(one.node.level for one in shown)
     columns = 1 + max(one.x for one in shown)
-    title = {"text": f"{dim} (extent)", "standoff": STANDOFF}
+    bare = {"showgrid": False, "zeroline": False}
     figure.update_layout(
         height=700,
         legend={"orientation": "h", "y": LEGEND_Y},
-        xaxis={"type": "log", "dtick": math.log10(2), "anchor": "y2", "title": title},
+        xaxis={
+            "type": "log",
+            "dtick": math.log10(2),
+            "anchor": "y2",
+            "title": {"text": f"{dim} (extent)", "standoff": STANDOFF},
+        },
         xaxis2={"range": [-0.6, columns - 0.4], "anchor": "y", "visible": False},
         yaxis={
             "domain": [0.45, 1],
             "anchor": "x2",
             "range": [deepest + 1.8, -0.9],
             "tickvals": list(range(deepest + 1)),
-            "showgrid": False,
-            "zeroline": False,
             "title": {"text": "comparisons (count)"},
+            **bare,
         },
-        yaxis2={
-            "domain": [0, 0.29],
-            "anchor": "x",
-            "gridcolor": GRID,
-            "title": {"text": "slowdown (times)"},
-        },
+        yaxis2={"domain": [0, 0.29], "anchor": "x", "gridcolor": GRID, "title": {"text": "slowdown (times)"}},
         yaxis3={
             "domain": [0.34, 0.41],
             "anchor": "x",
             "range": [-0.5, 0.5],
             "tickvals": [0],
             "ticktext": ["plan"],
-            "showgrid": False,
-            "zeroline": False,
+            **bare,
         },
     )
 
 
-def _add_slowdown(
-    figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, colour: str, dash: str
-) -> None:
+def _add_slowdown(figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, line: dict[str, Any]) -> None:
     figure.add_scatter(
         x=frame[dim],
         y=frame["slowdown"],
         mode="lines",
         name=escape(name),
         yaxis="y2",
-        line={"color": colour, "dash": dash, "width": 2},
+        line=line,
         hoverinfo="text",
         hovertext=[f"{row_words(row)}<br>{escape(name)}" for row in frame.itertuples()],
     )
-
-
-def _add_ring(figure: go.Figure, frame: pd.DataFrame, dim: str, extent: int) -> None:
-    row = row_at(frame, dim, extent)
-    if row[dim] == extent:
-        figure.add_scatter(
-            x=[extent],
-            y=[row["slowdown"]],
-            mode="markers",
-            yaxis="y2",
-            showlegend=False,
-            hoverinfo="skip",
-            marker=ring(16),
-        )
 
 
 def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dietlab.scheme import Leaf, Tree
@@ -16,31 +16,34 @@ MOST_COLUMNS = 13
 Span = tuple[int, int]
 """The least and the greatest extent that reach a node, both included."""
 
-Weight = Callable[[int, int], float]
-"""The share of calls with an extent of ``low..high``."""
-
 
 @dataclass(frozen=True)
 class Node:
-    """A split or a leaf, and the extents ``low..high`` that reach it.
+    """A split or a leaf, and the extents that reach it.
 
-    ``at_most`` is a split's bound, ``plan`` a leaf's number; the other is None.
+    Args:
+        level: the number of comparisons before it.
+        span: the extents.
+        at_most: a split's bound; None of a leaf.
+        rules: the numbers of the plans of all leaves at and below it, in the order of their extents.
+        below: the nodes of the next level that some of its extents reach.
     """
 
     level: int
-    above: Node | None
-    low: int
-    high: int
-    at_most: int | None = None
-    plan: int | None = None
-
-    @property
-    def span(self) -> Span:
-        return self.low, self.high
+    span: Span
+    at_most: int | None
+    rules: tuple[int, ...]
+    below: tuple[Node, ...] = ()
 
     def holds(self, extent: int | None) -> bool:
         """Returns whether an extent reaches it."""
-        return extent is not None and self.low <= extent <= self.high
+        return extent is not None and self.span[0] <= extent <= self.span[1]
+
+    def every(self) -> Iterator[Node]:
+        """Yields it and all nodes below it, each split before what is below it."""
+        yield self
+        for node in self.below:
+            yield from node.every()
 
 
 @dataclass(frozen=True)
@@ -49,39 +52,40 @@ class Shown:
 
     Args:
         x: its column: leaves and folds stand at 0, 1, 2, ..., a split in the middle of what is below it.
-        rules: leaves of the tree that a fold stands for; 1 for a leaf, 0 for a split.
-        plans: numbers of the plans of these leaves, in ascending order.
+        end: whether nothing is drawn below it: it is a leaf, or a fold that stands for a subtree.
     """
 
     node: Node
     x: float
-    rules: int
-    plans: tuple[int, ...]
+    end: bool
 
     @property
     def folded(self) -> bool:
         """True if it stands for a subtree."""
-        return self.rules > 0 and self.node.at_most is not None
+        return self.end and self.node.at_most is not None
+
+    @property
+    def plans(self) -> tuple[int, ...]:
+        """The numbers of the plans at and below it, ascending."""
+        return tuple(sorted(set(self.node.rules)))
 
 
-def tree_nodes(tree: Tree, low: int, high: int, above: Node | None = None) -> list[Node]:
-    """Returns every node that some extent of ``low..high`` reaches, the root first."""
-    if low > high:
-        return []
-    level = 0 if above is None else above.level + 1
+def root_of(tree: Tree, low: int, high: int, level: int = 0) -> Node:
+    """Returns the root of what extents of ``low..high`` reach of a tree."""
     if isinstance(tree, Leaf):
-        return [Node(level, above, low, high, plan=tree.scheme)]
-    node = Node(level, above, low, high, at_most=tree.at_most)
-    below = tree_nodes(tree.low, low, min(high, tree.at_most), node)
-    return [node, *below, *tree_nodes(tree.high, max(low, tree.at_most + 1), high, node)]
+        return Node(level, (low, high), None, (tree.scheme,))
+    sides = ((tree.low, low, min(high, tree.at_most)), (tree.high, max(low, tree.at_most + 1), high))
+    below = tuple(root_of(side, first, last, level + 1) for side, first, last in sides if first <= last)
+    rules = tuple(plan for node in below for plan in node.rules)
+    return Node(level, (low, high), tree.at_most, rules, below)
 
 
 def shown_nodes(
-    nodes: Sequence[Node],
+    root: Node,
     extent: int | None = None,
     levels: int = LEVELS,
     toggled: Collection[Span] = (),
-    weight: Weight | None = None,
+    weights: Mapping[int, float] | None = None,
 ) -> list[Shown]:
     """Returns what is drawn of a tree, each split before what is below it.
 
@@ -91,62 +95,42 @@ def shown_nodes(
     then the heaviest.
 
     Args:
-        nodes: of :func:`tree_nodes`.
+        root: of the tree.
         extent: of the chosen shape.
         levels: number of comparisons from the root on.
         toggled: spans of the splits that were clicked.
-        weight: of a range of extents (default: its length).
+        weights: of extents (default: equal ones).
     """
-    below: dict[int, list[Node]] = {}
-    for node in nodes:
-        below.setdefault(id(node.above), []).append(node)
-    weigh = weight or (lambda low, high: high - low + 1.0)
 
     def wanted(node: Node) -> bool:
         early = node.level < levels
         return node.at_most is not None and (node.holds(extent) or early != (node.span in toggled))
 
     def urgency(node: Node) -> tuple[bool, bool, float, int]:
-        leads = any(node.low <= low and high <= node.high for low, high in toggled)
-        return not node.holds(extent), not leads, -weigh(*node.span), node.level
+        low, high = node.span
+        leads = any(low <= first and last <= high for first, last in toggled)
+        weight = sum(share for at, share in weights.items() if node.holds(at)) if weights else high - low
+        return not node.holds(extent), not leads, -weight, node.level
 
-    opened: set[int] = set()
-    frontier, columns = [node for node in nodes[:1] if wanted(node)], 1
+    opened: set[Node] = set()
+    frontier, columns = [node for node in (root,) if wanted(node)], 1
     while frontier:
         node = min(frontier, key=urgency)
         frontier.remove(node)
-        under = below[id(node)]
-        if columns + len(under) - 1 <= MOST_COLUMNS:
-            opened.add(id(node))
-            columns += len(under) - 1
-            frontier += filter(wanted, under)
-    return _columns(nodes[0], below, opened, iter(range(columns))) if nodes else []
+        if columns + len(node.below) - 1 <= MOST_COLUMNS:
+            opened.add(node)
+            columns += len(node.below) - 1
+            frontier += filter(wanted, node.below)
+    return _columns(root, opened, iter(range(columns)))
 
 
-def _columns(
-    node: Node, below: dict[int, list[Node]], opened: Collection[int], free: Iterator[int]
-) -> list[Shown]:
+def _columns(node: Node, opened: Collection[Node], free: Iterator[int]) -> list[Shown]:
     """Returns what is drawn of a node and below it, in the next free columns."""
-    if id(node) not in opened:
-        found = list(_plans(node, below))
-        return [Shown(node, float(next(free)), len(found), tuple(sorted(set(found))))]
-    drawn = [_columns(child, below, opened, free) for child in below[id(node)]]
+    if node not in opened:
+        return [Shown(node, float(next(free)), end=True)]
+    drawn = [_columns(child, opened, free) for child in node.below]
     middle = sum(part[0].x for part in drawn) / len(drawn)
-    plans = sorted({plan for part in drawn for plan in part[0].plans})
-    return [Shown(node, middle, 0, tuple(plans)), *(one for part in drawn for one in part)]
-
-
-def _plans(node: Node, below: dict[int, list[Node]]) -> Iterator[int]:
-    """Yields the plan of each leaf at or below a node."""
-    if node.plan is not None:
-        yield node.plan
-    for child in below.get(id(node), ()):
-        yield from _plans(child, below)
-
-
-def toggled_with(toggled: Collection[Span], span: Span) -> frozenset[Span]:
-    """Returns the toggled spans after one more click: a second one takes the first back."""
-    return frozenset(toggled) ^ {span}
+    return [Shown(node, middle, end=False), *(one for part in drawn for one in part)]
 
 
 def spans_text(toggled: Collection[Span]) -> str:
@@ -156,9 +140,5 @@ def spans_text(toggled: Collection[Span]) -> str:
 
 def spans_of(text: str) -> frozenset[Span]:
     """Returns the spans of a text like ``"13-18 49-128"``; words that are none are left out."""
-    found: set[Span] = set()
-    for word in text.split():
-        low, _, high = word.partition("-")
-        if low.isdecimal() and high.isdecimal():
-            found.add((int(low), int(high)))
-    return frozenset(found)
+    ends = (word.partition("-") for word in text.split())
+    return frozenset((int(low), int(high)) for low, _, high in ends if low.isdecimal() and high.isdecimal())

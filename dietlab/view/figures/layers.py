@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import RecordError
 from dietlab.compare.results import Part, Report
 from dietlab.problem import Shape
-from dietlab.view.figures.base import RATIO_TICKS, add_held_out_key, new_figure, speedup_title
+from dietlab.view.figures.base import in_order, speedup_title
+from dietlab.view.figures.ratios import plot_ratios, where_words
 from dietlab.view.figures.results import cache_of
-from dietlab.view.theme import TIE, legend_rank, marks, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,14 +85,12 @@ def plot_layers(report: Report, cache: str | None = None, template: str | None =
     Args:
         report: over layers of several sizes.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.
     """
-    title = f"Speedup of {report.maker} by layer"
-    return _drawn(frame_layers(report), report, cache, "layer", title, template)
+    return _drawn(frame_layers(report), report, cache, "layer", template)
 
 
 def plot_lengths(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
@@ -102,60 +100,39 @@ def plot_lengths(report: Report, cache: str | None = None, template: str | None 
     Args:
         report: over layers of several sizes.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.
     """
-    title = f"Speedup of {report.maker} by length"
-    return _drawn(frame_lengths(report), report, cache, "length", title, template)
+    return _drawn(frame_lengths(report), report, cache, "length", template)
 
 
 def _drawn(
-    frame: pd.DataFrame, report: Report, cache: str | None, what: str, title: str, template: str | None
+    frame: pd.DataFrame, report: Report, cache: str | None, what: str, template: str | None
 ) -> go.Figure:
     shown = frame[frame["cache"] == cache_of(report, cache)]
-    figure = new_figure(shown, title, template)
-    looks = styles(shown["contender"])
-    groups = sorted(shown.groupby("contender", sort=False), key=lambda item: -legend_rank(str(item[0])))
-    for name, part in groups:  # headlines last: they are drawn above the rivals
-        look = looks[str(name)]
-        figure.add_scatter(
-            x=part[what],
-            y=part["geomean_speedup"],
-            name=escape(str(name)),
-            # A line between layers would say that there is something in between.
-            mode="markers" if what == "layer" else "lines+markers",
-            line=look.line,
-            error_y=_down_to_the_worst(part),
-            marker={
-                "symbol": marks(look.symbol, part["held_out"]),
-                "size": 6 + look.width,
-                "color": look.colour,
-            },
-            legendrank=legend_rank(str(name)),
-            hovertext=[_hover(row, what, report.maker) for row in part.to_dict("records")],
-            hoverinfo="text",
+
+    maker = escape(report.maker)
+
+    def hover(row: Any) -> str:
+        where = where_words(row, getattr(row, what))
+        return (
+            f"<b>{maker} is {row.geomean_speedup:.2f} times as fast as {escape(row.contender)}</b>"
+            f"<br>{where}: geometric mean over {row.shapes} shapes"
+            f"<br>worst {row.worst_speedup:.2f} at {escape(row.worst_shape)}"
         )
-    add_held_out_key(figure, shown)
-    figure.add_hline(y=1, line=TIE)
-    names = dict.fromkeys(shown[what])
-    order = {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
-    figure.update_xaxes(title_text=f"{what} (extents)", **order)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
-    return figure
 
-
-def _down_to_the_worst(part: pd.DataFrame) -> dict[str, Any]:
-    below = part["geomean_speedup"] - part["worst_speedup"]
-    return {"type": "data", "symmetric": False, "array": 0 * below, "arrayminus": below, "thickness": 1}
-
-
-def _hover(row: dict[str, Any], what: str, maker: str) -> str:
-    held_out = ", held out from tuning" if row["held_out"] else ""
-    return (
-        f"<b>{escape(maker)} is {row['geomean_speedup']:.2f} times as fast as {escape(row['contender'])}</b>"
-        f"<br>{escape(row[what])}{held_out}: geometric mean over {row['shapes']} shapes"
-        f"<br>worst {row['worst_speedup']:.2f} at {escape(row['worst_shape'])}"
+    return plot_ratios(
+        shown,
+        f"Speedup of {report.maker} by {what}",
+        template,
+        (what, {"title_text": f"{what} (extents)", **in_order(shown[what])}),
+        hover,
+        speedup_title(report),
+        y="geomean_speedup",
+        ends=("worst_speedup", "geomean_speedup"),
+        size=8,
+        # A line between layers would say that there is something in between.
+        mode="markers" if what == "layer" else "lines+markers",
     )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dietlab.problem.dims import Dim
-from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key
+from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key, add_legend_key, in_order
 from dietlab.view.figures.dispatch_tree import last_drawn
-from dietlab.view.lab import lab_imports
 from dietlab.view.theme import ACCENTS, BALANCE, SCALE, TEXT, TIE, accented, marks
 
 if TYPE_CHECKING:
@@ -43,21 +42,18 @@ class Look:
 
     Args:
         key: the title of the key.
+        scale: plotly's colours from the least number to the greatest.
         ratio: whether they are ratios, whose mean is geometric; 1 is no difference.
         balanced: whether the colours have their middle at 1, on a log scale; otherwise numbers are drawn in
             percent, of losses above 1 what is lost.
-        scale: plotly's colours from the least number to the greatest.
+        more_is_better: whether the worst is the least.
     """
 
     key: str
-    ratio: bool
-    balanced: bool
     scale: Sequence[Sequence[Any]]
-
-    @property
-    def reversed(self) -> Look:
-        """The look of numbers of which more is better."""
-        return replace(self, scale=[[1 - at, colour] for at, colour in self.scale[::-1]])
+    ratio: bool = False
+    balanced: bool = False
+    more_is_better: bool = False
 
     def drawn(self, numbers: Any) -> Any:
         """Returns what the colours stand for: the logarithm to base 2 of speedups, else percent."""
@@ -71,20 +67,33 @@ class Look:
     def colours(self, numbers: Any) -> dict[str, Any]:
         """Returns plotly's settings of markers with these numbers, and of their key."""
         drawn = self.drawn(numbers)
-        if not self.balanced:
+        key: dict[str, Any] = {"title": {"text": self.key}}
+        if self.balanced:
+            high = min(STRONGEST, float(max(np.abs(drawn).max(), 0.05)))
+            ticks = [tick for tick in RATIO_TICKS if abs(math.log2(tick)) <= high]
+            texts = [f"{tick:g}" for tick in ticks]
+            key |= {"tickvals": [math.log2(tick) for tick in ticks], "ticktext": texts}
+        else:
             high = float(max(drawn.max(), 1e-3))
-            bar: dict[str, Any] = {"title": {"text": self.key}, "ticksuffix": " %"}
-            return {"cmin": 0.0, "cmax": high, "colorscale": self.scale, "colorbar": bar, "showscale": True}
-        most = min(STRONGEST, float(max(np.abs(drawn).max(), 0.05)))
-        ticks = [tick for tick in RATIO_TICKS if abs(math.log2(tick)) <= most]
-        bar = {"title": {"text": self.key}, "tickvals": [math.log2(tick) for tick in ticks]}
-        bar["ticktext"] = [f"{tick:g}" for tick in ticks]
-        return {"cmin": -most, "cmax": most, "colorscale": self.scale, "colorbar": bar, "showscale": True}
+            key |= {"ticksuffix": " %"}
+        return {
+            "color": drawn,
+            "cmin": -high if self.balanced else 0.0,
+            "cmax": high,
+            "colorscale": self.scale,
+            "colorbar": key,
+            "showscale": True,
+        }
 
 
-SPEEDUPS = Look("speedup<br>(times)", ratio=True, balanced=True, scale=BALANCE)
-LOSSES = Look("loss (%)", ratio=True, balanced=False, scale=SCALE)
-SHARES = Look("share (%)", ratio=False, balanced=False, scale=SCALE)
+SPEEDUPS = Look("speedup<br>(times)", BALANCE, ratio=True, balanced=True, more_is_better=True)
+LOSSES = Look("loss (%)", SCALE, ratio=True)
+SHARES = Look("share (%)", SCALE)
+GAINS = Look(
+    "share (%)",
+    [[end, colour] for (end, _), (_, colour) in zip(SCALE, SCALE[::-1], strict=True)],
+    more_is_better=True,
+)
 
 
 def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -> None:
@@ -103,7 +112,6 @@ def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -
         marker={
             "symbol": marks("square", table["held_out"]),
             "size": min(LARGEST, max(LEAST, 0.8 * min(shares))),
-            "color": look.drawn(table[value]),
             "line": {"width": 3},
             **look.colours(table[value]),
         },
@@ -115,11 +123,8 @@ def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -
 
 def _hover(row: dict[str, Any], x: str, y: str, value: str, look: Look) -> str:
     down = row[y] if y == "layer" else f"{y}={row[y]}"
-    of = (
-        f"over {row['shapes']} shapes, worst {look.words(row['worst'])}"
-        if row["shapes"] > 1
-        else "of one shape"
-    )
+    worst = f"over {row['shapes']} shapes, worst {look.words(row['worst'])}"
+    of = worst if row["shapes"] > 1 else "of one shape"
     held_out = "<br>held out from tuning" if row["held_out"] else ""
     return (
         f"<b>{value.replace('_', ' ')} {look.words(row[value])}</b>"
@@ -157,84 +162,81 @@ class Window:
         high = np.minimum(highs.astype("Float64").fillna(self.high).to_numpy(float), self.high) + 0.5
         return low, high
 
-    def place(self, edges: Any) -> Any:
-        """Returns where edges stand on the axis, from 0 to 1."""
-        ends = np.array([self.low - 0.5, self.high + 0.5])
-        low, high = np.log(ends) if self.wide else ends
-        return ((np.log(edges) if self.wide else np.asarray(edges)) - low) / (high - low)
+    def share(self, low: float, high: float) -> float:
+        """Returns the share of the axis that lies between two edges."""
+        first, last = self.low - 0.5, self.high + 0.5
+        if self.wide:
+            return math.log(high / low) / math.log(last / first)
+        return (high - low) / (last - first)
 
-    def middle(self, low: Any, high: Any) -> Any:
-        """Returns the middle of ranges as they are seen."""
-        return np.sqrt(low * high) if self.wide else (low + high) / 2
+    def middle(self, low: float, high: float) -> float:
+        """Returns the middle of two edges as it is seen."""
+        return math.sqrt(low * high) if self.wide else (low + high) / 2
+
+
+class Box(NamedTuple):
+    """A region of one plan: its edges, the plan's number and scheme, and what is said of it."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+    plan: int
+    scheme: str
+    words: str
 
 
 def add_regions(
     figure: go.Figure, table: pd.DataFrame, names: tuple[str, str], windows: Sequence[Window]
 ) -> None:
     """Adds the boxes of a tree: cells in the colours of plans, their borders, and the plans' numbers."""
-    (x0, x1), (y0, y1) = (
-        window.clipped(table[f"low_{name}"], table[f"high_{name}"])
-        for name, window in zip(names, windows, strict=True)
-    )
-    seen = np.flatnonzero((x0 < x1) & (y0 < y1))
-    plans = table["plan"].to_numpy(int)
+    across, down = windows
+    ends = [w.clipped(table[f"low_{n}"], table[f"high_{n}"]) for n, w in zip(names, windows, strict=True)]
     said = [_box_words(row, names) for row in table.to_dict("records")]
-    _add_cells(figure, [(x0[i], x1[i], y0[i], y1[i], int(plans[i]), said[i]) for i in seen])
-    across: list[float | None] = []
-    down: list[float | None] = []
-    for i in seen:
-        across += [x0[i], x1[i], x1[i], x0[i], x0[i], None]
-        down += [y0[i], y0[i], y1[i], y1[i], y0[i], None]
+    every = map(Box, *ends[0], *ends[1], table["plan"], table["scheme"], said)
+    seen = [box for box in every if box.left < box.right and box.low < box.high]
+    _add_cells(figure, seen)
+    x = [edge for b in seen for edge in (b.left, b.right, b.right, b.left, b.left, None)]
+    y = [edge for b in seen for edge in (b.low, b.low, b.high, b.high, b.low, None)]
     line = {"color": TEXT, "width": 1}
-    figure.add_scatter(x=across, y=down, mode="lines", line=line, hoverinfo="skip", showlegend=False)
-    sizes = [
-        window.place(high) - window.place(low)
-        for window, low, high in zip(windows, (x0, y0), (x1, y1), strict=True)
-    ]
-    roomy = [i for i in seen if min(size[i] for size in sizes) >= LABELLED]
+    figure.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    roomy = [b for b in seen if min(across.share(b.left, b.right), down.share(b.low, b.high)) >= LABELLED]
     figure.add_scatter(
-        x=[windows[0].middle(x0[i], x1[i]) for i in roomy],
-        y=[windows[1].middle(y0[i], y1[i]) for i in roomy],
+        x=[across.middle(box.left, box.right) for box in roomy],
+        y=[down.middle(box.low, box.high) for box in roomy],
         mode="text",
-        text=[str(plans[i]) for i in roomy],
+        text=[str(box.plan) for box in roomy],
         textfont={"color": "black"},
         hoverinfo="skip",
         showlegend=False,
     )
-    _add_plan_key(figure, {int(plans[i]): str(table["scheme"].iloc[i]) for i in seen})
-    figure.add_vline(x=windows[0].end + 0.5, line=TIE)
-    figure.add_hline(y=windows[1].end + 0.5, line=TIE)
+    for number, scheme in sorted({box.plan: box.scheme for box in seen}.items()):
+        add_legend_key(figure, f"{number}: {escape(scheme)}", accented(number).colour)
+    figure.add_vline(x=across.end + 0.5, line=TIE)
+    figure.add_hline(y=down.end + 0.5, line=TIE)
 
 
-Cell = tuple[float, float, float, float, int, str]
-"""Edges of a box (left, right, low, high), its plan, and what is said of it."""
-
-
-def _add_cells(figure: go.Figure, cells: Sequence[Cell]) -> None:
+def _add_cells(figure: go.Figure, boxes: Sequence[Box]) -> None:
     """Adds a heat map whose cells are cut at every edge of a box."""
-    with lab_imports("figures"):
-        import plotly.graph_objects as go
-
-    xs = np.unique([edge for cell in cells for edge in cell[:2]])
-    ys = np.unique([edge for cell in cells for edge in cell[2:4]])
+    xs = np.unique([edge for box in boxes for edge in (box.left, box.right)])
+    ys = np.unique([edge for box in boxes for edge in (box.low, box.high)])
     colour = np.full((len(ys) - 1, len(xs) - 1), np.nan)
     text = np.full(colour.shape, "", dtype=object)
-    for left, right, low, high, plan, said in cells:
-        place = slice(*np.searchsorted(ys, (low, high))), slice(*np.searchsorted(xs, (left, right)))
-        colour[place], text[place] = plan % len(ACCENTS), said
     count = len(ACCENTS)
-    figure.add_trace(
-        go.Heatmap(
-            x=xs,
-            y=ys,
-            z=colour,
-            zmin=-0.5,
-            zmax=count - 0.5,
-            colorscale=[[(n + end) / count, colour] for n, colour in enumerate(ACCENTS) for end in (0, 1)],
-            showscale=False,
-            text=text,
-            hovertemplate="%{text}<extra></extra>",
-        )
+    for box in boxes:
+        rows = slice(*np.searchsorted(ys, (box.low, box.high)))
+        cols = slice(*np.searchsorted(xs, (box.left, box.right)))
+        colour[rows, cols], text[rows, cols] = box.plan % count, box.words
+    figure.add_heatmap(
+        x=xs,
+        y=ys,
+        z=colour,
+        zmin=-0.5,
+        zmax=count - 0.5,
+        colorscale=[[(n + end) / count, colour] for n, colour in enumerate(ACCENTS) for end in (0, 1)],
+        showscale=False,
+        text=text,
+        hovertemplate="%{text}<extra></extra>",
     )
 
 
@@ -248,13 +250,6 @@ def _box_words(row: dict[str, Any], names: Sequence[str]) -> str:
         return f"{name}={low}" if low == high else f"{name}={low} to {high}"
 
     return f"<b>plan {row['plan']}: {escape(row['scheme'])}</b><br>{', '.join(map(span, names))}"
-
-
-def _add_plan_key(figure: go.Figure, plans: dict[int, str]) -> None:
-    for number, key in sorted(plans.items()):
-        look = {"symbol": "square", "size": 10, "color": accented(number).colour}
-        name = f"{number}: {escape(key)}"
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
 
 
 # --- axes -------------------------------------------------------------------------------------
@@ -277,12 +272,5 @@ def _axis(name: str, shown: Window | list[Any]) -> dict[str, Any]:
         scale = DOUBLINGS if shown.wide else {}
         return {**title, **scale, "showgrid": False, "range": np.log10(ends) if shown.wide else ends}
     if name == "layer":
-        order = list(dict.fromkeys(shown))
-        return {
-            **title,
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": order,
-            "automargin": True,
-        }
+        return {**title, **in_order(shown), "automargin": True}
     return {**title, **(DOUBLINGS if _is_wide(shown) else {})}

@@ -13,7 +13,7 @@ from dietlab.problem import Shape, Workload, at_layer
 from dietlab.problem import extents as sizes_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for, scheme_with
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import add_legend_key, new_figure
 from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import PALETTE
@@ -151,8 +151,7 @@ def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = Non
         scheme: gives the tile and the treatment of the edge.
         rows: of the output, at least 0.
         cols: of the output, at least 0.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_tiling(scheme, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
@@ -205,9 +204,8 @@ def tiling_titles(scheme: Scheme, rows: int, cols: int) -> tuple[str, str]:
 
 def add_key(figure: go.Figure) -> None:
     """Adds legend entries for the colours of a tiling."""
-    for name, colour in (("needed by the output", DARK), ("padding", PADDING)):
-        look = {"symbol": "square", "size": 10, "color": colour}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+    add_legend_key(figure, "needed by the output", DARK)
+    add_legend_key(figure, "padding", PADDING)
 
 
 def plot_waste(
@@ -226,8 +224,7 @@ def plot_waste(
         scheme: gives the columns of the tile and its edge.
         heights: rows of the tile.
         extents: of the length.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
         layer: the extents of all other dynamic dimensions.
     """
     workload = at_layer(workload, layer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dietlab.view.theme import ACCENTS, DASHES, SYMBOLS
+from dietlab.view.theme import ACCENTS, DASHES, SYMBOLS, Style
 
 PLAN_COLOURS = (
     *ACCENTS,
@@ -23,24 +23,18 @@ and no green cones (Machado, Oliveira and Fernandes 2009), the latter two divide
 accents is 15 apart; the last colour added is 18 from its nearest.
 """
 
+BAR_WIDTH = 16
+"""Of the strip of plans, in pixels: a number in it is legible."""
+
 LIGHTEST_UNDER_WHITE = 0.18
 """White text stands on colours of at most this relative luminance, black on lighter ones: there both have the
 same contrast."""
 
 
-def plan_colour(number: int) -> str:
-    """Returns the colour of a plan by its number."""
-    return PLAN_COLOURS[number % len(PLAN_COLOURS)]
-
-
-def plan_symbol(number: int) -> str:
-    """Returns the symbol of a plan: another one for each round through the colours."""
-    return SYMBOLS[number // len(PLAN_COLOURS) % len(SYMBOLS)]
-
-
-def plan_dash(number: int) -> str:
-    """Returns the dash of a plan's line: another one for each round through the colours."""
-    return DASHES[number // len(PLAN_COLOURS) % len(DASHES)]
+def plan_style(number: int) -> Style:
+    """Returns the look of a plan: another dash and symbol for each round through the colours."""
+    turn, place = divmod(number, len(PLAN_COLOURS))
+    return Style(PLAN_COLOURS[place], DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)], BAR_WIDTH)
 
 
 def text_on(colour: str) -> str:

@@ -93,8 +93,7 @@ def plot_plans(
 
     Args:
         dispatcher, model, extents, layer: as in :func:`frame_plans`.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     with lab_imports("figures"):
         import plotly.graph_objects as go

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import ModelError
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.tuning import TuningRun
-from dietlab.view.figures.base import MICRO, new_figure
-from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE, ring
+from dietlab.view.figures.base import MICRO, add_ring, new_figure
+from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,8 +93,7 @@ def plot_predictions(
         frame: a table of :func:`frame_predictions`.
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
         scheme: this one's records have rings.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     figure = new_figure(frame, "Predicted and measured time", template)
     if frame.empty:
@@ -112,14 +111,7 @@ def plot_predictions(
         )
     marked = frame[frame["scheme"] == scheme]
     if len(marked):
-        figure.add_scatter(
-            x=MICRO * marked["seconds"],
-            y=MICRO * marked["predicted_seconds"],
-            mode="markers",
-            name=escape(scheme),
-            marker=ring(15),
-            hoverinfo="skip",
-        )
+        add_ring(figure, MICRO * marked["seconds"], MICRO * marked["predicted_seconds"], escape(scheme), 15)
     ends = _ends(frame)
     figure.add_scatter(
         x=ends,
@@ -185,8 +177,7 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
 
     Args:
         frame: a table of :func:`frame_importances`.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)

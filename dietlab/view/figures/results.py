@@ -8,7 +8,7 @@ wrong are in the tables (``correct``) but never drawn: a wrong result has no tim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -16,22 +16,13 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import RecordError
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import Row, fastest, with_reasons
-from dietlab.view.figures.base import (
-    MICRO,
-    RATIO_TICKS,
-    add_held_out_key,
-    name_x_axis,
-    new_figure,
-    speedup_title,
-)
-from dietlab.view.theme import TIE, legend_rank, marks, styles
+from dietlab.view.figures.base import MICRO, shape_axis, speedup_title
+from dietlab.view.figures.ratios import Hover, faster_words, plot_lines, plot_ratios, where_words
+from dietlab.view.theme import TIE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-MANY = 40
-"""Points of a line from which on they are drawn small: they would hide the line."""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -50,31 +41,23 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
-    rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
+    every = _rows(report, cache)
+    rows = [r for r in every if r.correct and r.speedup and math.isfinite(r.speedup)]
     rows = [r for r in rows if r.contender != report.maker]
-    ours = {r.shape: r for r in _rows(report, cache) if r.contender == report.maker}
+    ours = {r.shape: r for r in every if r.contender == report.maker}
     kinds = {c.name: c.kind for c in report.contenders}
     named = [(row.contender, row) for row in rows]
     for kind in ("prepacked", "plain"):
         best = fastest([r for r in rows if kinds.get(r.contender) == kind])
         named += [(f"best {kind} vendor", row) for row in best]
+
+    def more(name: str, row: Row) -> dict[str, Any]:
+        own = ours.get(row.shape)
+        known = {"own_seconds": own.seconds_median, "plan": own.plan} if own else {"plan": None}
+        return {"contender": name, "fastest": row.contender, **known}
+
     columns = ("speedup", "seconds_median", "own_seconds", "fastest", "plan")
-    return _table(
-        report,
-        columns,
-        (
-            {
-                **_key(row),
-                "contender": name,
-                "speedup": row.speedup,
-                "seconds_median": row.seconds_median,
-                "fastest": row.contender,
-                "own_seconds": ours[row.shape].seconds_median if row.shape in ours else None,
-                "plan": ours[row.shape].plan if row.shape in ours else None,
-            }
-            for name, row in named
-        ),
-    )
+    return _table(report, columns, ((row, more(name, row)) for name, row in named))
 
 
 def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -84,21 +67,8 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
-    return _table(
-        report,
-        ("seconds_median", "seconds_low", "seconds_high", "correct", "plan"),
-        (
-            {
-                **_key(row),
-                "seconds_median": row.seconds_median,
-                "seconds_low": row.seconds_low,
-                "seconds_high": row.seconds_high,
-                "correct": bool(row.correct),
-                "plan": row.plan,
-            }
-            for row in _rows(report, cache)
-        ),
-    )
+    columns = ("seconds_median", "seconds_low", "seconds_high", "correct", "plan")
+    return _table(report, columns, _judged(report, cache))
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -109,22 +79,9 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
+    frame = _table(report, ("gflops", "peak", "roofline", "correct", "plan"), _judged(report, cache))
     peak = peak_gflops(report)
-    return _table(
-        report,
-        ("gflops", "peak", "roofline", "correct", "plan"),
-        (
-            {
-                **_key(row),
-                "gflops": row.gflops,
-                "correct": bool(row.correct),
-                "plan": row.plan,
-                "peak": None if peak is None else row.gflops / peak,
-                "roofline": row.roofline,
-            }
-            for row in _rows(report, cache)
-        ),
-    )
+    return frame if peak is None else frame.assign(peak=frame["gflops"] / peak)
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -134,15 +91,8 @@ def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
-    return _table(
-        report,
-        ("padding_waste", "plan"),
-        (
-            {**_key(row), "padding_waste": row.padding_waste, "plan": row.plan}
-            for row in _rows(report, cache)
-            if row.contender == report.maker and row.padding_waste is not None
-        ),
-    )
+    rows = (r for r in _rows(report, cache) if r.contender == report.maker and r.padding_waste is not None)
+    return _table(report, ("padding_waste", "plan"), ((row, {}) for row in rows))
 
 
 def peak_gflops(report: Report) -> float | None:
@@ -169,24 +119,31 @@ def _rows(report: Report, cache: str | None) -> list[Row]:
     return [row for row in report.rows if row.cache == chosen]
 
 
-def _key(row: Row) -> dict[str, Any]:
-    return {
-        **row.shape.to_json(),
-        "shape": str(row.shape),
-        "held_out": row.held_out,
-        "contender": row.contender,
-        "cache": row.cache,
-    }
+def _judged(report: Report, cache: str | None) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yields every row; a contender without a result is as wrong as one with a wrong result."""
+    for row in _rows(report, cache):
+        yield row, {"correct": bool(row.correct)}
 
 
-def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Returns a table with equal columns whether or not there are rows, in order of the dimensions. A
-    ``plan`` becomes its ``scheme`` with the parameters, and a ``reason``: see
-    :meth:`Report.to_frame`."""
+def _table(
+    report: Report, columns: Sequence[str], rows: Iterable[tuple[Row, Mapping[str, Any]]]
+) -> pd.DataFrame:
+    """Returns a table of rows, and what more there is of each, with equal columns whether or not there are
+    rows, in order of the dimensions. A ``plan`` becomes its ``scheme`` with the parameters, and a ``reason``:
+    see :meth:`Report.to_frame`."""
     import pandas as pd
 
-    dims = list(report.dims)
-    frame = pd.DataFrame(list(rows), columns=[*dims, "shape", "held_out", "contender", "cache", *columns])
+    dims, names = list(report.dims), ("held_out", "contender", "cache", *columns)
+    values = [
+        {
+            **row.shape.to_json(),
+            "shape": str(row.shape),
+            **{name: getattr(row, name, None) for name in names},
+            **more,
+        }
+        for row, more in rows
+    ]
+    frame = pd.DataFrame(values, columns=[*dims, "shape", *names])
     frame = with_reasons(frame, [report.hardware.get("kind", "cpu")])
     return frame.sort_values(dims, kind="stable", ignore_index=True) if dims else frame
 
@@ -200,16 +157,12 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_speedup(report, cache)
-    figure = new_figure(frame, f"Speedup of {report.maker} over each contender", template)
-    x = name_x_axis(figure, report)
-    _add_lines(figure, frame, x, report, "speedup", partial(_speedup_hover, maker=report.maker))
-    figure.add_hline(y=1, line=TIE)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
-    return figure
+    title = f"Speedup of {report.maker} over each contender"
+    hover = partial(_speedup_hover, report.maker)
+    return plot_ratios(frame, title, template, shape_axis(report), hover, speedup_title(report))
 
 
 def plot_latency(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
@@ -218,14 +171,13 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_latency(report, cache)
-    figure = new_figure(frame, "Time of one call", template)
-    x = name_x_axis(figure, report)
-    shown = frame.assign(us=MICRO * frame["seconds_median"])[frame["correct"].eq(True)]
-    _add_lines(figure, shown, x, report, "us", _latency_hover, interval=True)
+    us = {name: MICRO * frame[f"seconds_{name}"] for name in ("low", "median", "high")}
+    shown = frame.assign(**us)[frame["correct"].eq(True)]
+    look = {"ends": ("low", "high")}
+    figure = _lines(report, shown, "Time of one call", template, "median", _latency_words, **look)
     figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
     return figure
 
@@ -236,13 +188,11 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_throughput(report, cache)
-    figure = new_figure(frame, "Throughput", template)
-    x = name_x_axis(figure, report)
-    _add_lines(figure, frame[frame["correct"].eq(True)], x, report, "gflops", _throughput_hover)
+    shown = frame[frame["correct"].eq(True)]
+    figure = _lines(report, shown, "Throughput", template, "gflops", _throughput_words)
     peak = peak_gflops(report)
     if peak is not None:
         note = f"FMA peak {peak:.0f} GFLOP/s"
@@ -257,91 +207,50 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_padding(report, cache)
-    figure = new_figure(frame, f"Padding waste of {report.maker}", template)
-    x = name_x_axis(figure, report)
     frame = frame.assign(percent=100 * frame["padding_waste"])
-    _add_lines(figure, frame, x, report, "percent", _padding_hover)
+    title = f"Padding waste of {report.maker}"
+    figure = _lines(report, frame, title, template, "percent", _padding_words)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
     return figure
 
 
-Hover = Callable[[Any], str]
+def _lines(
+    report: Report, frame: pd.DataFrame, title: str, template: str | None, y: str, words: Hover, **look: Any
+) -> go.Figure:
+    def hover(row: Any) -> str:
+        return f"{words(row)}{_where(report.maker, row)}"
+
+    return plot_lines(frame, title, template, shape_axis(report), y, hover, **look)
 
 
-def _add_lines(
-    figure: go.Figure,
-    frame: pd.DataFrame,
-    x: str,
-    report: Report,
-    y: str,
-    hover: Hover,
-    interval: bool = False,
-) -> None:
-    """Adds a line for each contender; shapes held out from tuning have open marks."""
-    looks = styles(frame["contender"])
-    parts = sorted(frame.groupby("contender", sort=False), key=lambda item: -legend_rank(str(item[0])))
-    for name, part in parts:  # headlines last: they are drawn above the rivals
-        look = looks[str(name)]
-        bars = _interval_bars(part) if interval else None
-        figure.add_scatter(
-            x=part[x],
-            y=part[y],
-            name=escape(str(name)),
-            mode="lines+markers",
-            error_y=bars,
-            line=look.line,
-            marker={
-                "symbol": marks(look.symbol, part["held_out"]),
-                "size": 4 if len(part) > MANY else 4 + look.width,
-            },
-            legendrank=legend_rank(str(name)),
-            hovertext=[hover(row) + _where(row, report.maker) for row in part.itertuples()],
-            hoverinfo="text",
-        )
-    add_held_out_key(figure, frame)
-
-
-def _interval_bars(part: pd.DataFrame) -> dict[str, Any]:
-    low, middle, high = (MICRO * part[f"seconds_{name}"] for name in ("low", "median", "high"))
-    above, below = high - middle, middle - low
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
-
-
-def _where(row: Any, maker: str) -> str:
-    held_out = ", held out from tuning" if row.held_out else ""
+def _where(maker: str, row: Any) -> str:
     plan = f"<br>plan of {escape(maker)}: {escape(row.scheme)}" if isinstance(row.scheme, str) else ""
-    return f"<br>{escape(row.shape)}{held_out}{plan}"
+    return f"<br>{where_words(row, row.shape)}{plan}"
 
 
-def _speedup_hover(row: Any, maker: str) -> str:
-    faster, slower = (maker, row.contender) if row.speedup >= 1 else (row.contender, maker)
-    ratio = max(row.speedup, 1 / row.speedup)
+def _speedup_hover(maker: str, row: Any) -> str:
     who = "" if row.fastest == row.contender else f" ({row.fastest})"
     # A shape that the maker got wrong or skipped has no time; of a ratio that others told nobody's is known.
     times = {maker: row.own_seconds, row.contender + who: row.seconds_median}
     known = {name: time for name, time in times.items() if time is not None and not math.isnan(time)}
     said = "".join(f"<br>{escape(name)} {MICRO * time:.0f} us" for name, time in known.items())
-    return f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>{said}"
+    return f"{faster_words(row.speedup, maker, row.contender)}{said}{_where(maker, row)}"
 
 
-def _latency_hover(row: Any) -> str:
-    interval = f"95 % interval {MICRO * row.seconds_low:.1f} to {MICRO * row.seconds_high:.1f} us"
-    return f"<b>{escape(row.contender)}: {row.us:.1f} us</b><br>{interval}"
+def _latency_words(row: Any) -> str:
+    interval = f"95 % interval {row.low:.1f} to {row.high:.1f} us"
+    return f"<b>{escape(row.contender)}: {row.median:.1f} us</b><br>{interval}"
 
 
-def _throughput_hover(row: Any) -> str:
-    return f"<b>{escape(row.contender)}: {row.gflops:.1f} GFLOP/s</b>{''.join(_shares(row))}"
+def _throughput_words(row: Any) -> str:
+    limits = {"FMA peak": row.peak, "roofline": row.roofline}
+    known = {name: share for name, share in limits.items() if share is not None and not math.isnan(share)}
+    said = "".join(f"<br>{100 * share:.0f} % of the {name}" for name, share in known.items())
+    return f"<b>{escape(row.contender)}: {row.gflops:.1f} GFLOP/s</b>{said}"
 
 
-def _shares(row: Any) -> Iterator[str]:
-    for share, limit in ((row.peak, "FMA peak"), (row.roofline, "roofline")):
-        if share is not None and not math.isnan(share):
-            yield f"<br>{100 * share:.0f} % of the {limit}"
-
-
-def _padding_hover(row: Any) -> str:
+def _padding_words(row: Any) -> str:
     return f"<b>{row.percent:.1f} % of the multiply-adds are padding</b>"

@@ -11,7 +11,7 @@ from dietlab.compare.results.report import Report
 from dietlab.machine import Hardware
 from dietlab.machine.ceilings import Ceiling, ceilings
 from dietlab.problem import USUAL, Shape, Workload, length_dim, require_dtype
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import add_ring, new_figure
 from dietlab.view.theme import PALETTE, TIE
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ def plot_roofline(
         report: measured calls to draw; of the same layer and processor.
         length: the one that gets a ring.
         tile: rows and columns, drawn where its level of memory bounds it.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or ``length`` or a side is not positive.
@@ -278,11 +277,4 @@ def _add_tile(figure: go.Figure, tile: tuple[int, int], dtype: str, hardware: Ha
 def _add_ring(figure: go.Figure, frame: pd.DataFrame) -> None:
     row = next(frame.itertuples())
     figure.add_vline(x=row.intensity, line=TIE)
-    figure.add_scatter(
-        x=[row.intensity],
-        y=[row.gflops],
-        name=f"T={row.T}",
-        mode="markers",
-        marker={"symbol": "circle-open", "size": 16, "color": PALETTE["selected"], "line": {"width": 3}},
-        hoverinfo="skip",
-    )
+    add_ring(figure, [row.intensity], [row.gflops], f"T={row.T}")

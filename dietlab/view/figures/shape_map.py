@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import DietlabError, DispatchError, RecordError, require_names
 from dietlab.compare.results import Report
@@ -17,6 +17,7 @@ from dietlab.scheme import boxes, restricted, with_parameters
 from dietlab.tuning import Dispatcher, Portfolio
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.map_traces import (
+    GAINS,
     LOSSES,
     SHARES,
     SPEEDUPS,
@@ -38,50 +39,134 @@ Source = Dispatcher | Portfolio | Report
 LAYER = "layer"
 """The axis that has a place for each layer, in place of a dimension."""
 
-
-class Value(NamedTuple):
-    """Numbers that a map shows: how they look, and whether more is better (their worst is the least)."""
-
-    look: Look
-    more_is_better: bool = False
-
-
-VALUES: Mapping[type, Mapping[str, Value | None]] = {
+REPORTED = {"speedup": SPEEDUPS, "regret": SHARES, "padding_waste": SHARES, "roofline": GAINS}
+VALUES: Mapping[type, Mapping[str, Look | None]] = {
     Dispatcher: {"plan": None},
-    Portfolio: {"slowdown": Value(LOSSES)},
-    Report: {
-        "speedup": Value(SPEEDUPS, more_is_better=True),
-        "regret": Value(SHARES),
-        "padding_waste": Value(SHARES),
-        "roofline": Value(SHARES.reversed, more_is_better=True),
-    },
+    Portfolio: {"slowdown": LOSSES},
+    Report: REPORTED,
 }
 """The values of each source, the first one being the default; regions of plans are no numbers."""
 
 
+# --- what a map is of -------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class View:
-    """The two axes of a map, the dimensions behind them, and the extents of the others that are fixed."""
+    """The source of a map, what is drawn of it, and where.
 
+    Args:
+        source, value, contender, cache, dispatcher: as in :func:`plot_map`.
+        x, y: the axes.
+        dims: the dynamic dimensions, the length first.
+        fixed: extents of those that are not on an axis.
+    """
+
+    source: Source
+    value: str
     x: str
     y: str
     dims: Mapping[str, Dim]
     fixed: Mapping[str, int]
+    contender: str
+    cache: str | None
+    dispatcher: Dispatcher | None
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """The dimensions that are neither on an axis nor fixed."""
+    def look(self) -> Look | None:
+        """The look of its numbers; None of regions of plans."""
+        return _values(self.source)[self.value]
+
+    @property
+    def title(self) -> str:
+        """Returns what is shown, where: ``"..., K=768"``, or ``"..., any K"`` where several extents share a
+        place."""
         shown = set(self.dims) if self.y == LAYER else {self.x, self.y}
-        return tuple(name for name in self.dims if name not in shown and name not in self.fixed)
+        places = [f", {name}={extent}" for name, extent in self.fixed.items()]
+        places += [f", any {name}" for name in self.dims if name not in {*shown, *self.fixed}]
+        if isinstance(self.source, Dispatcher):
+            what = f"Plans of {self.source.workload}"
+        elif isinstance(self.source, Portfolio):
+            what = f"Expected loss of {'the best scheme' if self.dispatcher is None else 'the dispatcher'}"
+        elif self.value == "speedup":
+            what = f"Speedup of {self.source.maker} over {self.contender}"
+        else:
+            what = f"{self.value.replace('_', ' ').capitalize()} of {self.source.maker}"
+        return what + "".join(places)
 
     @property
-    def words(self) -> str:
-        """Returns ``", K=768"``, or ``", any K"`` where several extents share a place."""
-        fixed = "".join(f", {name}={extent}" for name, extent in self.fixed.items())
-        return fixed + "".join(f", any {name}" for name in self.others)
+    def table(self) -> pd.DataFrame:
+        """The table of :func:`frame_map`."""
+        if isinstance(self.source, Dispatcher):
+            return self._boxes(self.source)
+        found = (
+            self._expected(self.source) if isinstance(self.source, Portfolio) else self._measured(self.source)
+        )
+        return self._places(list(found))
+
+    def _boxes(self, dispatcher: Dispatcher) -> pd.DataFrame:
+        import pandas as pd
+
+        axes = (self.x, self.y)
+        every = boxes(restricted(dispatcher.tree, self.fixed), dict.fromkeys(axes, (1, None)))
+        rows = [(*box[self.x], *box[self.y], number, dispatcher.schemes[number].key) for number, box in every]
+        ends = [f"{end}_{name}" for name in axes for end in ("low", "high")]
+        frame = pd.DataFrame(rows, columns=[*ends, "plan", "scheme"])
+        frame = frame.astype({name: "Int64" for name in ends if name.startswith("high")})
+        return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
+
+    def _expected(self, portfolio: Portfolio) -> Iterator[Point]:
+        """Yields the slowdown of a dispatcher's choices, or of the best of the portfolio."""
+        slowdowns = portfolio.slowdowns
+        for column, shape in enumerate(portfolio.shapes):
+            here, scheme = slowdowns[:, column], self.dispatcher and self.dispatcher.scheme(shape)
+            if scheme is not None and scheme not in portfolio.schemes:
+                raise DispatchError(
+                    "the dispatcher was trained on this portfolio", f"the scheme {scheme}, which it lacks"
+                )
+            found = here.min() if scheme is None else here[portfolio.schemes.index(scheme)]
+            yield shape, float(found), shape in portfolio.shapes.held_out
+
+    def _measured(self, report: Report) -> Iterator[Point]:
+        if self.value == "speedup" and self.cache is not None:
+            rows = report.groups(self.cache).get(self.contender, [])
+        else:
+            mine = (row for row in report.rows if row.contender == report.maker and row.correct)
+            rows = [row for row in mine if row.cache == self.cache]
+        for row in rows:
+            number = getattr(row, self.value)
+            if number is not None:
+                yield row.shape, float(number), row.held_out
+
+    def _places(self, points: list[Point]) -> pd.DataFrame:
+        """Returns a row for each place, with the mean and the worst of its points."""
+        import pandas as pd
+
+        found: dict[tuple[Any, ...], list[Point]] = {}
+        for point in points:
+            shape = point[0]
+            if all(shape[name] == extent for name, extent in self.fixed.items()):
+                down = shape.without(self.x) if self.y == LAYER else shape[self.y]
+                found.setdefault((down, shape[self.x]), []).append(point)
+        if points and not found:
+            known = f"For example {min(shape for shape, _, _ in points)} is known."
+            raise RecordError("a shape has the extents that are fixed", Shape.of(**self.fixed), known)
+        mean = geometric_mean if self.look and self.look.ratio else fmean
+        worst = min if self.look and self.look.more_is_better else max
+        rows = []
+        for (down, across), here in sorted(found.items()):
+            numbers = [number for _, number, _ in here]
+            unseen = all(held_out for _, _, held_out in here)
+            place = str(down) if self.y == LAYER else down
+            rows.append((across, place, mean(numbers), worst(numbers), len(here), unseen))
+        return pd.DataFrame(rows, columns=[self.x, self.y, self.value, "worst", "shapes", "held_out"])
 
 
-# --- tables -----------------------------------------------------------------------------------
+Point = tuple[Shape, float, bool]
+"""A shape, its number, and whether it was held out from tuning."""
+
+
+# --- tables and figures -----------------------------------------------------------------------
 
 
 def frame_map(
@@ -105,109 +190,12 @@ def frame_map(
     number of ``shapes``, and whether all were ``held_out``.
 
     Args:
-        source: a dispatcher, a portfolio or a report.
-        value: what is drawn.
-        x: the dimension of the horizontal axis.
-        y: that of the vertical axis, or ``"layer"``.
-        fixed: extents of other dimensions by name.
-        contender: whom a report compares with.
-        cache: a state of a report's.
-        dispatcher: whose choices are judged by a portfolio.
+        source, value, x, y, fixed, contender, cache, dispatcher: as in :func:`plot_map`.
 
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.
     """
-    value, view = _value(source, value), _view(source, x, y, fixed)
-    if isinstance(source, Dispatcher):
-        return _boxes(source, view)
-    if isinstance(source, Portfolio):
-        return _places(_expected(source, dispatcher), value, view)
-    return _places(_measured(source, value, _contender(source, contender, cache), cache), value, view)
-
-
-class Point(NamedTuple):
-    """A number of one shape."""
-
-    shape: Shape
-    number: float
-    held_out: bool
-
-
-def _expected(portfolio: Portfolio, dispatcher: Dispatcher | None) -> Iterator[Point]:
-    """Yields the slowdown of a dispatcher's choices, or of the best of the portfolio."""
-    slowdowns = portfolio.slowdowns
-    numbers = {scheme: number for number, scheme in enumerate(portfolio.schemes)}
-    for column, shape in enumerate(portfolio.shapes):
-        if dispatcher is None:
-            found = float(slowdowns[:, column].min())
-        elif (scheme := dispatcher.scheme(shape)) in numbers:
-            found = float(slowdowns[numbers[scheme], column])
-        else:
-            raise DispatchError(
-                "the dispatcher was trained on this portfolio", f"the scheme {scheme}, which it lacks"
-            )
-        yield Point(shape, found, shape in portfolio.shapes.held_out)
-
-
-def _measured(report: Report, value: str, contender: str, cache: str | None) -> Iterator[Point]:
-    chosen = cache_of(report, cache)
-    if value == "speedup" and chosen is not None:
-        rows = report.groups(chosen).get(contender, [])
-    else:
-        rows = [
-            row
-            for row in report.rows
-            if row.cache == chosen and row.contender == report.maker and row.correct
-        ]
-    for row in rows:
-        number = getattr(row, value)
-        if number is not None:
-            yield Point(row.shape, float(number), row.held_out)
-
-
-def _places(points: Iterator[Point], value: str, view: View) -> pd.DataFrame:
-    import pandas as pd
-
-    every = list(points)
-    found: dict[tuple[Any, ...], list[Point]] = {}
-    for point in every:
-        if all(point.shape[name] == extent for name, extent in view.fixed.items()):
-            down = point.shape.without(view.x) if view.y == LAYER else point.shape[view.y]
-            found.setdefault((down, point.shape[view.x]), []).append(point)
-    if every and not found:
-        wanted, known = Shape.of(**view.fixed), sorted({point.shape for point in every})
-        raise RecordError(
-            "a shape has the extents that are fixed", wanted, f"For example {known[0]} is known."
-        )
-    look = _number(value)
-    mean = geometric_mean if look.look.ratio else fmean
-    worst = min if look.more_is_better else max
-    rows = [
-        (
-            across,
-            str(down) if view.y == LAYER else down,
-            mean([point.number for point in here]),
-            worst(point.number for point in here),
-            len(here),
-            all(point.held_out for point in here),
-        )
-        for (down, across), here in sorted(found.items())
-    ]
-    return pd.DataFrame(rows, columns=[view.x, view.y, value, "worst", "shapes", "held_out"])
-
-
-def _boxes(dispatcher: Dispatcher, view: View) -> pd.DataFrame:
-    import pandas as pd
-
-    every = boxes(restricted(dispatcher.tree, view.fixed), {view.x: (1, None), view.y: (1, None)})
-    rows = [(*box[view.x], *box[view.y], number, dispatcher.schemes[number].key) for number, box in every]
-    ends = [f"{end}_{name}" for name in (view.x, view.y) for end in ("low", "high")]
-    frame = pd.DataFrame(rows, columns=[*ends, "plan", "scheme"])
-    frame = frame.astype({name: "Int64" for name in ends if name.startswith("high")})
-    return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
-
-
-# --- the figure -------------------------------------------------------------------------------
+    return _view(source, value, x, y, fixed, contender, cache, dispatcher).table
 
 
 def plot_map(
@@ -237,56 +225,32 @@ def plot_map(
         contender: whom a report compares with (default: the best prepacked vendor, or whom it has first).
         cache: a state of a report's; None is the first one.
         dispatcher: whose choices are judged by a portfolio (default: the best of its schemes for each shape).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.
     """
-    value, view = _value(source, value), _view(source, x, y, fixed)
-    table = frame_map(
-        source, value, view.x, view.y, view.fixed, contender=contender, cache=cache, dispatcher=dispatcher
-    )
-    title = _title(source, value, contender, cache, dispatcher) + view.words
-    if isinstance(source, Report) and len(table):
-        title += f" ({cache_of(source, cache)} cache)"
+    view = _view(source, value, x, y, fixed, contender, cache, dispatcher)
+    table, title, axes = view.table, view.title, (view.x, view.y)
+    if view.cache is not None and len(table):
+        title += f" ({view.cache} cache)"
     figure = new_figure(table, title, template)
     if table.empty:
         return figure
-    if isinstance(source, Dispatcher):
-        windows = [Window.of(view.dims[name]) for name in (view.x, view.y)]
-        add_regions(figure, table, (view.x, view.y), windows)
-        lay_out(figure, (view.x, view.y), windows)
-        return figure
-    add_points(figure, table, value, _number(value).look)
-    lay_out(figure, (view.x, view.y), [table[view.x].tolist(), table[view.y].tolist()])
+    if view.look is None:
+        windows = [Window.of(view.dims[name]) for name in axes]
+        add_regions(figure, table, axes, windows)
+        lay_out(figure, axes, windows)
+    else:
+        add_points(figure, table, view.value, view.look)
+        lay_out(figure, axes, [table[name].tolist() for name in axes])
     return figure
-
-
-def _title(
-    source: Source, value: str, contender: str, cache: str | None, dispatcher: Dispatcher | None
-) -> str:
-    if isinstance(source, Dispatcher):
-        return f"Plans of {source.workload}"
-    if isinstance(source, Portfolio):
-        return f"Expected loss of {'the best scheme' if dispatcher is None else 'the dispatcher'}"
-    if value == "speedup":
-        return f"Speedup of {source.maker} over {_contender(source, contender, cache)}"
-    return f"{value.replace('_', ' ').capitalize()} of {source.maker}"
 
 
 # --- arguments --------------------------------------------------------------------------------
 
 
-def _number(value: str) -> Value:
-    """Returns how a value is drawn that is a number."""
-    found = next(known[value] for known in VALUES.values() if value in known)
-    if found is None:
-        raise DietlabError("a map of numbers has a number at each place", value)
-    return found
-
-
-def map_values(source: Source) -> tuple[str, ...]:
+def _values(source: Source) -> Mapping[str, Look | None]:
     """Returns the values that a map of ``source`` can show.
 
     Raises:
@@ -294,16 +258,9 @@ def map_values(source: Source) -> tuple[str, ...]:
     """
     known = next((known for kind, known in VALUES.items() if isinstance(source, kind)), None)
     if known is None:
-        raise DietlabError(
-            "a map is of a Dispatcher, a Portfolio or a Report", f"a value of class {type(source).__name__}"
-        )
-    return tuple(known)
-
-
-def _value(source: Source, value: str) -> str:
-    known = map_values(source)
-    require_names("values of this map", known, [value or known[0]], DietlabError)
-    return value or known[0]
+        given = f"a value of class {type(source).__name__}"
+        raise DietlabError("a map is of a Dispatcher, a Portfolio or a Report", given)
+    return known
 
 
 def map_dims(source: Source) -> Mapping[str, Dim]:
@@ -314,46 +271,54 @@ def map_dims(source: Source) -> Mapping[str, Dim]:
         DietlabError: if there are fewer.
     """
     if isinstance(source, Report):
-        shapes = {row.shape for row in source.rows}
-        ends = {name: sorted(shape[name] for shape in shapes) for name in source.dims}
-        dims = {name: Dim(found[0], found[-1]) for name, found in ends.items()}
+        extents = {name: [row.shape[name] for row in source.rows] for name in source.dims}
+        dims = {name: Dim(min(found), max(found)) for name, found in extents.items()}
     else:
         dims = dict(source.workload.dims)
     if len(dims) < 2:
-        raise DietlabError(
-            "a map has two dynamic dimensions",
-            ", ".join(dims) or "none",
-            "plot_dispatch() and plot_speedup() draw one.",
-        )
+        remedy = "plot_dispatch() and plot_speedup() draw one."
+        raise DietlabError("a map has two dynamic dimensions", ", ".join(dims) or "none", remedy)
     length = source.length if isinstance(source, Report) else length_dim(source.workload)
     return {length: dims.pop(length), **dims}
 
 
-def _view(source: Source, x: str, y: str, fixed: Mapping[str, int] | None) -> View:
-    dims = map_dims(source)
-    across = x or next(name for name in dims if name != y)
-    by_default = next(name for name in dims if name != across)
-    if not isinstance(source, Dispatcher) and across == next(iter(dims)):
-        by_default = LAYER
-    down = y or by_default
-    require_names(
-        "dimensions of the map", tuple(dims), [across, *([] if down == LAYER else [down])], DietlabError
-    )
-    if across == down:
-        raise DietlabError("a map has two dimensions that differ", f"{across} on both axes")
-    by_layer = down == LAYER
-    if by_layer and (isinstance(source, Dispatcher) or across != next(iter(dims))):
+def _view(
+    source: Source,
+    value: str,
+    x: str,
+    y: str,
+    fixed: Mapping[str, int] | None,
+    contender: str,
+    cache: str | None,
+    dispatcher: Dispatcher | None,
+) -> View:
+    """Returns what a map is of, from arguments that may be left out."""
+    known = tuple(_values(source))
+    value = value or known[0]
+    require_names("values of this map", known, [value], DietlabError)
+    dims, regions = map_dims(source), isinstance(source, Dispatcher)
+    x = x or next(name for name in dims if name != y)
+    along = x == next(iter(dims))
+    y = y or (LAYER if along and not regions else next(name for name in dims if name != x))
+    asked = [name for name in (x, y) if name != LAYER or name == x]
+    require_names("dimensions of the map", tuple(dims), asked, DietlabError)
+    if x == y:
+        raise DietlabError("a map has two dimensions that differ", f"{x} on both axes")
+    if y == LAYER and (regions or not along):
         raise DietlabError(
             "layers are an axis of a portfolio's or a report's map beside the length",
-            f"{across} and layers of a {type(source).__name__}",
+            f"{x} and layers of a {type(source).__name__}",
             "Give two dimensions, as in x='T', y='N'.",
         )
-    free = [name for name in dims if name not in (across, down)] if not by_layer else []
+    free = tuple(name for name in dims if name not in (x, y)) if y != LAYER else ()
     given = {name: as_extent(extent) for name, extent in (fixed or {}).items()}
-    require_names("dimensions that can be fixed", tuple(free), tuple(given), DietlabError)
-    if isinstance(source, Dispatcher):
+    require_names("dimensions that can be fixed", free, tuple(given), DietlabError)
+    if regions:
         given = {name: given.get(name, middle(dims[name])) for name in free}
-    return View(across, down, dims, given)
+    cache = cache_of(source, cache) if isinstance(source, Report) else None
+    if isinstance(source, Report):
+        contender = _contender(source, contender, cache)
+    return View(source, value, x, y, dims, given, contender, cache, dispatcher)
 
 
 def middle(dim: Dim) -> int:
@@ -363,9 +328,8 @@ def middle(dim: Dim) -> int:
 
 def _contender(report: Report, contender: str, cache: str | None) -> str:
     """Returns a contender of the report, the judge by default."""
-    chosen = cache_of(report, cache)
-    known: Sequence[str] = tuple(report.groups(chosen)) if chosen is not None else ()
+    known = tuple(report.groups(cache)) if cache is not None else ()
     if contender:
         require_names("contenders of the report", known, [contender], RecordError)
         return contender
-    return next((name for name in JUDGES if name in known), known[0] if known else "nobody")
+    return next((name for name in (*JUDGES, *known) if name in known), "nobody")

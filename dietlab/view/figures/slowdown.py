@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import RecordError
-from dietlab.view.figures.base import DOUBLINGS, MICRO, is_wide, new_figure
+from dietlab.view.figures.base import MICRO, extent_axis
+from dietlab.view.figures.ratios import faster_words, plot_ratios
 from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
 
 if TYPE_CHECKING:
@@ -63,36 +65,27 @@ def plot_slowdown(
     Args:
         lines: seconds by shape, for each name.
         reference: the name and the seconds by shape of what they are divided by.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_slowdown(lines, reference)
     judge = reference[0]
-    figure = new_figure(frame, f"Time of one call against {judge}", template)
     newest = next((name for name in reversed(list(lines)) if name not in HEADLINES), None)
-    for number, (name, part) in enumerate(frame.groupby("line", sort=False)):
-        look = _look(str(name), number, newest)
-        figure.add_scatter(
-            x=part["T"],
-            y=part["slowdown"],
-            name=escape(str(name)),
-            mode="lines+markers",
-            line=look.line,
-            marker={"symbol": look.symbol, "size": 7},
-            hovertext=[_hover(row, judge) for row in part.itertuples()],
-            hoverinfo="text",
-        )
+    figure = plot_ratios(
+        frame.assign(held_out=False),
+        f"Time of one call against {judge}",
+        template,
+        extent_axis("T", frame["T"]),
+        partial(_hover, judge),
+        Y_TITLE,
+        "slowdown",
+        TICKS,
+        tie=False,
+        by="line",
+        looks={name: _look(name, number, newest) for number, name in enumerate(lines)},
+        size=7,
+    )
     _add_reference(figure, frame, reference)
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
-    figure.update_xaxes(title_text="T (extent)")
-    if is_wide(frame["T"]):
-        figure.update_xaxes(**DOUBLINGS)
-    figure.update_yaxes(
-        type="log",
-        tickvals=TICKS,
-        ticktext=[f"{tick:g}" for tick in TICKS],
-        title_text=Y_TITLE,
-    )
     return figure
 
 
@@ -121,11 +114,6 @@ def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str,
     )
 
 
-def _hover(row: Any, judge: str) -> str:
-    line, judge = escape(str(row.line)), escape(judge)
-    faster, slower = (line, judge) if row.slowdown <= 1 else (judge, line)
-    ratio = max(row.slowdown, 1 / row.slowdown)
-    return (
-        f"<b>{faster} is {ratio:.2f} times as fast as {slower}</b>"
-        f"<br>T={row.T}: {MICRO * row.seconds:.0f} us against {MICRO * row.reference_seconds:.0f} us"
-    )
+def _hover(judge: str, row: Any) -> str:
+    times = f"{MICRO * row.seconds:.0f} us against {MICRO * row.reference_seconds:.0f} us"
+    return f"{faster_words(1 / row.slowdown, row.line, judge)}<br>T={row.T}: {times}"

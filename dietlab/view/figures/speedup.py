@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,11 @@ from dietlab.cost import CostModel
 from dietlab.measure import CACHE_STATES
 from dietlab.problem import Shape
 from dietlab.scheme import Scheme
-from dietlab.view.figures.base import (
-    MICRO,
-    RATIO_TICKS,
-    add_held_out_key,
-    name_x_axis,
-    new_figure,
-    speedup_title,
-)
+from dietlab.view.figures.base import MICRO, RATIO_TICKS, add_ring, shape_axis, speedup_title
 from dietlab.view.figures.plans import PARTS
+from dietlab.view.figures.ratios import faster_words, plot_ratios, where_words
 from dietlab.view.figures.results import frame_latency, frame_speedup
-from dietlab.view.theme import GRID, HEADLINES, PALETTE, TIE, marks, ring
+from dietlab.view.theme import GRID, HEADLINES, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,56 +101,27 @@ def plot_against(
         cache: the cache state to show, as in ``report.caches`` (default: the first).
         shape: this one, such as ``"T=43"``, has a ring.
         parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_against(report, contender, cache)
-    figure = new_figure(frame, f"Speedup of {report.maker} over {contender}", template)
-    x = name_x_axis(figure, report)
-    if frame.empty:
-        return figure
-    _add_speedups(figure, frame, x, contender, report.maker)
-    figure.add_hline(y=1, line=TIE)
-    ticks = _ticks(frame)
-    figure.update_yaxes(
-        type="log",
-        tickvals=ticks,
-        ticktext=[f"{tick:g}" for tick in ticks],
-        title_text=speedup_title(report),
+    figure = plot_ratios(
+        frame,
+        f"Speedup of {report.maker} over {contender}",
+        template,
+        shape_axis(report),
+        partial(_hover, report.maker),
+        speedup_title(report),
+        ticks=_ticks(frame),
+        looks={contender: HEADLINES.get(contender, HEADLINES["best prepacked vendor"])._replace(width=2)},
+        ends=("speedup_low", "speedup_high"),
+        size=8,
     )
     chosen = frame[frame["shape"] == shape]
     if len(chosen):
-        figure.add_scatter(
-            x=chosen[x],
-            y=chosen["speedup"],
-            mode="markers",
-            name=escape(shape),
-            hoverinfo="skip",
-            marker=ring(16),
-        )
+        add_ring(figure, chosen[shape_axis(report)[0]], chosen["speedup"], escape(shape))
         if parts is not None and len(parts):
             _add_parts(figure, parts, report.maker, shape, MICRO * float(chosen["own_seconds"].iloc[0]))
     return figure
-
-
-def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str, maker: str) -> None:
-    """Adds the first trace: its points are the frame's rows."""
-    look = HEADLINES.get(contender, HEADLINES["best prepacked vendor"])
-    above = (frame["speedup_high"] - frame["speedup"]).clip(lower=0)
-    below = (frame["speedup"] - frame["speedup_low"]).clip(lower=0)
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
-    figure.add_scatter(
-        x=frame[x],
-        y=frame["speedup"],
-        name=escape(contender),
-        mode="lines+markers",
-        error_y=bars,
-        line={"color": look.colour, "dash": look.dash, "width": 2},
-        marker={"symbol": marks(look.symbol, frame["held_out"]), "size": 8},
-        hovertext=[_hover(row, maker) for row in frame.itertuples()],
-        hoverinfo="text",
-    )
-    add_held_out_key(figure, frame)
 
 
 def _ticks(frame: pd.DataFrame) -> list[float]:
@@ -164,15 +130,12 @@ def _ticks(frame: pd.DataFrame) -> list[float]:
     return CLOSE_TICKS if close else RATIO_TICKS
 
 
-def _hover(row: Any, maker: str) -> str:
-    faster, slower = (maker, row.contender) if row.speedup >= 1 else (row.contender, maker)
-    ratio = max(row.speedup, 1 / row.speedup)
+def _hover(maker: str, row: Any) -> str:
     who = row.contender if row.fastest == row.contender else f"{row.contender} ({row.fastest})"
-    held_out = ", held out from tuning" if row.held_out else ""
     lines = [
-        f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>",
+        faster_words(row.speedup, maker, row.contender),
         *(f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()),
-        f"{escape(row.shape)}{held_out}; click to see its plan",
+        f"{where_words(row, row.shape)}; click to see its plan",
     ]
     return "<br>".join(lines)
 
@@ -217,7 +180,7 @@ def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, m
         },
         yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
     )
-    colours = dict(PARTS.values())
+    colours, below = dict(PARTS.values()), {"xaxis": "x2", "yaxis": "y2"}
     for row in parts.itertuples():
         us, percent = MICRO * row.predicted_seconds, 100 * row.share
         said = f"<b>{row.part}: {us:.1f} us</b><br>{percent:.0f} % of what is predicted for"
@@ -226,8 +189,7 @@ def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, m
             y=[shape],
             orientation="h",
             name=row.part,
-            xaxis="x2",
-            yaxis="y2",
+            **below,
             marker={"color": colours[row.part], "line": {"width": 0}},
             hovertext=[f"{said} {escape(shape)}"],
             hoverinfo="text",
@@ -238,8 +200,7 @@ def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, m
             y=[shape],
             name="measured",
             mode="markers",
-            xaxis="x2",
-            yaxis="y2",
+            **below,
             marker={"symbol": "diamond", "size": 12, "color": PALETTE["ours"]},
             hoverinfo="text",
             hovertext=[f"<b>measured: {measured_us:.1f} us</b><br>{escape(shape)}"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.base.errors import RecordError
 from dietlab.compare.results.report import Report
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import in_order, new_figure
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def plot_time_shares(
     Args:
         report: of a model that was profiled.
         lengths: that are drawn (default: at most :data:`PANELS`, from the shortest to the longest).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         RecordError: if a length was not profiled.
@@ -83,8 +82,7 @@ def plot_time_shares(
     if chosen:
         # From the top; a contender that has no bar at a length keeps its place.
         names = list(dict.fromkeys(frame["contender"]))
-        order = {"type": "category", "categoryorder": "array", "categoryarray": names}
-        figure.update_yaxes(range=[len(names) - 0.5, -0.5], **order)
+        figure.update_yaxes(range=[len(names) - 0.5, -0.5], **in_order(names))
         figure.update_layout(yaxis={"title": {"text": "contender", "standoff": 10}})
     figure.update_layout(barmode="stack", legend={"orientation": "h", "y": -0.25}, margin={"l": 130})
     return figure

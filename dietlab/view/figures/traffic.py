@@ -14,7 +14,7 @@ from dietlab.compare.results.policies import PLANS, POLICIES, Padding, policy_wa
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.trace import TraceTime
 from dietlab.problem import workload_from_json
-from dietlab.view.figures.base import MICRO, name_x_axis, new_figure
+from dietlab.view.figures.base import MICRO, new_figure, shape_axis
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
 
     Args:
         report: whose shapes have weights.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_traffic(report)
     figure = new_figure(frame, "Traffic and padding", template)
-    x = name_x_axis(figure, report, report.weights)
+    x, settings = shape_axis(report, report.weights)
+    figure.update_xaxes(**settings)
     if frame.empty:
         return figure
     wide = figure.layout.xaxis.type == "log"

@@ -67,8 +67,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
 
     Args:
         run: what :func:`~dietlab.tune` returned.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         ModelError: if ``run`` is no tuning run.
@@ -112,8 +111,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
 
     Args:
         phase_seconds: of a tuning run, by phase.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
@@ -137,8 +135,7 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
 
     Args:
         curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)

@@ -250,12 +250,12 @@ def _along_the_length(report: Report) -> Iterator[tuple[str, go.Figure]]:
 def _over_layers(report: Report) -> Iterator[tuple[str, go.Figure]]:
     """Yields two figures by layer and length and maps for each cache state."""
     from dietlab.view.figures.layers import plot_layers, plot_lengths
-    from dietlab.view.figures.shape_map import LAYER, map_values, plot_map
+    from dietlab.view.figures.shape_map import LAYER, REPORTED, plot_map
 
     for cache in report.caches:
         yield f"speedup by layer, {cache} cache", plot_layers(report, cache)
         yield f"speedup by length, {cache} cache", plot_lengths(report, cache)
-        for value in map_values(report):
+        for value in REPORTED:
             if value == "speedup" or _any_has(report, value):
                 heading = f"{value.replace('_', ' ')}, {cache} cache"
                 yield heading, plot_map(report, value, y=LAYER, cache=cache)

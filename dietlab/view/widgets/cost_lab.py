@@ -94,8 +94,7 @@ def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = N
 
     Args:
         run, counts: as in :func:`frame_ranking`.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     return draw_ranking(frame_ranking(run, counts), template=template)
 

@@ -14,8 +14,9 @@ from dietlab.base.errors import DispatchError
 from dietlab.cost import Known
 from dietlab.problem import Shape, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import Leaf, MicroKernel, Scheme, Split, Tree, needed, spans
+from dietlab.scheme import Leaf, MicroKernel, Scheme, Split, Tree
 from dietlab.tuning import Dispatcher, Portfolio
+from dietlab.tuning.choice import Choice
 from dietlab.tuning.portfolio import BEYOND, variants
 from dietlab.view.figures.dispatch_tree import dispatch_table
 from dietlab.view.figures.one_layer import Layer
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = npt.NDArray[np.float64]
-Needs = tuple[frozenset[MicroKernel], ...]
 
 SHOWN = 5
 """The most shapes that a sentence names."""
@@ -35,59 +35,47 @@ class Board:
     """A portfolio with every plan that its micro-kernels can lead.
 
     Args:
-        plans: those of the portfolio and, where plans are composed, the other heights and edges of their
-            families that the portfolio has micro-kernels for.
-        seconds: ``[plans, shapes]``, as the run expects them, whether or not the portfolio has all
-            micro-kernels that a plan needs.
-        beyond: ``[plans]``, on a shape beyond the range.
-        needs: ``[plan][shape]``: the micro-kernels of its tiles.
-        needs_beyond: ``[plan]``: those for every shape beyond the range.
+        choice: among the schemes of the portfolio and, where plans are composed, the other heights and edges
+            of their families that the portfolio has micro-kernels for. Their times are those that the run
+            expects, whether or not the portfolio has all micro-kernels that a plan needs.
+        beyond: seconds of each of these schemes on a shape beyond the range.
     """
 
     portfolio: Portfolio
-    plans: tuple[Scheme, ...]
-    seconds: Values
+    choice: Choice
     beyond: Values
-    needs: tuple[Needs, ...]
-    needs_beyond: Needs
 
     @cached_property
     def best(self) -> Values:
         """The least time known of any plan, in seconds, ``[shapes]``."""
-        least: Values = np.vstack([self.seconds, np.array(self.portfolio.best_seconds)]).min(axis=0)
+        least: Values = np.vstack([self.choice.table, np.array(self.portfolio.best_seconds)]).min(axis=0)
         return least
 
-    def table(self, dispatcher: Dispatcher) -> pd.DataFrame:
-        """Returns :func:`dietlab.view.widgets.dispatch_explorer.frame_dispatch` without asking the
-        model again.
+    def table(self, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
+        """Returns :func:`dietlab.view.widgets.dispatch_explorer.frame_dispatch` without asking the model
+        again.
+
+        Args:
+            dispatcher: one whose only dimension is the length.
+            layer: the extents of the others.
 
         Raises:
             DispatchError: if it has a plan that is not on the board.
-        """
-        strangers = [plan.key for plan in dispatcher.schemes if plan not in self.plans]
-        if strangers:
-            raise DispatchError("every plan is on the board", ", ".join(strangers))
-        rows = [self.plans.index(plan) for plan in dispatcher.schemes]
-        return dispatch_table(dispatcher, self.portfolio.shapes, self.seconds[rows], self.best)
-
-    def along(self, layer: Layer) -> Board:
-        """Returns the board of one layer, where the length is the only dynamic dimension.
-
-        Raises:
             WorkloadError: if the portfolio has no shape of this layer.
         """
-        whole, length = self.portfolio, length_dim(self.portfolio.workload)
-        shapes, wanted = shapes_of_layer(whole.shapes, layer, length), Shape.of(**layer)
-        columns = [i for i, shape in enumerate(whole.shapes) if shape.without(length) == wanted]
-        portfolio = replace(
-            whole,
-            workload=at_layer(whole.workload, layer),
-            shapes=shapes,
-            seconds=tuple(tuple(row[i] for i in columns) for row in whole.seconds),
-            best_seconds=tuple(whole.best_seconds[i] for i in columns),
+        known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
+        unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
+        if unknown:
+            raise DispatchError("every plan is on the board", ", ".join(unknown))
+        rows = [known[scheme] for scheme in dispatcher.schemes]
+        shapes, columns = self.portfolio.shapes, list(range(len(self.portfolio.shapes)))
+        if layer:
+            length, wanted = length_dim(self.portfolio.workload), Shape.of(**layer)
+            columns = [i for i, shape in enumerate(shapes) if shape.without(length) == wanted]
+            shapes = shapes_of_layer(shapes, layer, length)
+        return dispatch_table(
+            dispatcher, shapes, self.choice.table[np.ix_(rows, columns)], self.best[columns]
         )
-        needs = tuple(tuple(row[i] for i in columns) for row in self.needs)
-        return replace(self, portfolio=portfolio, seconds=self.seconds[:, columns], needs=needs)
 
     def without(self, dropped: MicroKernel) -> Portfolio:
         """Returns the portfolio without one micro-kernel, ready to train a tree on.
@@ -95,9 +83,9 @@ class Board:
         Raises:
             DispatchError: if what is left covers some shape no more.
         """
-        left = frozenset(self.portfolio.micro_kernels) - {dropped}
-        covered = np.array([[need <= left for need in row] for row in self.needs])
-        kept = np.flatnonzero(covered.any(axis=1))
+        left = tuple(kernel for kernel in self.portfolio.micro_kernels if kernel != dropped)
+        chosen = [number for number, kernel in enumerate(self.choice.kernels) if kernel in left]
+        covered = self.choice.covered(chosen)
         bare = [self.portfolio.shapes.shapes[i] for i in np.flatnonzero(~covered.any(axis=0))]
         if bare:
             more = len(bare) - SHOWN
@@ -107,51 +95,43 @@ class Board:
                 f"no plan for {found}",
                 "Drop another one.",
             )
-        seconds = np.where(covered, self.seconds, np.inf)[kept]
+        kept = np.flatnonzero(covered.any(axis=1)).tolist()
+        settled = sorted({*self.choice.settled(chosen)} & {*kept}) or kept
         return replace(
             self.portfolio,
-            micro_kernels=tuple(sorted(left)),
-            schemes=tuple(self.plans[i] for i in kept),
-            seconds=tuple(map(tuple, seconds.tolist())),
+            micro_kernels=left,
+            schemes=tuple(self.choice.schemes[i] for i in kept),
+            seconds=tuple(map(tuple, np.where(covered, self.choice.table, np.inf)[kept].tolist())),
             best_seconds=tuple(self.best.tolist()),
             curve=(),
-            safe_scheme=self._safest(kept.tolist(), left),
+            safe_scheme=self.choice.schemes[min(settled, key=lambda i: float(self.beyond[i]))],
         )
-
-    def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> Scheme:
-        """Returns the fastest beyond the range of those that need nothing else there; of all, if all do."""
-        settled = [i for i in kept if self.needs_beyond[i] <= left] or kept
-        return self.plans[min(settled, key=lambda i: float(self.beyond[i]))]
 
 
 def board_of(run: Known, portfolio: Portfolio) -> Board:
     """Returns the board of a portfolio that was chosen from a run; the model is asked for its few plans
     only."""
-    plans = variants(portfolio)
-    dims = portfolio.workload.dims
-    beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
-    rows = spans(portfolio.workload, portfolio.shapes)
-    return Board(
-        portfolio,
-        plans,
-        run.expected_seconds(plans, portfolio.shapes.shapes),
-        run.seconds_table(plans, [beyond])[:, 0],
-        tuple(tuple(frozenset(needed(plan, *span)) for span in rows) for plan in plans),
-        tuple(frozenset(needed(plan, max(high for _, high in rows) + 1)) for plan in plans),
-    )
+    plans, shapes = variants(portfolio), portfolio.shapes
+    beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in portfolio.workload.dims.items()})
+    choice = Choice(portfolio.workload, plans, shapes, run.expected_seconds(plans, shapes.shapes))
+    return Board(portfolio, choice, run.seconds_table(plans, [beyond])[:, 0])
 
 
-def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme]) -> Dispatcher:
+def by_hand(
+    portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme], layer: Layer | None = None
+) -> Dispatcher:
     """Returns a tree made by hand: up to each cut (its extent included, in ascending order) one plan, then
     the last one; beyond the range the portfolio's safe plan.
 
     Args:
         plans: one more than ``cuts``.
+        layer: the extents of all dimensions but the length.
 
     Raises:
         DispatchError: if their number is another.
     """
-    name, dim = only_dim(portfolio.workload)
+    workload = at_layer(portfolio.workload, layer)
+    name, dim = only_dim(workload)
     if len(plans) != len(cuts) + 1:
         raise DispatchError(f"{len(cuts)} cuts make {len(cuts) + 1} intervals with a plan each", len(plans))
     used = tuple(sorted({*plans, portfolio.safe_scheme}))
@@ -159,4 +139,4 @@ def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme]) 
     for cut, plan in zip(sorted(cuts)[::-1], plans[-2::-1], strict=True):
         tree = Split(name, cut, Leaf(used.index(plan)), tree)
     safe = Leaf(used.index(portfolio.safe_scheme))
-    return Dispatcher(portfolio.workload, portfolio.hardware, used, Split(name, dim.high, tree, safe))
+    return Dispatcher(workload, portfolio.hardware, used, Split(name, dim.high, tree, safe))

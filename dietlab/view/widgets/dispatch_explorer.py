@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,9 @@ import numpy as np
 from dietlab.base.errors import DispatchError
 from dietlab.cost import Known
 from dietlab.problem import Dim, Shape, length_dim
-from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, depth, leaves
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
-from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.base import MICRO, add_ring
 from dietlab.view.figures.dispatch_tree import (
     draw_dispatch,
     drawn_nodes,
@@ -27,17 +25,17 @@ from dietlab.view.figures.dispatch_tree import (
     plot_dispatch,
     row_at,
 )
-from dietlab.view.figures.folding import LEVELS, Shown, Span, spans_of, spans_text, toggled_with
+from dietlab.view.figures.folding import LEVELS, spans_of, spans_text
 from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
-from dietlab.view.theme import ring
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from dietlab.view.widgets.choice import Choice
     from dietlab.view.widgets.explorer import Drawn, Explorer
@@ -104,272 +102,244 @@ def dispatch_explorer(
         RecordError: if ``run`` is something else.
         StudyError: if there is no study in the folder, or nothing was measured.
     """
+    from dietlab.view.widgets.explorer import Explorer
+
     known, linked = known_of(run), choice_of(choice)
     if not known.schemes:
         return nothing_measured(known)
+    chosen = portfolio_of(portfolio, known, run)
+    trees = Trees(board_of(known, chosen), _layers(chosen, known), _maps(chosen))
     opener = f"dl.dispatch_explorer({'run' if portfolio is None else 'run, portfolio'})"
-    return _explorer(known, board_of(known, portfolio_of(portfolio, known, run)), linked, opener)
-
-
-def _explorer(run: Known, board: Board, choice: Choice | None, opener: str) -> Explorer:
-    from dietlab.view.widgets.explorer import Explorer
-
-    length, compiled = length_dim(board.portfolio.workload), {k.key: k for k in board.portfolio.micro_kernels}
-    layers, maps = _layers(board, run, length), _maps(board, length)
-
-    @cache
-    def trained(without: str) -> Dispatcher:
-        left = board.portfolio if without == NOTHING else board.without(compiled[without])
-        return train_dispatcher(left)
-
-    @cache
-    def at(layer: str) -> Board:
-        return board.along(layers[layer].to_json()) if layer else board
-
-    def trees(without: str, layer: str, hand: Mapping[str, Any]) -> tuple[dict[str, Dispatcher], str]:
-        """Returns the trees by name, and why none could be trained without that micro-kernel."""
-        note = ""
-        try:
-            automatic = trained(without)
-        except DispatchError as error:
-            automatic, note = trained(NOTHING), f"{error} The whole portfolio is shown. "
-        bound = layers[layer].to_json() if layer else {}
-        found = {
-            WHOLE: dispatcher_at(trained(NOTHING), bound),
-            TRAINED: dispatcher_at(automatic, bound),
-            BY_HAND: _mine(at(layer), hand),
-        }
-        return found, note
-
-    def draw(without: str, tree: str, layer: str = "", show: str = "", **others: Any) -> Drawn:
-        here, note = trees(without, layer, others)
-        view = View(others["shape"], NOTHING if note else without, tree, others["levels"], others["unfolded"])
-        drawn = _drawn(at(layer), here, view, note)
-        bound = layers[layer].to_json() if layer else {}
-        automatic = trained(view.without)
-        if layer:
-            everywhere = {
-                "over all layers": regret_words(automatic.expected_slowdown),
-                "micro-kernels compiled": str(len(automatic.micro_kernels)),
-            }
-            drawn = replace(drawn, numbers={**drawn.numbers, **everywhere})
-        if show not in maps:
-            return drawn
-        return replace(drawn, **_map_of(automatic, maps[show], {**bound, length: view.extent}))
-
-    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-        show, dim = values.get("show", ""), board.portfolio.workload.dims[length]
-        if show in maps:
-            return _clicked(dim, point) if maps[show][0] == length else {}
-        if point.get("trace") not in (SPLITS, COLUMNS_SHOWN):
-            return {} if point.get("trace", 0) < SPLITS else _clicked(dim, point)
-        here, _ = trees(values["without"], values.get("layer", ""), values)
-        shown = here[values["tree"]]
-        frame = at(values.get("layer", "")).table(shown)
-        return _clicked_node(drawn_nodes(frame, shown, *_folding(values)), values, point)
-
-    controls = _controls(board, length, layers, maps)
-    explorer = Explorer(draw, controls, clicked, groups=GROUPS, opener=opener)
-    if choice is not None:
-        _link(explorer, choice, length)
+    explorer = Explorer(trees.draw, _controls(trees), trees.clicked, groups=GROUPS, opener=opener)
+    if linked is not None:
+        linked.tie(explorer, trees.read, trees.write)
     return explorer
 
 
+Values = Mapping[str, Any]
+"""Values of the controls by name."""
+
+
 @dataclass(frozen=True)
-class View:
-    """The part that is looked at: the extent whose path is drawn, the micro-kernel left out, the name of the
-    tree, how many of its levels are unfolded and, as text, the spans that were clicked."""
+class Trees:
+    """The trees of a board, and what the controls' values show of them.
 
-    extent: int
-    without: str
-    tree: str
-    levels: int
-    unfolded: str
+    Args:
+        layers: extents of all dimensions but the length, by the text of the control; empty if there are no
+            others.
+        maps: the dimensions of each map, by the text of the control.
+        trained: trees by the micro-kernel that they do without, once they are asked for.
+    """
 
+    board: Board
+    layers: Mapping[str, Shape]
+    maps: Mapping[str, tuple[str, str]]
+    trained: dict[str, Dispatcher] = field(default_factory=dict)
 
-def _folding(values: Mapping[str, Any]) -> tuple[int, int, frozenset[Span]]:
-    return values["shape"], values["levels"], spans_of(values["unfolded"])
+    @property
+    def length(self) -> str:
+        """The dimension along which trees are shown."""
+        return length_dim(self.board.portfolio.workload)
 
+    @property
+    def dim(self) -> Dim:
+        """Its range."""
+        return self.board.portfolio.workload.dims[self.length]
 
-def _clicked_node(
-    shown: Sequence[Shown], values: Mapping[str, Any], point: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Returns what a click on a node changes: a fold unfolds, a split folds, and a leaf chooses an extent
-    that it serves."""
-    columns = point["trace"] == COLUMNS_SHOWN
-    nodes = [one for one in shown if bool(one.rules) == columns]
-    number = point.get("point")
-    if not isinstance(number, int) or not 0 <= number < len(nodes):
-        return {}
-    one = nodes[number]
-    if one.node.plan is not None:
-        inside = one.node.holds(values["shape"])
-        return {} if inside else {"shape": round((one.node.low * one.node.high) ** 0.5)}
-    return {"unfolded": spans_text(toggled_with(spans_of(values["unfolded"]), one.node.span))}
+    def layer(self, values: Values) -> dict[str, int]:
+        """Returns the extents of the other dimensions."""
+        return self.layers[values["layer"]].to_json() if self.layers else {}
 
+    def without(self, dropped: str) -> Dispatcher:
+        """Returns the tree over all dimensions that is trained without one micro-kernel.
 
-def _link(explorer: Explorer, choice: Choice, length: str) -> None:
-    """Links the plan of the chosen extent with the choice; a scheme that is chosen elsewhere moves to the
-    extents of which it serves most."""
+        Raises:
+            DispatchError: if the others do not cover every shape.
+        """
+        if dropped not in self.trained:
+            whole = self.board.portfolio
+            kernels = {kernel.key: kernel for kernel in whole.micro_kernels}
+            left = self.board.without(kernels[dropped]) if dropped in kernels else whole
+            self.trained[dropped] = train_dispatcher(left)
+        return self.trained[dropped]
 
-    def read(drawn: Drawn, values: Mapping[str, Any]) -> str:
-        return "" if drawn.frame.empty else str(row_at(drawn.frame, length, values["shape"])["scheme"])
+    def at(self, values: Values) -> tuple[dict[str, Dispatcher], str, str]:
+        """Returns the trees at the layer by name, the micro-kernel that the trained one does without, and why
+        it is none if another was chosen."""
+        layer, dropped, note = self.layer(values), values["without"], ""
+        try:
+            self.without(dropped)
+        except DispatchError as error:
+            dropped, note = NOTHING, f"{error} The whole portfolio is shown. "
+        plans = [Scheme.from_key(values[name]) for name in PLANS]
+        found = {
+            WHOLE: dispatcher_at(self.without(NOTHING), layer),
+            TRAINED: dispatcher_at(self.without(dropped), layer),
+            BY_HAND: by_hand(self.board.portfolio, [values[name] for name in CUTS], plans, layer),
+        }
+        return found, dropped, note
 
-    def write(drawn: Drawn, scheme: str) -> Mapping[str, Any]:
-        if length not in drawn.frame or "scheme" not in drawn.frame:
+    def draw(self, **values: Any) -> Drawn:
+        """Returns what is shown: the tree along the length, or a map."""
+        from dietlab.view.widgets.explorer import Drawn
+
+        (trees, without, note), layer = self.at(values), self.layer(values)
+        extent, tree = values["shape"], values["tree"]
+        frames = {name: self.board.table(dispatcher, layer) for name, dispatcher in trees.items()}
+        means = {name: mean_slowdown(frame) for name, frame in frames.items()}
+        shown, frame = trees[tree], frames[tree]
+        numbers = _numbers(means, shown, row_at(frame, self.length, extent), without)
+        if layer:
+            everywhere = self.without(without)
+            numbers["over all layers"] = regret_words(everywhere.expected_slowdown)
+            numbers["micro-kernels compiled"] = str(len(everywhere.micro_kernels))
+        path = path_words(shown, Shape.of(**{self.length: extent}))
+        if values.get("show") in self.maps:
+            axes, place = self.maps[values["show"]], {**layer, self.length: extent}
+            figure, frame = _map_of(self.without(without), axes, place)
+        else:
+            rival = TRAINED if tree == BY_HAND else WHOLE
+            beside = ("trained tree" if tree == BY_HAND else WHOLE, frames[rival])
+            name = f"tree {BY_HAND}" if tree == BY_HAND else "trained tree"
+            alone = tree == TRAINED and without == NOTHING
+            folding = {"levels": values["levels"], "toggled": spans_of(values["unfolded"])}
+            figure = draw_dispatch(frame, shown, extent, name, None if alone else beside, **folding)
+        verdict = f"{note}{path} {_verdict(means, without, tree)}"
+        return Drawn(figure, frame, numbers, verdict, self._options(without))
+
+    def _options(self, without: str) -> dict[str, list[str]]:
+        """Schemes for the tree by hand: all but those of the missing micro-kernel."""
+        plans = self.board.portfolio.schemes
+        kept = [plan.key for plan in plans if plan.kernel.key != without]
+        return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
+
+    def clicked(self, values: Values, point: Values) -> Values:
+        """Returns what a click changes: a fold unfolds, a split folds, a leaf chooses an extent that it
+        serves, and everywhere else that has extents on its x axis the one that was clicked is chosen."""
+        trace, x = point.get("trace", 0), point.get("x")
+        if values.get("show") in self.maps:
+            on_length = self.maps[values["show"]][0] == self.length
+        elif trace in (SPLITS, COLUMNS_SHOWN):
+            return self._clicked_node(values, point)
+        else:
+            on_length = trace > COLUMNS_SHOWN
+        if not on_length or not isinstance(x, (int, float)):
+            return {}
+        return {"shape": min(max(round(x), self.dim.low), last_drawn(self.dim))}
+
+    def _clicked_node(self, values: Values, point: Values) -> Values:
+        shown, toggled = self.at(values)[0][values["tree"]], spans_of(values["unfolded"])
+        frame, extent = self.board.table(shown, self.layer(values)), values["shape"]
+        drawn = drawn_nodes(frame, shown, extent, values["levels"], toggled)
+        nodes = [one.node for one in drawn if one.end == (point["trace"] == COLUMNS_SHOWN)]
+        number = point.get("point")
+        if not isinstance(number, int) or not 0 <= number < len(nodes):
+            return {}
+        node = nodes[number]
+        if node.at_most is not None:
+            return {"unfolded": spans_text(toggled ^ {node.span})}
+        low, high = node.span
+        return {} if node.holds(extent) else {"shape": round((low * high) ** 0.5)}
+
+    def read(self, drawn: Drawn, values: Values) -> str:
+        """Returns the key of the scheme that serves the chosen extent."""
+        return "" if drawn.frame.empty else str(row_at(drawn.frame, self.length, values["shape"])["scheme"])
+
+    def write(self, drawn: Drawn, scheme: str) -> Values:
+        """Returns an extent that a scheme serves: one of those of which it serves most."""
+        if self.length not in drawn.frame or "scheme" not in drawn.frame:
             return {}
         served = drawn.frame[drawn.frame["scheme"] == scheme]
         if served.empty:
             return {}
         widest = served.groupby(["low", "high"], dropna=False)["weight"].transform("sum")
-        best = served[widest == widest.max()][length]
+        best = served[widest == widest.max()][self.length]
         return {"shape": int(best.iloc[len(best) // 2])}
 
-    choice.tie(explorer, read, write)
 
-
-def _layers(board: Board, run: Known, length: str) -> dict[str, Shape]:
+def _layers(portfolio: Portfolio, run: Known) -> dict[str, Shape]:
     """Returns the layers of a portfolio by name, those that were tuned for first; none of one dimension."""
-    if len(board.portfolio.workload.dims) == 1:
+    if len(portfolio.workload.dims) == 1:
         return {}
-    tuned, known = ({s.without(length) for s in shapes} for shapes in (run.shapes, board.portfolio.shapes))
+    length = length_dim(portfolio.workload)
+    tuned, known = ({s.without(length) for s in shapes} for shapes in (run.shapes, portfolio.shapes))
     return {str(layer): layer for layer in (*sorted(tuned & known), *sorted(known - tuned))}
 
 
-def _maps(board: Board, length: str) -> dict[str, tuple[str, str]]:
+def _maps(portfolio: Portfolio) -> dict[str, tuple[str, str]]:
     """Returns the pairs of dimensions that a map can have, by what the control says."""
-    others = [name for name in board.portfolio.workload.dims if name != length]
+    length = length_dim(portfolio.workload)
+    others = [name for name in portfolio.workload.dims if name != length]
     return {f"map over {x} and {y}": (x, y) for x, y in combinations((length, *others), 2)}
 
 
-def _map_of(dispatcher: Dispatcher, axes: tuple[str, str], chosen: Mapping[str, int]) -> dict[str, Any]:
+def _map_of(
+    dispatcher: Dispatcher, axes: tuple[str, str], chosen: Mapping[str, int]
+) -> tuple[go.Figure, pd.DataFrame]:
     """Returns the figure and the table of a map, with a ring around the shape that is chosen."""
     x, y = axes
     fixed = {name: extent for name, extent in chosen.items() if name not in axes}
     figure = plot_map(dispatcher, x=x, y=y, fixed=fixed)
-    figure.add_scatter(
-        x=[chosen[x]],
-        y=[chosen[y]],
-        mode="markers",
-        marker=ring(16),
-        hoverinfo="skip",
-        name=str(Shape.of(**chosen)),
-    )
-    return {"figure": figure, "frame": frame_map(dispatcher, x=x, y=y, fixed=fixed)}
+    add_ring(figure, [chosen[x]], [chosen[y]], str(Shape.of(**chosen)))
+    return figure, frame_map(dispatcher, x=x, y=y, fixed=fixed)
 
 
-def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
-    plans = [Scheme.from_key(hand[name]) for name in PLANS]
-    return by_hand(board.portfolio, [hand[name] for name in CUTS], plans)
-
-
-def _clicked(dim: Dim, point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the extent that was clicked: all parts of the figure have it on their x axis."""
-    x = point.get("x")
-    if not isinstance(x, (int, float)):
-        return {}
-    return {"shape": min(max(round(x), dim.low), last_drawn(dim))}
-
-
-def _controls(
-    board: Board, name: str, layers: Mapping[str, Shape], maps: Mapping[str, tuple[str, str]]
-) -> dict[str, Any]:
+def _controls(trees: Trees) -> dict[str, Any]:
     import ipywidgets
 
-    style = {"description_width": "initial"}
-    plans = [plan.key for plan in board.portfolio.schemes]
-    first = one_for_all(board).key
-    dim = board.portfolio.workload.dims[name]
+    portfolio, name, dim = trees.board.portfolio, trees.length, trees.dim
+    plans, first = [plan.key for plan in portfolio.schemes], one_for_all(trees.board).key
     third = (dim.high / dim.low) ** (1 / 3)
+    style = {"description_width": "initial"}
 
-    def slider(value: float, high: int, words: str) -> Any:
-        return ipywidgets.IntSlider(round(value), dim.low, high, description=words, style=style)
+    def slider(value: float, low: int, high: int, words: str) -> Any:
+        return ipywidgets.IntSlider(round(value), low, high, description=words, style=style)
 
     def dropdown(options: Sequence[str], value: str, words: str) -> Any:
         return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
 
-    codes = [kernel.key for kernel in board.portfolio.micro_kernels]
     several: dict[str, Any] = {}
-    if layers:
-        several["layer"] = dropdown(tuple(layers), next(iter(layers)), "layer")
-        several["show"] = dropdown((f"along {name}", *maps), f"along {name}", "show")
+    if trees.layers:
+        several["layer"] = dropdown(tuple(trees.layers), next(iter(trees.layers)), "layer")
+        several["show"] = dropdown((f"along {name}", *trees.maps), f"along {name}", "show")
+    codes = [kernel.key for kernel in portfolio.micro_kernels]
     controls = {
         **several,
-        "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
+        "shape": slider((dim.low * dim.high) ** 0.5, dim.low, last_drawn(dim), f"path of {name}"),
         "without": dropdown([NOTHING, *codes], NOTHING, "without"),
         "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
-        "levels": ipywidgets.IntSlider(LEVELS, 1, MOST_LEVELS, description="levels unfolded", style=style),
+        "levels": slider(LEVELS, 1, MOST_LEVELS, "levels unfolded"),
         "unfolded": ipywidgets.Text("", layout={"display": "none"}),
         "plan_1": dropdown(plans, first, "first"),
-        "cut_1": slider(dim.low * third, dim.high, f"up to {name}"),
+        "cut_1": slider(dim.low * third, dim.low, dim.high, f"up to {name}"),
         "plan_2": dropdown(plans, first, "then"),
-        "cut_2": slider(dim.low * third**2, dim.high, f"up to {name}"),
+        "cut_2": slider(dim.low * third**2, dim.low, dim.high, f"up to {name}"),
         "plan_3": dropdown(plans, first, "at last"),
     }
-    for control, words in TOOLTIPS.items():
-        if control in controls:
-            controls[control].tooltip = words
+    for control in controls.keys() & TOOLTIPS.keys():
+        controls[control].tooltip = TOOLTIPS[control]
     return controls
 
 
 def one_for_all(board: Board) -> Scheme:
     """Returns the plan that loses least if it serves every shape: where the game begins."""
     plans = board.portfolio.schemes
-    rows = [board.plans.index(plan) for plan in plans]
-    losses = np.log(board.seconds[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
+    rows = [board.choice.schemes.index(plan) for plan in plans]
+    losses = np.log(board.choice.table[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
     return plans[int(losses.argmin())]
 
 
-def _drawn(board: Board, trees: Mapping[str, Dispatcher], view: View, note: str) -> Drawn:
-    from dietlab.view.widgets.explorer import Drawn
-
-    extent, without, tree = view.extent, view.without, view.tree
-    name, _ = only_dim(board.portfolio.workload)
-    frames = {label: board.table(dispatcher) for label, dispatcher in trees.items()}
-    shown, frame = trees[tree], frames[tree]
-    beside = None
-    if tree == BY_HAND:
-        beside = ("trained tree", frames[TRAINED])
-    elif without != NOTHING:
-        beside = (WHOLE, frames[WHOLE])
-    figure = draw_dispatch(
-        frame,
-        shown,
-        extent,
-        f"tree {BY_HAND}" if tree == BY_HAND else "trained tree",
-        beside,
-        levels=view.levels,
-        toggled=spans_of(view.unfolded),
-    )
-    said = path_words(shown, Shape.of(**{name: extent}))
-    return Drawn(
-        figure,
-        frame,
-        _numbers(frames, shown, row_at(frame, name, extent), without),
-        f"{note}{said} {_verdict(frames, without, tree)}",
-        _options(board, without),
-    )
-
-
-def _options(board: Board, without: str) -> dict[str, list[str]]:
-    """Schemes for the tree by hand: all but those of the missing micro-kernel."""
-    plans = board.portfolio.schemes
-    kept = [plan.key for plan in plans if plan.kernel.key != without]
-    return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
-
-
-def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, without: str) -> dict[str, str]:
-    rules, asked = len(leaves(shown.tree)), depth(shown.tree)
+def _numbers(means: Mapping[str, float], shown: Dispatcher, row: Any, without: str) -> dict[str, str]:
     label = "trained" if without == NOTHING else f"trained without {without}"
-    numbers = {f"expected mean regret, {label}": regret_words(mean_slowdown(frames[TRAINED]))}
+    numbers = {f"expected mean regret, {label}": means[TRAINED]}
     if without != NOTHING:
-        numbers[f"of the {WHOLE}"] = regret_words(mean_slowdown(frames[WHOLE]))
+        numbers[f"of the {WHOLE}"] = means[WHOLE]
+    numbers["by hand"] = means[BY_HAND]
     expected = MICRO * row["expected_seconds"]
     return {
-        **numbers,
-        "by hand": regret_words(mean_slowdown(frames[BY_HAND])),
+        **{name: regret_words(mean) for name, mean in numbers.items()},
         f"{row['shape']}": f"{expected:.1f} us expected, regret {regret_words(row['slowdown'])}",
-        "tree shown": f"{rules} rules, {asked} comparisons at most",
+        "tree shown": f"{len(leaves(shown.tree))} rules, {depth(shown.tree)} comparisons at most",
         "micro-kernels compiled": str(len(shown.micro_kernels)),
     }
 
@@ -379,16 +349,16 @@ def regret_words(slowdown: float) -> str:
     return f"{100 * (slowdown - 1):.2f} %"
 
 
-def _verdict(frames: Mapping[str, pd.DataFrame], without: str, tree: str) -> str:
+def _verdict(means: Mapping[str, float], without: str, tree: str) -> str:
     """Tells in a sentence whether the tree or the player loses less time."""
-    trained, whole = mean_slowdown(frames[TRAINED]), mean_slowdown(frames[WHOLE])
     if tree == BY_HAND:
-        ratio = mean_slowdown(frames[BY_HAND]) / trained
+        ratio = means[BY_HAND] / means[TRAINED]
         if abs(ratio - 1) < TIE:
             return "Your tree is as fast as the trained one."
         if ratio < 1:
             return f"Your tree is {100 * (1 / ratio - 1):.1f} % faster than the trained one: you win."
         return f"Your tree is {100 * (ratio - 1):.1f} % slower than the trained one. Can you do better?"
     if without != NOTHING:
-        return f"Without {without} a call takes {100 * (trained / whole - 1):.2f} % longer on average."
+        more = 100 * (means[TRAINED] / means[WHOLE] - 1)
+        return f"Without {without} a call takes {more:.2f} % longer on average."
     return ""

@@ -76,8 +76,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
 
     Args:
         space: as in :func:`frame_funnel`.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_funnel(space)
     total = int(frame["left"].iloc[0])

@@ -18,11 +18,10 @@ from dietlab.compare.study import MODEL, Study
 from dietlab.cost import CostModel
 from dietlab.problem import Shape, axis_of, workload_from_json
 from dietlab.scheme import Scheme, plan_for
-from dietlab.view.figures.base import MICRO, new_figure
+from dietlab.view.figures.base import MICRO, add_ring, new_figure
 from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import plot_map
 from dietlab.view.figures.speedup import both_times, frame_against, frame_parts, plot_against
-from dietlab.view.theme import ring
 from dietlab.view.widgets.arguments import Source
 from dietlab.view.widgets.speedup_sources import Chosen, Setting, loaded_tables, overlay, settings_beside
 
@@ -228,13 +227,7 @@ def _drawn(choice: Chosen, model: Any) -> Drawn:
         frame = choice.map
         figure = plot_map(choice.whole, contender=choice.contender, cache=choice.cache)
         length, place = choice.whole.length, str(Shape.of(**choice.layer))
-        ringed = {
-            "name": f"{place},{choice.shape}",
-            "mode": "markers",
-            "hoverinfo": "skip",
-            "marker": ring(26),
-        }
-        figure.add_scatter(x=[shape[length]], y=[place], **ringed)
+        add_ring(figure, [shape[length]], [place], f"{place},{choice.shape}", 26)
     return Drawn(figure, frame, _numbers(choice), " ".join(said), choice.options)
 
 

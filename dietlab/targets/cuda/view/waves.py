@@ -269,8 +269,7 @@ def plot_waves(
         length: of the dynamic dimension.
         registers: of a thread (default: an estimate).
         records: of this workload on this GPU.
-        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
-            dark pages).
+        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
