@@ -3,8 +3,8 @@ name.
 
 Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and its parser calls
 ``inspect.stack()``, which scans all modules for each frame: 35 to 70 CPU-seconds, in the tuner
-and again in each builder process, so that stock builds run into their time limit of 30 s.
-:func:`quicken_tvm` cures the tuner; :func:`build_candidate` never imports the intrinsics.
+and again in each process of TVM's own builder, so that stock builds run into their time limit of 30 s.
+:func:`quicken_tvm` cures the tuner; our builders never import the intrinsics.
 
 Everything here but :func:`quicken_tvm` runs in MetaSchedule's pool: no heavy import at the top.
 """
@@ -57,16 +57,6 @@ def _frame_module(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(object, _filename)
 
     return getmodule
-
-
-def build_candidate(mod: Any, target: Any, _params: object) -> Any:
-    """Returns MetaSchedule's default build without the import of all intrinsics."""
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    static = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-    # The builder exports a Module; an Executable would reach it as a bare function.
-    return tvm.compile(static, target=target).mod
 
 
 def thread_seconds(
