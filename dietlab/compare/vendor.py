@@ -76,6 +76,19 @@ def defaults(known: Registry[Maker]) -> tuple[str, ...]:
     return tuple(name for name, made in known.own.items() if getattr(made, "default", True))
 
 
+def packages(known: Registry[Maker]) -> dict[str, str]:
+    """Returns what each package is for that contenders need, such as ``"contenders mkl, mkl-packed"``."""
+    needs: dict[str, list[Any]] = {}
+    for made in known.own.values():
+        if package := getattr(made, "package", ""):
+            needs.setdefault(package, []).append(made)
+    return {
+        package: f"contender{'s' if len(made) > 1 else ''} {', '.join(one.name for one in made)}"
+        + (f", {made[0].where}" if hasattr(made[0], "where") else "")
+        for package, made in needs.items()
+    }
+
+
 def contender_env(threads: int) -> dict[str, str]:
     """Variables for a contender's process; OpenMP runtimes read them once, when they load.
 

@@ -47,7 +47,8 @@ class Contender(Protocol):
     - ``computes``, the operators that it has, such as ``batch-matmul``, which stands for those whose names go
       on behind a hyphen (default: :data:`~dietlab.compare.contenders.COMPUTES`);
     - ``dtypes``, the types of operands that it knows, where float32 is not the only one;
-    - ``package``, what must be installed for it; ``default``, false if it takes part only where it is named;
+    - ``package``, which must be installed for it, and ``where`` else it is absent;
+    - ``default``, false if it takes part only where it is named;
     - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
       rotation are then made once;
     - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
