@@ -151,8 +151,8 @@ def with_added(source: str, added: str) -> str:
 def test_an_operator_is_added_to_dietlab_itself_as_the_page_says(tmp_path: Path) -> None:
     page, package = page_named("operator"), tmp_path / "dietlab"
     shutil.copytree(ROOT / "dietlab", package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "workloads" / "product.py").write_text(page.files["product.py"], encoding="utf-8")
-    operators = package / "workloads" / "operators.py"
+    (package / "problem" / "product.py").write_text(page.files["product.py"], encoding="utf-8")
+    operators = package / "problem" / "operators.py"
     operators.write_text(with_added(operators.read_text(encoding="utf-8"), page.added), encoding="utf-8")
     program = (
         "import dietlab as dl\n"

@@ -24,6 +24,7 @@ from dietlab.machine import Hardware
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.contender import Array, Call, Operands, Prepared, WithConstants
 from dietlab.measure.timing.problem import aligned
+from dietlab.measure.timing.protocol import clock_for
 from dietlab.problem import Shape, Workload, extents, tolerance
 from dietlab.targets.cpu.lowering.llvm import target_of
 
@@ -101,7 +102,7 @@ def _runner(cores: int) -> Any:
 
     return ms.runner.LocalRunner(
         timeout_sec=RUN_SECONDS,
-        f_run_evaluator=ansor_hooks.thread_seconds if cores == 1 else ansor_hooks.wall_seconds,
+        f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
         evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
     )
 
