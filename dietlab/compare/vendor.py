@@ -1,4 +1,4 @@
-"""What vendors share: their registries, the environment that they run in, forms that they lack."""
+"""The registries of vendors, the environment that they run in, and helpers to write one."""
 
 from __future__ import annotations
 
