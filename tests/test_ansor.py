@@ -11,12 +11,15 @@ import pytest
 from dietlab.base.errors import MeasureError, MissingDependencyError
 from dietlab.base.events import Event, StageAdvanced, TrialMeasured
 from dietlab.compare.ansor import contender as ansor
-from dietlab.compare.ansor.contender import AnsorResult, load_ansor, tune_static
+from dietlab.compare.ansor.contender import AnsorResult, tune_static, tuned_library
 from dietlab.compare.vendor import contender_env
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
+from dietlab.measure.timing.contender import NotTunedError, Prepared
 from dietlab.measure.timing.process import WorkerProcess
 from dietlab.problem import Dense, Dim, Shape, tolerance
+from dietlab.problem.contraction import Inputs
+from dietlab.targets.cpu.ansor import load_tuned
 
 DENSE = Dense(T=Dim(1, 8), N=32, K=16, bias=True)
 SHAPE = Shape.of(T=4)
@@ -55,22 +58,26 @@ def test_result_counts_what_was_done(tuned: tuple[AnsorResult, Log]) -> None:
     assert any(isinstance(e, TrialMeasured) and e.gflops > 0 for e in log.events)
 
 
+def layer(tuned: tuple[AnsorResult, Log], inputs: Inputs) -> Prepared:
+    """The tuned program with packed weights."""
+    constants = {name: inputs[name] for name in DENSE.constants}
+    return load_tuned(*tuned_library(tuned[0].library.parent, SHAPE))(DENSE, constants)
+
+
 def test_library_computes_the_layer(tuned: tuple[AnsorResult, Log]) -> None:
     inputs = DENSE.inputs(SHAPE, seed=7)
     x, out = aligned_empty((4, 16)), aligned_empty((4, 32))
     x[...] = inputs["x"]
     out.fill(np.nan)
-    operator = load_ansor(tuned[0].library.parent, SHAPE)
-    operator.pack(inputs["w"], inputs["bias"]).bind(x, out)()
+    layer(tuned, inputs).bind({"x": x}, out)()
     assert np.abs(out - DENSE.reference(inputs)).max() <= tolerance(DENSE, inputs)
 
 
 def test_unaligned_operands_are_refused(tuned: tuple[AnsorResult, Log]) -> None:
     inputs = DENSE.inputs(SHAPE)
-    layer = load_ansor(tuned[0].library.parent, SHAPE).pack(inputs["w"], inputs["bias"])
     x = aligned_empty((5, 16)).reshape(-1)[1:65].reshape(4, 16)
     with pytest.raises(MeasureError, match="64 bytes"):
-        layer.bind(x, aligned_empty((4, 32)))
+        layer(tuned, inputs).bind({"x": x}, aligned_empty((4, 32)))
 
 
 def test_tuned_shape_is_loaded(
@@ -113,8 +120,8 @@ def test_contender_serves_tuned_shapes_and_refuses_others(tuned: tuple[AnsorResu
 
 
 def test_shape_that_was_not_tuned(tmp_path: Path) -> None:
-    with pytest.raises(MeasureError, match="no library for T=9") as raised:
-        load_ansor(tmp_path, Shape.of(T=9))
+    with pytest.raises(NotTunedError, match="no library for T=9") as raised:
+        tuned_library(tmp_path, Shape.of(T=9))
     assert "tune_static" in raised.value.remedy
 
 

@@ -23,10 +23,12 @@ from dietlab.compare.presence import require_present
 from dietlab.compare.results import ContenderInfo, Report, Row
 from dietlab.compare.results.first_calls import FIRST_CAPTION
 from dietlab.compare.results.trust import Trust
-from dietlab.compare.session import SessionTurn, TimingSession
+from dietlab.compare.session import TimingSession
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
+from dietlab.measure.timing.disturbance import Taken
+from dietlab.measure.timing.turns import Player
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
 from dietlab.scheme import build_space
 from dietlab.tuning import (
@@ -458,17 +460,24 @@ def test_the_first_call_at_a_shape_stands_beside_the_later_ones() -> None:
     assert "irst call" not in render_text(HAND_MADE) + render_html(HAND_MADE) + HAND_MADE.card.html
 
 
+def turn(correct: bool | None, reason: str, seconds: tuple[float, ...]) -> Player:
+    """A contender on one shape, after its blocks."""
+    seat: Any = None
+    blocks = {"hot": [Taken(one, 0, False, None) for one in seconds]}
+    return Player(seat, Shape.of(T=1), None, correct, reason, blocks=blocks)
+
+
 @pytest.mark.parametrize(
     ("ours", "again", "correct", "told"),
     [
-        (SessionTurn(True, "", (1.0, 2.0)), SessionTurn(True, "", (1.1, 2.2)), True, 1.1),
-        (SessionTurn(True, "", (1.0,)), SessionTurn(False, "1 is above 0", ()), False, None),
-        (SessionTurn(True, "", (1.0,)), SessionTurn(None, "crashed", ()), True, None),
-        (SessionTurn(False, "1 is above 0", ()), SessionTurn(True, "", (1.0,)), False, None),
+        (turn(True, "", (1.0, 2.0)), turn(True, "", (1.1, 2.2)), True, 1.1),
+        (turn(True, "", (1.0,)), turn(False, "1 is above 0", ()), False, None),
+        (turn(True, "", (1.0,)), turn(None, "crashed", ()), True, None),
+        (turn(False, "1 is above 0", ()), turn(True, "", (1.0,)), False, None),
     ],
 )
 def test_a_second_process_with_another_result_speaks_for_both(
-    ours: SessionTurn, again: SessionTurn, correct: bool, told: float | None
+    ours: Player, again: Player, correct: bool, told: float | None
 ) -> None:
     others, found = _told_again({"dietlab": ours, "a": ours, "dietlab again": again})
     assert [*others] == ["dietlab", "a"] and others["dietlab"].correct == correct

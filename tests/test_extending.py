@@ -42,7 +42,7 @@ from dietlab.cost.predictor import Checked
 from dietlab.lab.strategies.comparison import compare_strategies, rivals
 from dietlab.lab.strategies.surveyed import Surveyed, synthetic_survey
 from dietlab.machine import Hardware
-from dietlab.machine.target import TARGETS
+from dietlab.machine.target import TARGETS, part
 from dietlab.measure import LocalRunner, Record, RecordFile, RecordStore, SyntheticRunner, Trial, read_records
 from dietlab.measure.record_files import merge_records
 from dietlab.measure.rpc.server import Session
@@ -182,12 +182,14 @@ def surveyed(space: Space) -> Surveyed:
 
 
 def test_every_kind_has_one_registry_with_a_group_of_entry_points() -> None:
+    assert part("cuda", "contenders").VENDORS.group == "dietlab.vendors.cuda"  # imports it
     assert [one.group for one in Registry.all] == [
         "dietlab.targets",
         "dietlab.operators",
         "dietlab.cost_models",
         "dietlab.strategies",
         "dietlab.vendors",
+        "dietlab.vendors.cuda",
     ]
     assert [*TARGETS] == ["cpu", "cuda"] and [*OPERATORS] == ["dense", "batch-matmul-nt", "batch-matmul-nn"]
 

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,17 +21,17 @@ from dietlab.base.events import audience
 from dietlab.compare import lineup
 from dietlab.compare.ansor import contender as ansor
 from dietlab.compare.ansor.contender import AnsorResult, tune_static, tuned_library
-from dietlab.compare.contenders import NotTunedError
+from dietlab.compare.contenders import AnsorContender
 from dietlab.compare.target import evaluation_target
 from dietlab.compare.vendor import NoFormError
 from dietlab.machine import Hardware
 from dietlab.machine.target import part
 from dietlab.measure.timing.bench import Service
+from dietlab.measure.timing.contender import NotTunedError
 from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.targets.cuda import machine as detect_gpu
-from dietlab.targets.cuda.contenders.entrants import GpuSetting, TunedPrograms
-from dietlab.targets.cuda.contenders.worker import opened
+from dietlab.targets.cuda.contenders.worker import load_tuned, opened
 from dietlab.targets.cuda.lowering import nvcc
 from dietlab.tuning import EFFORTS
 
@@ -280,8 +281,8 @@ def test_every_candidate_computes_the_workload(
 # The contender
 
 
-def setting(folder: Path) -> GpuSetting:
-    return GpuSetting(None, "cpu", None, {"library": str(folder)})  # type: ignore[arg-type]
+def contender_of(folder: Path) -> AnsorContender:
+    return AnsorContender(str(folder), "cuda", partial(load_tuned, "cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -313,19 +314,19 @@ def test_a_tuned_program_plays_with_pytorch_s_tensors(programs: Path) -> None:
 
 def test_a_program_is_loaded_once(programs: Path) -> None:
     torch = pytest.importorskip("torch")
-    contender = TunedPrograms(setting(programs))
+    contender = contender_of(programs)
     operands = {name: torch.from_numpy(array) for name, array in DENSE.inputs(SHAPE).items()}
     for _ in range(2):
-        contender.bind(DENSE, operands, torch.empty(33, 48))()
-    assert list(contender._programs) == [SHAPE]
+        contender.prepare(DENSE, operands, SHAPE).bind({}, torch.empty(33, 48))()
+    assert list(contender.programs) == [SHAPE]
     with pytest.raises(NotTunedError, match="no library for T=5"):
-        contender.bind(DENSE, {"x": torch.empty(5, 32)}, torch.empty(5, 48))
+        contender.prepare(DENSE, operands, Shape.of(T=5))
 
 
 def test_a_form_that_is_missing_makes_it_absent(tmp_path: Path) -> None:
     work = replace(DENSE, dtype="bfloat16")
     with pytest.raises(NoFormError, match="rules for float32 and float16 on a GPU; got bfloat16"):
-        TunedPrograms(setting(tmp_path)).kind(work)
+        contender_of(tmp_path).kind(work)
     found = lineup.with_ansor(
         opened_lineup(work), tmp_path, ShapeSet.extents(work, [5]), EFFORTS["smoke"], audience(())
     )

@@ -7,7 +7,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from dietlab.compare.target import BOUNDS
 from dietlab.compare.vendor import Call, NoFormError
 from dietlab.machine import Hardware
 from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.contender import WithConstants
 from dietlab.measure.timing.device import GUARD_BYTES, TimedBlock
 from dietlab.measure.timing.problem import KEPT, Problem, shared_problem
 from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
@@ -43,18 +44,18 @@ from dietlab.targets.cuda.contenders.cublaslt import (
     Product,
     TunedCublasLt,
 )
-from dietlab.targets.cuda.contenders.entrants import MAKERS, GpuSetting, Unprepared, make_gpu_contender
 from dietlab.targets.cuda.contenders.machine import machine_facts
-from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, Eager
+from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, EagerCublas
 from dietlab.targets.cuda.contenders.tensors import (
     EventClock,
+    GpuSetting,
     TorchArrays,
     TorchOutput,
     cycle_probe,
     to_device,
     to_host,
 )
-from dietlab.targets.cuda.contenders.worker import opened, setting_for
+from dietlab.targets.cuda.contenders.worker import make_contender, opened
 from dietlab.targets.cuda.gpu import HOST_SHARE, Gpu, HostClock
 from dietlab.tuning import EFFORTS, Dispatcher, build
 
@@ -78,10 +79,17 @@ EPILOGUES_OF_DENSE = tuple(
 ON_CPU = {"device": "cpu", "l2_bytes": 1 << 14}
 
 
+def pretended_gpu(**changed: Any) -> Gpu:
+    """The CPU in a GPU's place."""
+    return Gpu(TorchArrays(torch, "cpu"), HostClock(), 1 << 14, **changed)
+
+
+def setting(device: str = "cpu", gpu: Gpu | None = None) -> GpuSetting:
+    return GpuSetting(torch, device, gpu or pretended_gpu())
+
+
 def bench(contender: Any, workload: Workload = DENSE, **changed: Any) -> Bench:
-    """A contender that prepares nothing, on the CPU in a GPU's place."""
-    gpu = Gpu(TorchArrays(torch, "cpu"), HostClock(), 1 << 14, **changed)
-    return Bench(gpu, Unprepared(contender), workload)
+    return Bench(pretended_gpu(**changed), contender, workload)
 
 
 def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[
 
 
 def test_names_agree_everywhere() -> None:
-    assert set(MAKERS) == {*GPU_VENDORS, "ansor"}
+    assert [made.name for made in GPU_VENDORS.own.values()] == [*GPU_VENDORS]  # type: ignore[attr-defined]
     assert contenders_for("cpu") == CONTENDERS and contenders_for("cuda") == (*GPU_VENDORS, *BOUNDS)
     assert not set(GPU_VENDORS) & set(VENDORS)
 
@@ -120,7 +128,7 @@ def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(WORKER) as process:
+    with WorkerProcess(WORKER.name) as process:
         yield process
 
 
@@ -154,7 +162,7 @@ def test_worker_refuses_what_it_does_not_know(worker: WorkerProcess) -> None:
         worker.ask({"op": "time", "shape": {"T": 5}, "cache": "interleaved"}, 60)
     with pytest.raises(WorkerRefused, match=r"is one of cublas, .*triton, library, ansor; got 'eigen'"):
         worker.ask(opening("eigen"), 60)
-    with WorkerProcess(WORKER) as fresh, pytest.raises(WorkerRefused, match="opened first"):
+    with WorkerProcess(WORKER.name) as fresh, pytest.raises(WorkerRefused, match="opened first"):
         fresh.ask({"op": "check", "shape": {"T": 5}}, 60)
 
 
@@ -195,7 +203,10 @@ class Lying:
     def version(self) -> str:
         return "0"
 
-    def bind(self, workload: Workload, operands: Any, out: Any) -> Call:
+    def prepare(self, workload: Workload, constants: Any, shape: Shape) -> WithConstants:
+        return WithConstants(self._bound, constants)
+
+    def _bound(self, operands: Any, out: Any) -> Call:
         def call() -> Any:
             if self._fault == "lost":
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -213,9 +224,6 @@ class Lying:
 
         return call
 
-    def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        return nullcontext()
-
 
 @pytest.mark.parametrize("workload", [DENSE, *HALVES], ids=str)
 @pytest.mark.parametrize(
@@ -229,10 +237,7 @@ def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
 
 def test_a_lost_device_ends_the_process_and_any_other_error_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(opened)
-    monkeypatch.setattr(
-        "dietlab.targets.cuda.contenders.worker.make_gpu_contender",
-        lambda name, made: Unprepared(Lying("lost")),
-    )
+    monkeypatch.setattr("dietlab.targets.cuda.contenders.worker.make_contender", lambda *_: Lying("lost"))
     service(opening("cublas"))
     with pytest.raises(RuntimeError, match="illegal memory access"):
         service({"op": "check", "shape": {"T": 5}})
@@ -312,6 +317,12 @@ def test_few_problems_are_kept(tmp_path: Path) -> None:
 # The clock, on a GPU that is a counter
 
 
+class Stream(str):
+    """What PyTorch tells of a stream."""
+
+    device, cuda_stream = "cuda:0", 0
+
+
 class PretendedGpu:
     """A GPU and a host whose clocks are counters: calls take ``host`` seconds to queue and ``device`` seconds
     to run; with ``capturable`` false nothing can be recorded."""
@@ -341,8 +352,9 @@ class PretendedGpu:
                 gpu.now += 5e-6
                 gpu.work(len(gpu.recorded or ()))
 
-        self.streams = ["default"]
+        self.streams = [Stream("default")]
         self.cuda = SimpleNamespace(
+            graph=self.capture,
             Event=Event,
             CUDAGraph=CUDAGraph,
             synchronize=lambda: None,
@@ -366,7 +378,7 @@ class PretendedGpu:
     @contextmanager
     def capture(self, graph: Any) -> Iterator[None]:
         if not self.capturable:
-            self.streams.append("of the recording")
+            self.streams.append(Stream("of the recording"))
             raise ValueError("this library waits for the GPU in its calls")
         self.recorded, self._recording = [], True
         yield
@@ -550,7 +562,7 @@ def test_structures_are_as_long_as_in_c() -> None:
 def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> None:
     library = ComputingLt()
     lt = CublasLt(library, lambda: 0, torch.empty(8))
-    contender = TunedCublasLt(lt, ChoosingGpu(library), None)
+    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
     assert contender.kind(workload) == "tuned" and "cuBLASLt 130000" in contender.version()
     timer = bench(contender, workload)
     for rows in (1, 7, 64):
@@ -565,7 +577,8 @@ def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> Non
 
 def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ComputingLt()
-    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingGpu(library), None)
+    lt = CublasLt(library, lambda: 0, torch.empty(8))
+    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
     for workload in (Dense(T, 7, 5, activation="gelu_erf"), Dense(T, 7, 5, activation="relu", residual=True)):
         with pytest.raises(NoFormError, match=r"has this epilogue; got .*Compare with torch-compile"):
             contender.kind(workload)
@@ -578,7 +591,8 @@ def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_that_runs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ComputingLt()
     monkeypatch.setattr(ComputingLt, "cublasLtMatmul", lambda *_: 15)
-    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingGpu(library), None)
+    lt = CublasLt(library, lambda: 0, torch.empty(8))
+    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
     with pytest.raises(MeasureError, match="an algorithm that runs; got 4"):
         bench(contender, DENSE).check({"shape": {"T": 5}})
 
@@ -595,7 +609,7 @@ def test_a_product_is_turned_over_for_columns_first() -> None:
 
 
 def test_halves_are_not_rounded_twice_unnoticed() -> None:
-    eager = Eager(torch, "cpu", "cublas")
+    eager = EagerCublas(setting())
     for changed in ({"activation": "gelu_tanh"}, {"bias": True, "residual": True}):
         options: dict[str, Any] = {"dtype": "bfloat16", **changed}
         with pytest.raises(NoFormError, match="round halves once"):
@@ -620,7 +634,7 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
         return compiled
 
     monkeypatch.setattr(torch, "compile", compiler)
-    timer = bench(Compiled(torch, "cpu"), workload)
+    timer = bench(Compiled(setting()), workload)
     for rows in (5, 64):
         assert timer.check({"shape": {"T": rows}})["correct"]
     assert asked == [{"dynamic": True, "mode": MODE}]
@@ -629,17 +643,16 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
 
 def test_triton_is_missing_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "dietlab.targets.cuda.contenders.triton_matmul", raising=False)
-    on_gpu = GpuSetting(torch, "cuda", setting_for(ON_CPU).gpu, {})
     with pytest.raises(MissingDependencyError, match="pip install triton"):
-        make_gpu_contender("triton", on_gpu)
+        make_contender("triton", setting("cuda"), {})
 
 
-def test_triton_s_configurations_fit() -> None:
+def test_triton_s_configurations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton comes with PyTorch for CUDA")
     from dietlab.targets.cuda.contenders.triton_matmul import CONFIGURATIONS, TritonMatmul, _fitting
 
-    contender = TritonMatmul(torch, 99 << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: None)
+    contender = TritonMatmul(setting("cuda"))
     with pytest.raises(NoFormError, match="has no epilogue"):
         contender.kind(EPILOGUES_OF_DENSE[0])
     some = contender._program.configs

@@ -90,7 +90,7 @@ class LyingLayer:
     workload: Workload
     constants: Operands
 
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Callable[[], None]:
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None = None) -> Callable[[], None]:
         given = {**self.constants, **operands}
         self.contender.bound.append({**given, "out": out})
 
@@ -552,7 +552,7 @@ import os, sys, time
 import numpy
 right = numpy.matmul
 def falling(x, w, out):
-    if len(x) == 3 and "contender_worker" in " ".join(sys.orig_argv):
+    if len(x) == 3 and "contenders.worker" in " ".join(sys.orig_argv):
         {fall}
     right(x, w, out)
 numpy.matmul = falling

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.base.errors import MeasureError
-from dietlab.compare.session import SessionTurn, timed_row
+from dietlab.compare.session import timed_row
 from dietlab.measure import Timing
 from dietlab.measure.contest import CACHED_SHARE, FEWEST_TURNS, _playing_on, _take
 from dietlab.measure.timing.disturbance import Pace
@@ -80,7 +80,7 @@ def test_what_the_first_call_took_stands_in_the_row(told: dict[str, Any]) -> Non
     seat: Any = ScriptedSeat(lambda length, plan: 0.25, lambda asked: told)
     player = Player(seat, Shape.of(T=5), 0)
     play([[player]], 1, partial(take, Timing()), "seed")
-    row = timed_row(player.shape, "a", "hot", SessionTurn.of(player), flops=1, held_out=False)
+    row = timed_row(player.shape, "a", "hot", player, flops=1, held_out=False)
     assert (row.seconds_median, row.first_seconds) == (0.25, told.get("first_seconds"))
 
 

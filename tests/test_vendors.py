@@ -6,30 +6,35 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import process_time, thread_time
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from dietlab.base.errors import MeasureError, MissingDependencyError
+from dietlab.base.registry import Registry
 from dietlab.cli.doctor import examine
 from dietlab.cli.quickstart import QUICKSTART_AGAINST
+from dietlab.compare.contenders import COMPUTES, Vendor
 from dietlab.compare.suites.suite import suite_named
-from dietlab.compare.vendor import NoFormError, contender_env
+from dietlab.compare.vendor import Kind, NoFormError, contender_env
 from dietlab.machine import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.measure.timing.bench import Service
 from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
+from dietlab.problem import OPERATORS, BatchMatmul, Dense, Dim, Shape, Workload
 from dietlab.targets.cpu.contenders import DEFAULTS as DEFAULT_CONTENDERS
 from dietlab.targets.cpu.contenders import VENDORS, openblas, zendnn
 from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, message, model
 from dietlab.targets.cpu.contenders.onnx_runtime import operator_model
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, open_torch
-from dietlab.targets.cpu.contenders.worker import opened
+from dietlab.targets.cpu.contenders.worker import make_contender, opened
+from dietlab.targets.cuda.contenders import VENDORS as GPU_VENDORS
 
 WORKER = "dietlab.targets.cpu.contenders.worker"
 ROWS = (1, 5, 17, 31)
@@ -215,6 +220,61 @@ def test_zendnn_is_not_compared_on_another_makers_processor(
     monkeypatch.setattr(zendnn, "processor_vendor", lambda: maker)
     for name in ("zendnn", "zendnn-packed"):
         assert said in Service(opened)(opening(name))["absent"]
+
+
+@pytest.mark.parametrize("known", [VENDORS, GPU_VENDORS], ids=["cpu", "cuda"])
+def test_every_vendor_says_what_it_computes(known: Registry[Any]) -> None:
+    for name, made in known.own.items():
+        assert made.name == name and made.computes and {*made.computes} <= {*COMPUTES}  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Convolution(Dense):
+    """An operator that dietlab may have some day."""
+
+    operator = "conv2d"  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Direct(Dense):
+    """An operator of others whose weights have rows along the depth."""
+
+    operator = "product"  # type: ignore[assignment]
+    weights = "direct"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("name", ["openblas", "torch", "onednn-packed", "onnxruntime", "openvino"])
+def test_what_a_vendor_does_not_compute_has_a_reason(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        vendor = make_contender(name, 1, {})
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    monkeypatch.setitem(OPERATORS.own, "conv2d", OPERATORS.own["dense"])  # type: ignore[index]
+    with pytest.raises(
+        NoFormError, match=rf"{name} computes dense.*; got .*Compare with one that computes it"
+    ):
+        vendor.kind(Convolution(T, 70, 45))
+    if name in ("torch", "onednn-packed"):
+        with pytest.raises(NoFormError, match=rf"{name} computes dense"):
+            vendor.kind(Direct(T, 70, 45))
+    else:
+        assert vendor.kind(Direct(T, 70, 45))
+
+
+class Unsaid:
+    """A vendor that does not say what it computes."""
+
+    version = staticmethod(lambda: "1")
+    kind = staticmethod(lambda workload: "plain")
+    prepare = staticmethod(lambda workload, constants, shape: None)
+
+
+def test_a_vendor_that_does_not_say_computes_the_operators_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = Vendor(Unsaid(), get_args(Kind))
+    assert [vendor.kind(work) for work in (DENSE[0], *VARIABLE, Direct(T, 70, 45))] == ["plain"] * 8
+    monkeypatch.setitem(OPERATORS.own, "conv2d", OPERATORS.own["dense"])  # type: ignore[index]
+    with pytest.raises(NoFormError, match=r"Unsaid computes dense or batch-matmul or matmul; got dense"):
+        vendor.kind(Convolution(T, 70, 45))
 
 
 def test_zendnn_takes_part_wherever_cpus_are_compared() -> None:

@@ -15,21 +15,19 @@ from dietlab.base.cards import bytes_text, counted
 from dietlab.base.errors import DietlabError
 from dietlab.base.registry import Registry
 from dietlab.cli.options import json_option, show
+from dietlab.compare.vendor import packages
 from dietlab.lower.compiler import require_linker
 from dietlab.lower.store import MOST_BYTES, STORE
 from dietlab.machine import Hardware
 from dietlab.machine.system import amx_permitted, flags, quota, usable_cores
+from dietlab.targets.cpu.contenders import VENDORS
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.tuning import load
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu")
 OPTIONAL = {
-    "mkl": "contenders mkl, mkl-packed",
-    "torch": "contenders torch, onednn-packed",
-    "zentorch": "contenders zendnn, zendnn-packed, on AMD's processors",
-    "onnxruntime": "contender onnxruntime",
-    "openvino": "contender openvino",
+    **packages(VENDORS),
     "nvidia-matmul-heuristics": "`dietlab heuristics`",
     "plotly": "figures and HTML reports",
     "matplotlib": "pictures of figures",

@@ -10,23 +10,14 @@ from dietlab.cli.options import QUICKSTART, effort_option, parse_shapes, shape_s
 from dietlab.cli.recorded import tuning_text
 from dietlab.cli.stages import study_hardware, tuned
 from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
+from dietlab.compare.lineup import own_vendors
 from dietlab.compare.study import Study
+from dietlab.compare.target import BOUNDS
 from dietlab.problem import Dim, ShapeSet, make_workload
 from dietlab.view.pages.report import render_text
 
-QUICKSTART_AGAINST = (
-    "openblas",
-    "mkl",
-    "mkl-packed",
-    "torch",
-    "onednn-packed",
-    "zendnn-packed",
-    "onnxruntime",
-    "openvino",
-    "ansor",
-    "largest-shape",
-    "oracle",
-)
+QUICKSTART_AGAINST = (*(name for name in own_vendors("cpu", "dense") if name != "zendnn"), *BOUNDS)
+"""All but ZenDNN with its weights as they are, beside ZenDNN with packed ones."""
 
 HELD_OUT = 8
 """About how many shapes are evaluated that tuning did not measure: as many as it is told to tune for."""

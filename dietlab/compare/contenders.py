@@ -1,81 +1,126 @@
-"""Contenders of an evaluation behind one interface: vendors, our libraries, per-shape programs."""
+"""Contenders of an evaluation: vendors, whatever they return, our libraries, per-shape programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 
 from dietlab.base.cards import counted
 from dietlab.base.contracts import name_of, require_methods, shown
 from dietlab.base.errors import MeasureError
-from dietlab.compare.ansor.contender import AnsorLayer, load_ansor
-from dietlab.compare.vendor import Kind, Vendor
+from dietlab.base.registry import Registry
+from dietlab.compare.ansor.contender import tuned_library
+from dietlab.compare.target import evaluation_target
+from dietlab.compare.vendor import Maker
 from dietlab.lower.runtime import on_each_thread
 from dietlab.measure.timing.contender import (
+    Array,
     Call,
+    Contender,
     NoFormError,
     NotTunedError,
     Operands,
     Plan,
     Prepared,
+    WithConstants,
 )
-from dietlab.problem import USUAL, FloatArray, Shape, Workload
+from dietlab.problem import OPERATORS, USUAL, Shape, Workload
 from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
+COMPUTES = ("dense", "batch-matmul", "matmul")
+"""What a vendor ``computes`` that does not say so: the operators that dietlab had when vendors began to say
+it, and those of others (:func:`forms_of`)."""
+
+
+def opened_contender(
+    name: str,
+    vendors: Registry[Maker],
+    made_with: object,
+    ours: Mapping[str, Callable[[], Contender]],
+    kinds: Sequence[str],
+) -> Contender:
+    """Returns the contender that a request opens.
+
+    Args:
+        name: of a vendor, or of one of ``ours``.
+        made_with: what the target's vendors are made with.
+        kinds: that they can be of.
+
+    Raises:
+        MissingDependencyError: if its library is not installed.
+        MeasureError: if there is no such contender.
+    """
+    if name in vendors:
+        vendor = vendors[name](made_with)
+        require_methods(f"the contender {name}", vendor, ("version", "kind", "prepare"), MeasureError)
+        return Vendor(vendor, kinds)
+    if name not in ours:
+        raise MeasureError(f"a contender is one of {', '.join([*vendors, *ours])}", repr(name))
+    return ours[name]()
+
 
 @dataclass(frozen=True)
-class VendorContender:
-    vendor: Vendor
+class Vendor:
+    """A vendor, which others may have written: what it does not compute becomes a row with a reason, and what
+    it returns is checked."""
 
-    @property
-    def any_shape(self) -> bool:
-        return bool(getattr(self.vendor, "any_shape", False))
+    contender: Contender
+    kinds: Sequence[str]
 
-    @property
-    def packs_in_call(self) -> bool:
-        return bool(getattr(self.vendor, "packs_in_call", False))
+    def __getattr__(self, name: str) -> Any:
+        """Returns what else the contender has, such as ``any_shape``."""
+        return getattr(self.contender, name)
 
     def kind(self, workload: Workload) -> str:
-        known = getattr(self.vendor, "dtypes", (USUAL,))
-        if workload.dtype not in known:
-            name = getattr(self.vendor, "name", name_of(self.vendor))
-            raise NoFormError(f"{name} computes {' or '.join(known)}", workload.dtype)
-        kind, kinds = self.vendor.kind(workload), get_args(Kind)
-        if kind not in kinds:
-            what = f"what kind of {name_of(self.vendor)} returns"
-            raise MeasureError(f"{what} is {' or '.join(map(repr, kinds))}", shown(kind))
+        name = getattr(self.contender, "name", name_of(self.contender))
+        dtypes = getattr(self.contender, "dtypes", (USUAL,))
+        if workload.dtype not in dtypes:
+            raise NoFormError(f"{name} computes {' or '.join(dtypes)}", workload.dtype)
+        kind = self.contender.kind(workload)
+        if kind not in self.kinds:
+            what = f"what kind of {name_of(self.contender)} returns"
+            raise MeasureError(f"{what} is {' or '.join(map(repr, self.kinds))}", shown(kind))
+        computes = getattr(self.contender, "computes", COMPUTES)
+        if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
+            known = " or ".join(computes)
+            raise NoFormError(f"{name} computes {known}", workload, "Compare with one that computes it.")
         return kind
 
     def version(self) -> str:
-        version = self.vendor.version()
+        version = self.contender.version()
         if not isinstance(version, str):
-            raise MeasureError(f"what version of {name_of(self.vendor)} returns is a text", shown(version))
+            what = f"what version of {name_of(self.contender)} returns"
+            raise MeasureError(f"{what} is a text", shown(version))
         return version
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        name = name_of(self.vendor)
-        layer = self.vendor.prepare(workload, constants, shape)
-        require_methods(f"what prepare of {name} returns", layer, ("bind",), MeasureError)
-        return WithoutPlans(layer, name)
+        layer = self.contender.prepare(workload, constants, shape)
+        what = f"what prepare of {name_of(self.contender)} returns"
+        require_methods(what, layer, ("bind",), MeasureError)
+        return WithConstants(partial(self._bound, layer))
 
-
-@dataclass(frozen=True)
-class WithoutPlans:
-    """A layer that computes in one way, of the vendor of that class."""
-
-    layer: Any
-    vendor: str
-
-    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
-        call: Call = self.layer.bind(operands, out)
+    def _bound(self, layer: Prepared, operands: Operands, out: Array, *_: Plan) -> Call:
+        call = layer.bind(operands, out)
         if not callable(call):
-            what = f"what bind of {name_of(self.layer)} returns, which {self.vendor} prepared,"
+            what = f"what bind of {name_of(layer)} returns, which {name_of(self.contender)} prepared,"
             raise MeasureError(f"{what} is a call without arguments", shown(call))
         return call
+
+
+def forms_of(workload: Workload) -> tuple[str, ...]:
+    """Returns the names by which vendors may say that they compute an operator: its own and, of an operator
+    of others, that of the product whose operands lie as its do: ``dense``, ``batch-matmul`` or, of one
+    product with rows of ``w`` along the depth, ``matmul``."""
+    if workload.operator in OPERATORS.own:
+        return (workload.operator,)
+    if any(axis.role == "batch" for axis in workload.axes):
+        return workload.operator, "batch-matmul"
+    return workload.operator, "matmul" if workload.weights == "direct" else "dense"
 
 
 class LibraryContender:
@@ -126,64 +171,44 @@ def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
 
 
 def prepared(operator: Operator, constants: Operands) -> Prepared:
-    """Returns a library of ours with its weights packed, if they are constant."""
-    if not operator.workload.constants:
-        return LibraryCalls(operator, constants)
-    return LibraryLayer(operator.pack(**constants))
+    """Returns a library of ours with its weights packed, if they are constant. Else all operands come with
+    every call, also those that the workload could have had packed."""
+    if operator.workload.constants:
+        layer = operator.pack(**constants)
+        return WithConstants(lambda operands, out, plan=None: layer.bind(**operands, out=out, plan=plan))
+    names = [name for name in operator.workload.signature if name != "out"]
+    return WithConstants(
+        lambda given, out, plan=None: operator.bind({name: given[name] for name in names}, out, plan),
+        constants,
+    )
 
 
-@dataclass(frozen=True)
-class LibraryCalls:
-    """An operator of ours whose operands all come with every call, also those that the workload could
-    have had packed."""
-
-    operator: Any
-    constants: Operands
-
-    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
-        given = {**operands, **self.constants}
-        ordered = {name: given[name] for name in self.operator.workload.signature if name != "out"}
-        call: Call = self.operator.bind(ordered, out, plan=plan)
-        return call
-
-
-@dataclass(frozen=True)
-class LibraryLayer:
-    """An operator of ours with packed weights."""
-
-    layer: Any
-
-    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
-        more = {"residual": operands["residual"]} if "residual" in operands else {}
-        call: Call = self.layer.bind(operands["x"], out, plan=plan, **more)
-        return call
-
-
-@dataclass(frozen=True)
 class AnsorContender:
-    """One statically tuned program for each shape of a folder."""
+    """One statically tuned program for each shape of a folder.
 
-    folder: str
+    Args:
+        target: the kind of processor.
+        loaded: loads a library that was tuned, of which the second argument tells; it returns what prepares
+            the program, from the workload and its constant operands.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        target: str,
+        loaded: Callable[[Path, Mapping[str, Any]], Callable[[Workload, Operands], Prepared]],
+    ) -> None:
+        self._folder, self._target, self._loaded = folder, target, loaded
+        self.programs: dict[Shape, Callable[[Workload, Operands], Prepared]] = {}
 
     def kind(self, workload: Workload) -> str:
-        if "w" not in workload.constants or workload.epilogue.residual:
-            raise NoFormError("per-shape tuning has constant weights and no residual", workload)
+        evaluation_target(self._target).require_form(workload)
         return "per-shape tuning"
 
     def version(self) -> str:
         return f"MetaSchedule of TVM {version('apache-tvm')}"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        try:
-            operator = load_ansor(self.folder, shape)
-        except MeasureError as error:
-            raise NotTunedError(error.invariant, error.value, error.remedy) from None
-        return AnsorCalls(operator.pack(constants["w"], constants.get("bias")))
-
-
-@dataclass(frozen=True)
-class AnsorCalls:
-    layer: AnsorLayer
-
-    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
-        return self.layer.bind(operands["x"], out)
+        if shape not in self.programs:
+            self.programs[shape] = self._loaded(*tuned_library(self._folder, shape))
+        return self.programs[shape](workload, constants)

@@ -21,13 +21,14 @@ from dietlab.compare.presence import require_all, require_present
 from dietlab.compare.results.journal import Journal, Turn
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import AGAIN, OURS, ContenderInfo, Row, over_best
-from dietlab.compare.session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
+from dietlab.compare.session import Entrant, TimingSession, timed_row, with_speedup
 from dietlab.compare.target import BOUNDS, evaluation_target
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.machine.target import hardware_target
 from dietlab.measure.timing.rotation import roofline_of
 from dietlab.measure.timing.target import timing_target
+from dietlab.measure.timing.turns import Player
 from dietlab.problem import WORKING, Shape, ShapeSet, extents, workload_to_json
 from dietlab.scheme import Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, effort_named, versions
@@ -202,19 +203,19 @@ def contest(
         yield opened
 
 
-def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
+def _finalists(turns: Mapping[str, Player]) -> dict[int, Player]:
     """Returns the oracle's plans that were timed, by number."""
     plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
     return {int(number): turn for number, turn in plans.items() if turn.samples}
 
 
-def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
+def _regret(turns: Mapping[str, Player], chosen: int) -> float | None:
     """Returns the regret of a plan; None if it was not timed."""
     finalists = _finalists(turns)
     return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
 
 
-def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) -> dict[str, SessionTurn]:
+def _with_oracle(turns: dict[str, Player], candidates: Sequence[Scheme]) -> dict[str, Player]:
     """Finalists ``oracle#i`` become one contender: the one with the least median."""
     finalists = _finalists(turns)
     others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
@@ -224,7 +225,7 @@ def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) ->
     return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
 
 
-def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], float | None]:
+def _told_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:
     """Returns the turns but those of our library's second process, and what it took over the first. One whose
     results are wrong speaks for both."""
     ours, again = turns[OURS], turns.get(AGAIN)
@@ -238,7 +239,7 @@ def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], 
     return others, paired_ratio(again.samples, ours.samples)
 
 
-def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: SessionTurn) -> Row:
+def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: Player) -> Row:
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     row = timed_row(shape, name, cache, turn, flops=workload.flops(shape), held_out=held_out)
     roofline = roofline_of(workload, shape, hardware)

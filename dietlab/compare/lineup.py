@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from dietlab.base.errors import DispatchError, MissingDependencyError, require_names
 from dietlab.base.events import Audience
@@ -36,6 +36,23 @@ def contenders_for(target: str, asked: Iterable[str] = ()) -> tuple[str, ...]:
     if isinstance(vendors, Registry):
         vendors.take(asked)
     return (*vendors, *BOUNDS)
+
+
+def own_vendors(target: str, operator: str, dtype: str = "float32") -> tuple[str, ...]:
+    """Returns the names of the vendors that come with dietlab and compute an operator.
+
+    Args:
+        target: a kind of processor.
+        operator: such as ``"dense"``, out of what each ``computes``.
+        dtype: of the operands.
+    """
+    vendors = evaluation_target(target).VENDORS
+    own: Mapping[str, Any] = vendors.own if isinstance(vendors, Registry) else {}
+    return tuple(
+        name
+        for name, made in own.items()
+        if operator in made.computes and dtype in getattr(made, "dtypes", ("float32",))
+    )
 
 
 @dataclass(frozen=True)

@@ -52,35 +52,6 @@ class Entrant:
     workload: Computed | None = None
 
 
-@dataclass(frozen=True)
-class SessionTurn:
-    """The result of a contender on one shape: right or not, and seconds of a call in each block.
-
-    ``correct`` is None if it gave no result: it crashed, hung or refused, as ``reason`` says. ``retaken``
-    blocks were thrown away because the processor was slow; ``kept`` ones count although it was, since it did
-    not become quick again. ``first_seconds`` are those of its first call at the shape, if they are known.
-    """
-
-    correct: bool | None
-    reason: str
-    samples: tuple[float, ...]
-    retaken: int = 0
-    kept: int = 0
-    first_seconds: float | None = None
-
-    @classmethod
-    def of(cls, player: Player) -> SessionTurn:
-        taken = [block for blocks in player.blocks.values() for block in blocks]
-        return cls(
-            player.correct,
-            player.reason,
-            tuple(block.seconds for block in taken),
-            sum(block.retaken for block in taken),
-            sum(block.kept for block in taken),
-            player.first_seconds,
-        )
-
-
 class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
@@ -182,7 +153,7 @@ class TimingSession:
 
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
-    ) -> dict[str, SessionTurn]:
+    ) -> dict[str, Player]:
         """Times every contender on one shape in turns; the order is drawn again for each block.
 
         Args:
@@ -203,7 +174,7 @@ class TimingSession:
             player.take(cache, block_seconds)
 
         play([list(players.values())], blocks, take, f"{shape}/{cache}")
-        return {name: SessionTurn.of(player) for name, player in players.items() if player.reason != "absent"}
+        return {name: player for name, player in players.items() if player.reason != "absent"}
 
     def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
         """Returns what a contender answers to another request about a shape; None if it crashes or
@@ -214,9 +185,7 @@ class TimingSession:
             return None
 
 
-def timed_row(
-    shape: Shape, contender: str, cache: str, turn: SessionTurn, *, flops: int, held_out: bool
-) -> Row:
+def timed_row(shape: Shape, contender: str, cache: str, turn: Player, *, flops: int, held_out: bool) -> Row:
     """Returns what a contender's blocks say: the median with its interval, and the throughput."""
     time = median_interval(turn.samples) if turn.samples else None
     seconds = time.median if time else float("nan")
@@ -236,7 +205,7 @@ def timed_row(
     )
 
 
-def with_speedup(row: Row, turn: SessionTurn, ours: Sequence[float]) -> Row:
+def with_speedup(row: Row, turn: Player, ours: Sequence[float]) -> Row:
     """Returns another's row with our speedup over it, in the same blocks."""
     if row.contender == OURS or not ours or not turn.samples:
         return row

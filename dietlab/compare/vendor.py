@@ -1,16 +1,19 @@
-"""The interface of a vendor, and the environment that it runs in."""
+"""The registries of vendors, the environment that they run in, and helpers to write one."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Any, Literal
 
-from dietlab.base.errors import MissingDependencyError
-from dietlab.measure.timing.contender import Call, NoFormError, Operands
+from dietlab.base.contracts import shown
+from dietlab.base.errors import MeasureError, MissingDependencyError
+from dietlab.base.registry import Registry
+from dietlab.compare.target import BOUNDS
+from dietlab.measure.timing.contender import Call, Contender, NoFormError, Operands
 from dietlab.measure.timing.threads import pool_env
-from dietlab.problem import FloatArray, Shape, Workload
+from dietlab.problem import Workload
 
 GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 """PyTorch's names of the approximations."""
@@ -18,11 +21,10 @@ GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 __all__ = [
     "IN_FLOAT32",
     "Call",
+    "Contender",
     "Kind",
     "NoFormError",
     "Operands",
-    "PreparedLayer",
-    "Vendor",
     "absent",
     "contender_env",
     "require_constant_weights",
@@ -38,36 +40,53 @@ IN_FLOAT32 = (
 )
 """The remark of a report about the precision of float32."""
 
+NAMES_OF_OURS = ("dietlab", "library", "libraries", *BOUNDS)
+"""Contenders that are no vendors."""
 
-class PreparedLayer(Protocol):
-    """An operator made ready for calls, with its constant operands if there are any."""
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
-        keeps all arrays alive."""
+Maker = Callable[[Any], Contender]
+"""Makes a vendor, in its process, of the one thing that all of a target are made with."""
 
 
-class Vendor(Protocol):
-    """A library that computes workloads.
+def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Registry[Maker]:
+    """Returns the vendors of a target by name, which others can enter, too.
 
-    Attributes:
-        name: what a report and the command line call it.
+    Args:
+        noun: one of them, with its article.
+        group: of the entry points by which installed packages add to it.
+        own: classes that come with dietlab, with their ``name``.
+        made_with: what they are made with, for the message.
     """
 
-    name: str
+    def taken(name: str, value: object) -> Maker:
+        if not callable(value) or (isinstance(value, type) and not hasattr(value, "prepare")):
+            remedy = f"Enter {type(value).__name__} itself." if hasattr(value, "prepare") else ""
+            raise MeasureError(
+                f"the contender {name} is entered as a class with prepare, made with {made_with}",
+                shown(value),
+                remedy,
+            )
+        return value
 
-    def version(self) -> str:
-        """Returns the version of the library that is timed, as it tells it."""
+    makers = {made.name: made for made in own}
+    return Registry(noun, group, makers, taken, MeasureError, reserved=NAMES_OF_OURS, travels=True)
 
-    def kind(self, workload: Workload) -> Kind:
-        """Returns whether weights of this workload are rearranged once.
 
-        Raises:
-            NoFormError: if the library does not compute such a workload.
-        """
+def defaults(known: Registry[Maker]) -> tuple[str, ...]:
+    """Returns the contenders of an evaluation that names none."""
+    return tuple(name for name, made in known.own.items() if getattr(made, "default", True))
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        """Returns the workload with its constant operands, ready for calls at ``shape``."""
+
+def packages(known: Registry[Maker]) -> dict[str, str]:
+    """Returns what each package is for that contenders need, such as ``"contenders mkl, mkl-packed"``."""
+    needs: dict[str, list[Any]] = {}
+    for made in known.own.values():
+        if package := getattr(made, "package", ""):
+            needs.setdefault(package, []).append(made)
+    return {
+        package: f"contender{'s' if len(made) > 1 else ''} {', '.join(one.name for one in made)}"
+        + (f", {made[0].where}" if hasattr(made[0], "where") else "")
+        for package, made in needs.items()
+    }
 
 
 def contender_env(threads: int) -> dict[str, str]:

@@ -117,7 +117,7 @@ class PreparedCandidates:
     constants: Operands
     copied: bool = False
 
-    def bind(self, operands: Operands, out: Array, plan: Plan) -> Call:
+    def bind(self, operands: Operands, out: Array, plan: Plan = None) -> Call:
         library = self.candidates.library(str(plan))
         given = {**self.constants, **operands}
         if library.packs:

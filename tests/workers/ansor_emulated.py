@@ -7,7 +7,7 @@ driver lasts for the process.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +39,18 @@ def assemble(source: str, arch: str) -> Cubin:
     return Cubin(arch, image(source), {})
 
 
-class Builder:
-    """MetaSchedule's builder, in this process."""
+class Builders:
+    """A pool of builders in this process."""
 
-    def build(self, inputs: list[Any]) -> list[Any]:
-        return [self._built(one) for one in inputs]
+    def each(self, built: Callable[[Any, Any], Any], programs: list[Any]) -> list[Any]:
+        return [built(self, program) for program in programs]
 
-    def _built(self, one: Any) -> Any:
-        from tvm.s_tir import meta_schedule as ms
-
-        path = Path(tempfile.mkdtemp(prefix="dietlab-tuned-")) / "candidate.so"
+    def ask(self, request: Mapping[str, Any], timeout: float) -> None:
+        program, target = (tvm.ir.load_json(request[name]) for name in ("program", "target"))
         try:
-            link(cuda_module(one.mod, one.target, assemble), path)
+            link(cuda_module(program, target, assemble), Path(request["path"]))
         except BuildError as error:
-            return ms.builder.BuilderResult(None, str(error))
-        return ms.builder.BuilderResult(str(path), None)
+            raise MeasureError("a candidate compiles", error) from None
 
 
 class Timer:
@@ -90,12 +87,13 @@ def tune(request: dict[str, Any]) -> dict[str, Any]:
     """All batches, and what became of each candidate and of what was saved."""
     workload = workload_from_json(request["workload"])
     timer: Any = Timer(workload)
+    pool: Any = Builders()
     platform = GpuPlatform.open(
         workload,
         Hardware.preset(request["hardware"]),
         Shape.from_json(request["shape"]),
         timer,
-        Builder(),
+        pool,
         assemble,
     )
     ansor_worker.BATCH = request["batch"]

@@ -29,14 +29,13 @@ from dietlab.base.errors import MeasureError, MissingDependencyError, RecordErro
 from dietlab.base.events import Audience, Observer, TrialMeasured, audience
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.compare.target import evaluation_target
-from dietlab.compare.vendor import Call, contender_env
-from dietlab.lower.compiler import tvm_module
-from dietlab.lower.runtime import aligned_empty
+from dietlab.compare.vendor import contender_env
 from dietlab.machine import Hardware
 from dietlab.measure.local import TIMER
+from dietlab.measure.timing.contender import NotTunedError
 from dietlab.measure.timing.process import WorkerProcess
 from dietlab.measure.timing.threads import host_threads
-from dietlab.problem import FloatArray, Shape, Workload
+from dietlab.problem import Shape, Workload
 
 SCHEMA_VERSION = 1
 WORKER = "dietlab.compare.ansor.worker"
@@ -218,75 +217,14 @@ def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, 
     """Returns the library that was tuned for ``shape``, and what its JSON says.
 
     Raises:
-        MeasureError: if the shape was not tuned.
+        NotTunedError: if the shape was not tuned.
     """
     path = _library_path(Path(folder), shape)
     saved = _read(path.with_suffix(".json"))
     if saved is None or not path.is_file():
-        raise MeasureError(
+        raise NotTunedError(
             "the shape was tuned",
             f"no library for {shape} in {folder}",
             "Tune it with tune_static(), or leave it out for this contender.",
         )
     return path, saved
-
-
-def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
-    """Returns the program that was tuned for ``shape`` on a CPU.
-
-    Raises:
-        MeasureError: if the shape was not tuned.
-    """
-    path, saved = tuned_library(folder, shape)
-    return AnsorOperator(path, saved["packed_shape"])
-
-
-class AnsorOperator:
-    """One shape's program, tuned for a CPU; :meth:`pack` the constant weights, then bind calls."""
-
-    def __init__(self, path: Path, packed_shape: Iterable[int]) -> None:
-        # The tuned program may ask TVM's runtime for threads and scratch, so TVM is loaded first.
-        tvm_module()
-        import tvm_ffi
-
-        self._module = tvm_ffi.load_module(str(path.resolve()))
-        self._packed_shape = tuple(packed_shape)
-
-    def pack(self, w: FloatArray, bias: FloatArray | None = None) -> AnsorLayer:
-        """Weights ``w[N, K]`` in the layout that the search chose."""
-        import tvm_ffi
-
-        source = aligned_empty(w.shape)
-        source[...] = w
-        packed = tvm_ffi.from_dlpack(aligned_empty(self._packed_shape))
-        self._module["pack"](tvm_ffi.from_dlpack(source), packed)
-        operands = [packed]
-        if bias is not None:
-            aligned_bias = aligned_empty(bias.shape)
-            aligned_bias[...] = bias
-            operands.append(tvm_ffi.from_dlpack(aligned_bias))
-        return AnsorLayer(self._module["main"], operands)
-
-
-@dataclass(frozen=True)
-class AnsorLayer:
-    """A tuned program with its packed weights (and bias)."""
-
-    main: Any
-    constants: list[Any]
-
-    def bind(self, x: FloatArray, out: FloatArray) -> Call:
-        """Returns a call without arguments; both arrays begin at a multiple of 64 bytes.
-
-        Raises:
-            MeasureError: if one does not.
-        """
-        import tvm_ffi
-
-        if any(array.ctypes.data % 64 for array in (x, out)):
-            raise MeasureError(
-                "x and out begin at a multiple of 64 bytes", None, "Make them with aligned_empty()."
-            )
-        main, constants = self.main, self.constants
-        source, target = tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(out)
-        return lambda: main(source, *constants, target)

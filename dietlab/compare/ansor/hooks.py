@@ -3,8 +3,8 @@ name.
 
 Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and its parser calls
 ``inspect.stack()``, which scans all modules for each frame: 35 to 70 CPU-seconds, in the tuner
-and again in each builder process, so that stock builds run into their time limit of 30 s.
-:func:`quicken_tvm` cures the tuner; :func:`build_candidate` never imports the intrinsics.
+and again in each process of TVM's own builder, so that stock builds run into their time limit of 30 s.
+:func:`quicken_tvm` cures the tuner; our builders never import the intrinsics.
 
 Everything here but :func:`quicken_tvm` runs in MetaSchedule's pool: no heavy import at the top.
 """
@@ -18,7 +18,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter, thread_time
 from typing import Any
 
 INTRINSICS = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu"}
@@ -59,41 +58,28 @@ def _frame_module(original: Callable[..., Any]) -> Callable[..., Any]:
     return getmodule
 
 
-def build_candidate(mod: Any, target: Any, _params: object) -> Any:
-    """Returns MetaSchedule's default build without the import of all intrinsics."""
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    static = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-    # The builder exports a Module; an Executable would reach it as a bare function.
-    return tvm.compile(static, target=target).mod
-
-
-def thread_seconds(
-    module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
+def least_seconds(
+    clock: Callable[[], float],
+    module: Any,
+    _device: object,
+    config: Any,
+    repeated_args: Sequence[Sequence[Any]],
 ) -> list[float]:
-    """Returns the least mean seconds of a call by thread CPU time, which preemption does not change; for
-    one thread only."""
-    return [_least_seconds(module["main"], args, config, thread_time) for args in repeated_args]
+    """Returns the least mean seconds of a call, over blocks until ``config.min_repeat_ms`` are spent, 3 at
+    least and ``config.repeat`` at most.
 
-
-def wall_seconds(
-    module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
-) -> list[float]:
-    """Returns the least mean seconds of a call by the wall clock, for kernels with several threads."""
-    return [_least_seconds(module["main"], args, config, perf_counter) for args in repeated_args]
-
-
-def _least_seconds(
-    main: Callable[..., object], args: Sequence[Any], config: Any, clock: Callable[[], float]
-) -> float:
-    """Blocks until ``config.min_repeat_ms`` are spent, 3 at least, ``config.repeat`` at most."""
-    main(*args)
-    first = max(_block_seconds(main, args, 1, clock), 1e-7)
-    calls = max(1, round(BLOCK_SECONDS / first))
-    blocks = int(config.min_repeat_ms / 1e3 / (first * calls))
-    wanted = max(3, min(int(config.repeat), blocks))
-    return min(_block_seconds(main, args, calls, clock) for _ in range(wanted))
+    Args:
+        clock: thread CPU time, which preemption does not change, for one thread; the wall clock for several.
+    """
+    main, found = module["main"], []
+    for args in repeated_args:
+        main(*args)
+        first = max(_block_seconds(main, args, 1, clock), 1e-7)
+        calls = max(1, round(BLOCK_SECONDS / first))
+        blocks = int(config.min_repeat_ms / 1e3 / (first * calls))
+        wanted = max(3, min(int(config.repeat), blocks))
+        found.append(min(_block_seconds(main, args, calls, clock) for _ in range(wanted)))
+    return found
 
 
 def _block_seconds(

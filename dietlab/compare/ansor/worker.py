@@ -20,12 +20,15 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from dietlab.base.errors import MeasureError
+from dietlab.compare.ansor.builders import built
 from dietlab.compare.target import evaluation_target
 from dietlab.machine import Hardware
+from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.process import serve
 from dietlab.problem import Shape, workload_from_json
 
@@ -61,8 +64,8 @@ class Platform(Protocol):
         """Of the search itself, on this machine's processor."""
 
     @property
-    def builder(self) -> Any:
-        """MetaSchedule's builder; each library that it leaves has a separate folder."""
+    def builders(self) -> WorkerPool:
+        """The processes that compile candidates (:func:`~dietlab.compare.ansor.builders.builders`)."""
 
     def seconds(self, candidate: Any, library: Path) -> float:
         """Returns the seconds of a call.
@@ -141,10 +144,11 @@ class Tuner:
 
         platform = self.platform
         workload = self.database.commit_workload(platform.program)
-        inputs = [ms.builder.BuilderInput(c.sch.mod, platform.target) for c in candidates]
+        programs = [candidate.sch.mod for candidate in candidates]
+        libraries = list(platform.builders.each(partial(built, platform.target), programs))
         results = []
-        for candidate, built in zip(candidates, platform.builder.build(inputs), strict=True):
-            result = self._run(candidate, built)
+        for candidate, library in zip(candidates, libraries, strict=True):
+            result = self._run(candidate, library)
             record = ms.database.TuningRecord(
                 candidate.sch.trace, workload, result.run_secs, platform.target, candidate.args_info
             )
@@ -152,14 +156,13 @@ class Tuner:
             results.append(result)
         return results
 
-    def _run(self, candidate: Any, built: Any) -> Any:
+    def _run(self, candidate: Any, library: Path | MeasureError) -> Any:
         """Returns MetaSchedule's result of one trial, which is counted."""
         from tvm.s_tir import meta_schedule as ms
 
         self.trials += 1
-        if built.error_msg is not None:
-            return self._failed(str(built.error_msg))
-        library = Path(str(built.artifact_path))
+        if isinstance(library, MeasureError):
+            return self._failed(str(library))
         try:
             seconds = self.platform.seconds(candidate, library)
         except MeasureError as error:

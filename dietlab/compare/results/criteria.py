@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-Speedup = Literal["own", "prepacked", "plain", "ansor", "cublas", "cublaslt", "cublaslt-tuned"]
 OfShapes = Literal["regret", "held-out", "padding", "peak", "prime", "cores", "incorrect"]
 OfStudy = Literal[
     "tuning", "trials", "measurements", "memory", "kernels", "code", "dispatch", "call", "wrong"
 ]
-Measure = Speedup | OfShapes | OfStudy
-
-SPEEDUPS: tuple[Measure, ...] = get_args(Speedup)
-"""Measures that compare our time with another's."""
+Measure = str
+"""One of these, ``prepacked`` or ``plain`` for the fastest such vendor, or the name of a contender."""
 
 STUDY_MEASURES: tuple[Measure, ...] = get_args(OfStudy)
 """Measures of a whole study: they have no cache state and no shape."""
@@ -63,6 +60,11 @@ class Criterion:
     dims: tuple[tuple[str, int], ...] = ()
     dtypes: tuple[str, ...] = ()
     needs: int = 1
+
+    @property
+    def compares(self) -> bool:
+        """True if it compares our time with another's."""
+        return self.measure not in (*get_args(OfShapes), *STUDY_MEASURES)
 
     @property
     def target(self) -> str:

@@ -5,9 +5,8 @@ measure         value of a shape
 ==============  ==========================================================================================
 prepacked       time of the fastest prepacked vendor over ours
 plain           time of the fastest plain vendor over ours
-ansor           time of the program tuned for this very shape over ours
-own             time of the library that was tuned for this layer alone over ours
-cublas          time of this contender over ours; ``cublaslt`` and ``cublaslt-tuned`` likewise
+a contender     its time over ours: ``ansor`` is the program tuned for this very shape, ``own`` the library
+                that was tuned for this layer alone
 regret          time of the plan we choose over that of the fastest plan, minus 1, in percent
 held-out        the same, of shapes that tuning did not see
 padding         executed over useful multiply-adds of the serving trace, all its measured lengths together
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dietlab.compare.results.bounds import Bound, bound_of
-from dietlab.compare.results.criteria import SPEEDUPS, Criterion, Measure
+from dietlab.compare.results.criteria import Criterion, Measure
 from dietlab.compare.results.policies import padding_over
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import Row, fastest
@@ -132,7 +131,7 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
     if not counts(criterion, block.report):
         return []
     low, high = criterion.lengths
-    values = MEASURES[criterion.measure](block)
+    values = MEASURES.get(criterion.measure, partial(_over, criterion.measure))(block)
     return [
         Sample(block.report.name, shape, value, _ceiling(criterion, block, shape, value))
         for shape, value in values
@@ -148,7 +147,7 @@ def _ceiling(criterion: Criterion, block: Block, shape: Shape, value: float) -> 
         return None
     if criterion.measure == "prime":
         return _over_faster(*(bound.flops / bound.roofline.least_seconds(bound.cache) for bound in known))
-    return value / known[0].share if criterion.measure in SPEEDUPS else None
+    return value / known[0].share if criterion.compares else None
 
 
 def _bound(block: Block, shape: Shape) -> Bound | None:
@@ -234,11 +233,6 @@ def _incorrect(block: Block) -> Values:
 MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "prepacked": partial(_over_fastest, "prepacked"),
     "plain": partial(_over_fastest, "plain"),
-    "ansor": partial(_over, "ansor"),
-    "own": partial(_over, "own"),
-    "cublas": partial(_over, "cublas"),
-    "cublaslt": partial(_over, "cublaslt"),
-    "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
     "regret": _regret,
     "held-out": partial(_regret, held_out_only=True),
     "padding": _padding,
@@ -247,7 +241,7 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "cores": _cores,
     "incorrect": _incorrect,
 }
-"""Measures of the rows of a study."""
+"""Measures of the rows of a study, but for the names of contenders."""
 
 
 def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dietlab.base.errors import DietlabError
-from dietlab.compare.lineup import contenders_for
+from dietlab.compare.lineup import contenders_for, own_vendors
 from dietlab.compare.suites.every_layer import OWN, EveryLayer
 from dietlab.compare.suites.lengths import (
     BERT_GPU_LENGTHS,
@@ -31,31 +31,19 @@ from dietlab.problem import USUAL, BatchMatmul, Dense, Dim, Shape, ShapeSet, Wor
 from dietlab.problem.layers import Layer
 from dietlab.problem.shapes import drawn_layers
 
-DENSE_AGAINST = (
-    "openblas",
-    "mkl",
-    "mkl-packed",
-    "torch",
-    "onednn-packed",
-    "zendnn",
-    "zendnn-packed",
-    "onnxruntime",
-    "openvino",
-    "oracle",
-)
-BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "openvino", "oracle")
+DENSE_AGAINST = (*own_vendors("cpu", "dense"), "oracle")
+BATCH_AGAINST = (*own_vendors("cpu", "batch-matmul"), "oracle")
 """Nobody prepacks activations: batched products meet plain vendors only."""
 
 LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
     "float32": ("mkl-packed", "onednn-packed", "oracle"),
-    "int8": ("onednn-packed", "onnxruntime", "oracle"),
-    "bfloat16": ("torch", "onednn-packed", "oracle"),
+    **{dtype: (*own_vendors("cpu", "dense", dtype), "oracle") for dtype in ("int8", "bfloat16")},
 }
-"""The vendors that multiply each type, packed ones where there are."""
+"""The vendors that multiply each type; of float32 some packed ones."""
 
 NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
 """The contenders on a GPU that compile nothing."""
-GPU_AGAINST = (*NVIDIA_AGAINST, "torch-compile", "triton", "largest-shape", "oracle")
+GPU_AGAINST = (*own_vendors("cuda", "dense"), "largest-shape", "oracle")
 
 GPU_KERNELS = 16
 """The most micro-kernels of a GPU's library. Each height that an even split needs is one, and where blocks

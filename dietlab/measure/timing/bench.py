@@ -261,7 +261,8 @@ class Calls(Sequence[Call]):
         if isinstance(number, slice):
             return Calls(self._copies[number], self._plan, self._packs)
         copy, prepared = self._copies[number]
-        call = prepared.bind(copy.variables, copy.output.array, self._plan)
+        bind: Callable[..., Call] = prepared.bind  # who has one program only takes no plan
+        call = bind(copy.variables, copy.output.array, *() if self._plan is None else (self._plan,))
         if self._packs:
             call()
         return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dietlab.base.errors import MeasureError
@@ -32,9 +33,9 @@ class NotTunedError(MeasureError):
 class Prepared(Protocol):
     """A contender made ready for one shape, with the constant operands if there are any."""
 
-    def bind(self, operands: Operands, out: Array, plan: Plan) -> Call:
+    def bind(self, operands: Operands, out: Array) -> Call:
         """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
-        keeps all arrays alive."""
+        keeps all arrays alive. Of a contender with several programs it takes a :data:`Plan`, too."""
 
 
 class Contender(Protocol):
@@ -42,13 +43,18 @@ class Contender(Protocol):
 
     Besides these methods it may have
 
+    - ``name``, which a report and the command line call it;
+    - ``computes``, the operators that it has, such as ``batch-matmul``, which stands for those whose names go
+      on behind a hyphen (default: :data:`~dietlab.compare.contenders.COMPUTES`);
+    - ``dtypes``, the types of operands that it knows, where float32 is not the only one;
+    - ``package``, which must be installed for it, and ``where`` else it is absent;
+    - ``default``, false if it takes part only where it is named;
     - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
       rotation are then made once;
     - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
       called once before any is timed;
     - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
       prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
-    - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;
     - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
     """
 
@@ -59,7 +65,8 @@ class Contender(Protocol):
             NoFormError: if it cannot compute such a workload.
         """
 
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Returns the version of the library that is timed, as it tells it."""
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         """Returns the workload at ``shape`` with its constant operands.
@@ -67,3 +74,14 @@ class Contender(Protocol):
         Raises:
             NotTunedError: if the contender has no program for the shape.
         """
+
+
+@dataclass(frozen=True)
+class WithConstants:
+    """A :class:`Prepared` of what binds a call on all operands, and of those that are constant."""
+
+    bound: Callable[..., Call]
+    constants: Operands = field(default_factory=dict)
+
+    def bind(self, operands: Operands, out: Array, *plan: Plan) -> Call:
+        return self.bound({**self.constants, **operands}, out, *plan)

@@ -34,7 +34,10 @@ class Questions(Protocol):
 
 @dataclass
 class Player:
-    """A contender with one of its plans on one shape.
+    """A contender with one of its plans on one shape, and its blocks so far.
+
+    ``samples`` are the seconds of a call in each block. ``retaken`` blocks were thrown away because the
+    processor was slow; ``kept`` ones count although it was, since it did not become quick again.
 
     Args:
         correct: None if it gave no result: it crashed, hung or refused.
@@ -59,6 +62,18 @@ class Player:
     blocks: dict[str, list[Taken]] = field(default_factory=dict)
     check_seconds: float = 0.0
     time_seconds: float = 0.0
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        return tuple(seconds for cache in self.blocks for seconds in self.seconds(cache))
+
+    @property
+    def retaken(self) -> int:
+        return sum(block.retaken for blocks in self.blocks.values() for block in blocks)
+
+    @property
+    def kept(self) -> int:
+        return sum(block.kept for blocks in self.blocks.values() for block in blocks)
 
     def check(self) -> None:
         """Has the contender's result compared."""

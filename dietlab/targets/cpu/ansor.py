@@ -1,12 +1,14 @@
 """Per-shape tuning on a CPU: the layout of weights is searched too, and candidates are timed with hot caches.
 
-A tuned library exports ``main`` and ``pack``, which lays ``w[N, K]`` out for it; see
-:class:`~dietlab.compare.ansor.contender.AnsorOperator`.
+A tuned library exports ``main`` and ``pack``, which lays ``w[N, K]`` out for it: see :class:`TunedProgram`.
+``python -m dietlab.targets.cpu.ansor`` compiles one candidate for each request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,18 @@ import numpy as np
 
 from dietlab.base.errors import BuildError, MeasureError
 from dietlab.compare.ansor import hooks as ansor_hooks
-from dietlab.compare.ansor.contender import AnsorOperator
+from dietlab.compare.ansor.builders import builders, serve_builds
 from dietlab.compare.ansor.program import static_program
+from dietlab.lower.compiler import tvm_module
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
+from dietlab.measure.pool import WorkerPool
+from dietlab.measure.timing.contender import Array, Call, Operands, Prepared, WithConstants
 from dietlab.measure.timing.problem import aligned
+from dietlab.measure.timing.protocol import clock_for
 from dietlab.problem import Shape, Workload, extents, tolerance
 from dietlab.targets.cpu.lowering.llvm import target_of
 
-BUILD_SECONDS = 60.0
 RUN_SECONDS = 30.0
 
 
@@ -34,18 +39,18 @@ class CpuPlatform:
     shape: Shape
     program: Any
     target: Any
-    builder: Any
+    builders: WorkerPool
     runner: Any
     threads: int
     rules: str = "from-target"
 
     @classmethod
     def open(cls, workload: Workload, hardware: Hardware, shape: Shape) -> CpuPlatform:
-        """Makes the program and starts the pools."""
+        """Makes the program and starts the processes that build, as many as cores, and time."""
         ansor_hooks.quicken_tvm(ansor_hooks.machine_intrinsics())
-        program = static_program(workload, shape, free_layout=True)
-        pools = _pools(hardware.cores)
-        return cls(workload, shape, program, target_of(hardware), *pools, hardware.cores)
+        program, cores = static_program(workload, shape, free_layout=True), hardware.cores
+        pool = builders("dietlab.targets.cpu.ansor", cores)
+        return cls(workload, shape, program, target_of(hardware), pool, _runner(cores), cores)
 
     def seconds(self, candidate: Any, library: Path) -> float:
         """Returns the least mean seconds of a call, in 20 ms of blocks.
@@ -68,48 +73,86 @@ class CpuPlatform:
         Raises:
             BuildError: if the program is wrong.
         """
-        import tvm
-        from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-        main = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)["main"]
         layout = weight_layout(schedule)
         size = extents(self.workload, self.shape)
         pack, packed_shape = packing_program(size["cols"], size["depth"], layout)
-        library = tvm.compile(tvm.IRModule({"main": main, "pack": pack}), target=self.target)
-        library.export_library(str(path))
+        compile_program(schedule.mod, self.target, path, pack=pack)
         return {
             "packed_shape": packed_shape,
             "weights": "K-major" if layout is None else "rewritten",
             "layout": None if layout is None else str(layout),
-            **self._check(AnsorOperator(path, packed_shape)),
+            **self._check(TunedProgram(path, packed_shape)),
         }
 
-    def _check(self, operator: AnsorOperator) -> dict[str, float]:
+    def _check(self, program: TunedProgram) -> dict[str, float]:
         inputs = {name: aligned(value) for name, value in self.workload.inputs(self.shape).items()}
         reference = self.workload.reference(inputs)
         out = aligned_empty(reference.shape)
         out.fill(np.nan)
-        operator.pack(inputs["w"], inputs.get("bias")).bind(inputs["x"], out)()
+        program.pack(inputs["w"], inputs.get("bias")).bind(inputs, out)()
         error, allowed = float(np.abs(out - reference).max()), tolerance(self.workload, inputs)
         if not error <= allowed:
             raise BuildError(f"the program tuned for {self.shape} errs by at most {allowed:.1e}", error)
         return {"max_error": error, "tolerance": allowed}
 
 
-def _pools(cores: int) -> tuple[Any, Any]:
-    """Processes that build (as many as cores) and one that times candidates, 20 ms each."""
+def _runner(cores: int) -> Any:
+    """Returns the process that times candidates, 20 ms each."""
     from tvm.s_tir import meta_schedule as ms
 
-    clock = ansor_hooks.thread_seconds if cores == 1 else ansor_hooks.wall_seconds
-    builder = ms.builder.LocalBuilder(
-        max_workers=cores, timeout_sec=BUILD_SECONDS, f_build=ansor_hooks.build_candidate
-    )
-    runner = ms.runner.LocalRunner(
+    return ms.runner.LocalRunner(
         timeout_sec=RUN_SECONDS,
-        f_run_evaluator=clock,
+        f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
         evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
     )
-    return builder, runner
+
+
+def compile_program(program: Any, target: Any, path: Path, **others: Any) -> None:
+    """Writes a scheduled ``main`` as a library, with ``others`` by name; TVM's intrinsics, which its own
+    builder imports, are not needed."""
+    tvm = tvm_module()
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    main = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(program)["main"]
+    tvm.compile(tvm.IRModule({"main": main, **others}), target=target).export_library(str(path))
+
+
+class TunedProgram:
+    """One shape's program; :meth:`pack` the constant weights, then bind calls."""
+
+    def __init__(self, path: Path, packed_shape: Iterable[int]) -> None:
+        # The tuned program may ask TVM's runtime for threads and scratch, so TVM is loaded first.
+        tvm_module()
+        import tvm_ffi
+
+        self._module = tvm_ffi.load_module(str(path.resolve()))
+        self._packed_shape = tuple(packed_shape)
+
+    def pack(self, w: Array, bias: Array | None = None) -> Prepared:
+        """Returns the program with weights ``w[N, K]`` in the layout that the search chose."""
+        import tvm_ffi
+
+        packed = tvm_ffi.from_dlpack(aligned_empty(self._packed_shape))
+        self._module["pack"](tvm_ffi.from_dlpack(aligned(w)), packed)
+        constants = [packed] if bias is None else [packed, tvm_ffi.from_dlpack(aligned(bias))]
+        return WithConstants(partial(self._bound, constants))
+
+    def _bound(self, constants: list[Any], operands: Operands, out: Array) -> Call:
+        import tvm_ffi
+
+        arrays = operands["x"], out
+        if any(array.ctypes.data % 64 for array in arrays):
+            raise MeasureError(
+                "x and out begin at a multiple of 64 bytes", None, "Make them with aligned_empty()."
+            )
+        (source, result), main = map(tvm_ffi.from_dlpack, arrays), self._module["main"]
+        return lambda: main(source, *constants, result)
+
+
+def load_tuned(path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Operands], Prepared]:
+    """Returns what prepares a program that was tuned."""
+    program = TunedProgram(path, saved["packed_shape"])
+    return lambda workload, constants: program.pack(**constants)
 
 
 def weight_layout(schedule: Any) -> Any:
@@ -145,3 +188,7 @@ def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]
         packed = te.compute(shape, gather, name="packed")
     function = te.create_prim_func([w, packed]).with_attr("global_symbol", "pack")
     return function, [int(extent) for extent in packed.shape]
+
+
+if __name__ == "__main__":
+    serve_builds(compile_program)

@@ -3,7 +3,8 @@
 Programs are compiled without a GPU, by the same compiler and flags as ours, and exported as
 ``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our candidates
 (:mod:`dietlab.measure.candidate_worker`) does the same for these: operands rotate through more than L2, and
-what computes something else is a failed trial.
+what computes something else is a failed trial. ``python -m dietlab.targets.cuda.ansor`` compiles one for each
+request.
 
 =========  ===================  =====================================================================
 dtype      rules                what they do
@@ -26,12 +27,13 @@ from typing import Any
 
 from dietlab.base.errors import BuildError, MeasureError
 from dietlab.compare.ansor import hooks as ansor_hooks
-from dietlab.compare.ansor.builders import cubin_builders
+from dietlab.compare.ansor.builders import builders, serve_builds
 from dietlab.compare.ansor.program import static_program
 from dietlab.lower.compiler import last_line, require_linker, tvm_module
 from dietlab.machine import Hardware
 from dietlab.machine.system import usable_cores
 from dietlab.measure.local import TIMER, candidates_seat
+from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.seat import Seat
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import Shape, Workload
@@ -92,7 +94,7 @@ class GpuPlatform:
     target: Any
     rules: str
     threads: int
-    builder: Any
+    builders: WorkerPool
     timer: Seat
     assemble: Assemble = compile_cubin
 
@@ -103,13 +105,13 @@ class GpuPlatform:
         hardware: Hardware,
         shape: Shape,
         timer: Seat,
-        builder: Any = None,
+        pool: WorkerPool | None = None,
         assemble: Assemble = compile_cubin,
     ) -> GpuPlatform:
         """Makes the program.
 
         Args:
-            builder: MetaSchedule's builder (default: processes that compile, as many as processors).
+            pool: processes that compile (default: as many as processors).
         """
         rules = RULES[workload.dtype]
         ansor_hooks.quicken_tvm(rules.intrinsics)
@@ -122,7 +124,7 @@ class GpuPlatform:
             schedule_target(hardware),
             rules.name,
             threads,
-            builder or cubin_builders(threads),
+            pool or builders("dietlab.targets.cuda.ansor", threads),
             timer,
             assemble,
         )
@@ -218,3 +220,7 @@ def link(module: Any, path: Path) -> None:
         module.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except Exception as error:
         raise BuildError("the library links", last_line(error)) from error
+
+
+if __name__ == "__main__":
+    serve_builds(lambda program, target, path: link(cuda_module(program, target), path))

@@ -45,7 +45,7 @@ class TvmArrays:
         device = tvm_ffi.device("cuda:0")
         return GraphRecorder(self._driver, lambda stream: tvm_ffi.use_raw_stream(device, stream))
 
-    def recorded(self, contender: object, calls: Iterable[Call]) -> Call | None:
+    def recorded(self, calls: Iterable[Call]) -> Call | None:
         try:
             return self._recorder.recorded(calls)
         except MeasureError:  # an old driver, or a call that does more than launch

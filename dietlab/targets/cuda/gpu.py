@@ -75,7 +75,7 @@ class GpuArrays(Protocol):
 
     def output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Output: ...
 
-    def recorded(self, contender: object, calls: Iterable[Call]) -> Call | None:
+    def recorded(self, calls: Iterable[Call]) -> Call | None:
         """Returns what replays the calls as a CUDA graph; None if they cannot be recorded."""
 
 
@@ -145,7 +145,7 @@ class Gpu:
             span = Span(TRIAL_CALLS * about, 0.0)
         each = max(span.seconds / TRIAL_CALLS, 1e-9)
         if span.host_share > HOST_SHARE or each < SHORT_CALL:
-            replayed = self._replayed(calls, contender, each, seconds)
+            replayed = self._replayed(calls, each, seconds)
             if replayed is not None:
                 return replayed
         count, warm = _clamped(seconds / each, FEWEST_CALLS, MOST_CALLS), _warm(each)
@@ -163,13 +163,11 @@ class Gpu:
     def called(self) -> None:
         self._clock.wait()
 
-    def _replayed(
-        self, calls: Sequence[Call], contender: object, each: float, seconds: float
-    ) -> TimedBlock | None:
+    def _replayed(self, calls: Sequence[Call], each: float, seconds: float) -> TimedBlock | None:
         """Returns the block as replays of a graph of whole rotations; None if they cannot be recorded."""
         wanted = _clamped(seconds / each, 1, GRAPH_CALLS)
         size = len(calls) * max(1, wanted // len(calls))
-        replay = self._arrays.recorded(contender, islice(cycle(calls), size))
+        replay = self._arrays.recorded(islice(cycle(calls), size))
         if replay is None:
             return None
         replay()  # the first one also brings the graph to the GPU

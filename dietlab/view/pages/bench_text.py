@@ -7,6 +7,7 @@ from dataclasses import astuple
 
 from dietlab.base.cards import counted
 from dietlab.compare.results.criteria import criteria_of
+from dietlab.compare.results.row import ANSOR
 from dietlab.compare.results.samples import bounds
 from dietlab.compare.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.compare.results.speedups import summary_cells as contender_cells
@@ -38,16 +39,6 @@ SUMMARY_HEADER = (
 )
 SHOWN = 8
 """The most shapes of wrong results that are listed."""
-WORKLOAD_MEASURES = (
-    "own",
-    "prepacked",
-    "plain",
-    "cublas",
-    "cublaslt",
-    "cublaslt-tuned",
-    "regret",
-    "held-out",
-)
 
 
 def render_bench(table: ResultTable) -> str:
@@ -109,7 +100,11 @@ def summary_cells(line: Line) -> tuple[str, ...]:
 
 def workload_table(table: ResultTable) -> Table:
     """Returns the summary's speedups and regrets for each workload by itself."""
-    chosen = [c for c in criteria_of(suite_of(table)) if c.measure in WORKLOAD_MEASURES]
+    chosen = [
+        one
+        for one in criteria_of(suite_of(table))
+        if (one.compares and one.measure != ANSOR) or one.measure in ("regret", "held-out")
+    ]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
 

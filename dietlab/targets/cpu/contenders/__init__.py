@@ -14,14 +14,10 @@ vendor a process (:mod:`dietlab.targets.cpu.contenders.worker`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from dietlab.base.contracts import shown
-from dietlab.base.errors import MeasureError
-from dietlab.base.registry import Registry
 from dietlab.compare.target import BOUNDS, WorkerModule
-from dietlab.compare.vendor import Vendor
+from dietlab.compare.vendor import defaults, vendors
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
 from dietlab.problem import Shape, Workload
@@ -32,41 +28,16 @@ from dietlab.targets.cpu.contenders.openblas import OpenBlas
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, Torch
 from dietlab.targets.cpu.contenders.zendnn import ZenDnn, ZenDnnPacked
 
-NAMES_OF_OURS = ("dietlab", "library", "libraries", "ansor", "largest-shape", "oracle")
-"""Contenders that are no vendors."""
-
-
-def _vendor(name: str, value: object) -> Callable[[int], Vendor]:
-    if not callable(value) or (isinstance(value, type) and not hasattr(value, "prepare")):
-        remedy = f"Enter {type(value).__name__} itself." if hasattr(value, "prepare") else ""
-        raise MeasureError(
-            f"the contender {name} is entered as a class with prepare, made with a number of threads",
-            shown(value),
-            remedy,
-        )
-    return value
-
-
-VENDORS: Registry[Callable[[int], Vendor]] = Registry(
+VENDORS = vendors(
     "a contender",
     "dietlab.vendors",
-    {
-        vendor.name: vendor
-        for vendor in (
-            *(OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked),
-            *(OnnxRuntime, OpenVino),
-        )
-    },
-    _vendor,
-    MeasureError,
-    reserved=NAMES_OF_OURS,
-    travels=True,
+    (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime, OpenVino),
+    "a number of threads",
 )
 """Vendors by name; called with a number of threads, each loads its library. ``VENDORS["mine"] = Mine`` enters
 a class of your own, in this process and in those that it starts."""
 
-DEFAULTS = tuple(name for name in VENDORS.own if name != "torch")
-"""All vendors but PyTorch's operators, which multiply with MKL."""
+DEFAULTS = defaults(VENDORS)
 
 CONTENDERS = (*VENDORS, *BOUNDS)
 """The contenders of an evaluation on a CPU."""

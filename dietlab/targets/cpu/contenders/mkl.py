@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from dietlab.compare.vendor import (
     Call,
     Kind,
     Operands,
-    PreparedLayer,
     absent,
     require_constant_weights,
     sequence,
     without_gelu,
 )
 from dietlab.lower.runtime import aligned_empty
+from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, extents
 from dietlab.targets.cpu.contenders.openblas import numpy_tail
 
@@ -88,33 +87,6 @@ def _beta(workload: Workload) -> ctypes.c_float:
     return ctypes.c_float(1.0 if workload.epilogue.bias else 0.0)
 
 
-@dataclass(frozen=True)
-class MklLayer:
-    """``cblas_sgemm``, or ``cblas_sgemm_batch_strided`` for a batch of products."""
-
-    library: ctypes.CDLL
-    workload: Workload
-    constants: Operands
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        operands = {**self.constants, **operands}
-        x, w = operands["x"], operands["w"]
-        (rows, depth), cols = x.shape[-2:], out.shape[-1]
-        flip = NO_TRANS if self.workload.weights == "direct" else TRANS
-        sizes = _ints(ROW_MAJOR, NO_TRANS, flip, rows, cols, depth)
-        matrices = [(x, depth), (w, w.shape[-1]), (out, cols)]
-        if x.ndim == 2:
-            (a, b, c) = [(_pointer(m), *_ints(stride)) for m, stride in matrices]
-            tail: tuple[ctypes.c_int, ...] = ()
-            routine = self.library.cblas_sgemm
-        else:
-            (a, b, c) = [(_pointer(m), *_ints(stride, m[0].size)) for m, stride in matrices]
-            tail = _ints(len(x))
-            routine = self.library.cblas_sgemm_batch_strided
-        multiply = partial(routine, *sizes, ONE, *a, *b, _beta(self.workload), *c, *tail)
-        return _complete(multiply, self.workload, operands, out)
-
-
 class Mkl:
     """oneMKL's ``cblas_sgemm`` from the ``mkl`` wheel.
 
@@ -122,7 +94,8 @@ class Mkl:
         MissingDependencyError: if the wheel is absent.
     """
 
-    name = "mkl"
+    name, package = "mkl", "mkl"
+    computes = ("dense", "batch-matmul", "matmul")
 
     def __init__(self, threads: int = 1) -> None:
         self._library = _load(threads)
@@ -134,42 +107,26 @@ class Mkl:
         without_gelu(workload, "MKL's BLAS")
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        return MklLayer(self._library, workload, constants)
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
 
-
-@dataclass(frozen=True)
-class MklPackedLayer:
-    """``cblas_sgemm_compute`` with weights packed for exactly ``rows`` rows, as MKL demands."""
-
-    library: ctypes.CDLL
-    workload: Workload
-    constants: Operands
-    packed: FloatArray
-    rows: int
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        x = operands["x"]
-        (rows, depth), cols = x.shape, out.shape[-1]
-        if rows != self.rows:
-            raise MeasureError(
-                f"MKL's packed weights serve the {self.rows} rows they were packed for",
-                rows,
-                "Call prepare() with the shape of x.",
-            )
-        multiply = partial(
-            self.library.cblas_sgemm_compute,
-            *_ints(ROW_MAJOR, NO_TRANS, PACKED, rows, cols, depth),
-            _pointer(x),
-            *_ints(depth),
-            _pointer(self.packed),
-            *_ints(depth),
-            _beta(self.workload),
-            _pointer(out),
-            *_ints(cols),
-        )
-        everything = {**self.constants, **operands, "packed": self.packed}
-        return _complete(multiply, self.workload, everything, out)
+    def _bound(self, workload: Workload, operands: Operands, out: FloatArray) -> Call:
+        """Returns ``cblas_sgemm``, or ``cblas_sgemm_batch_strided`` for a batch of products."""
+        x, w = operands["x"], operands["w"]
+        (rows, depth), cols = x.shape[-2:], out.shape[-1]
+        flip = NO_TRANS if workload.weights == "direct" else TRANS
+        sizes = _ints(ROW_MAJOR, NO_TRANS, flip, rows, cols, depth)
+        matrices = [(x, depth), (w, w.shape[-1]), (out, cols)]
+        if x.ndim == 2:
+            (a, b, c) = [(_pointer(m), *_ints(stride)) for m, stride in matrices]
+            tail: tuple[ctypes.c_int, ...] = ()
+            routine = self._library.cblas_sgemm
+        else:
+            (a, b, c) = [(_pointer(m), *_ints(stride, m[0].size)) for m, stride in matrices]
+            tail = _ints(len(x))
+            routine = self._library.cblas_sgemm_batch_strided
+        multiply = partial(routine, *sizes, ONE, *a, *b, _beta(workload), *c, *tail)
+        return _complete(multiply, workload, operands, out)
 
 
 class MklPacked:
@@ -179,7 +136,8 @@ class MklPacked:
         MissingDependencyError: if the ``mkl`` wheel is absent.
     """
 
-    name = "mkl-packed"
+    name, package = "mkl-packed", "mkl"
+    computes = ("dense",)
 
     def __init__(self, threads: int = 1) -> None:
         self._library = _load(threads)
@@ -191,7 +149,7 @@ class MklPacked:
         without_gelu(workload, "MKL's BLAS")
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         w, rows = constants["w"], extents(workload, shape)["rows"]
         cols, depth = w.shape
         sizes = _ints(rows, cols, depth)
@@ -200,5 +158,27 @@ class MklPacked:
         self._library.cblas_sgemm_pack(
             *_ints(ROW_MAJOR, B_MATRIX, TRANS), *sizes, ONE, _pointer(w), *_ints(depth), _pointer(packed)
         )
-        others = {name: array for name, array in constants.items() if name != "w"}
-        return MklPackedLayer(self._library, workload, others, packed, rows)
+        return WithConstants(partial(self._bound, workload, rows), {**constants, "w": packed})
+
+    def _bound(self, workload: Workload, packed_rows: int, operands: Operands, out: FloatArray) -> Call:
+        """Returns ``cblas_sgemm_compute``."""
+        x = operands["x"]
+        (rows, depth), cols = x.shape, out.shape[-1]
+        if rows != packed_rows:
+            raise MeasureError(
+                f"MKL's packed weights serve the {packed_rows} rows they were packed for",
+                rows,
+                "Call prepare() with the shape of x.",
+            )
+        multiply = partial(
+            self._library.cblas_sgemm_compute,
+            *_ints(ROW_MAJOR, NO_TRANS, PACKED, rows, cols, depth),
+            _pointer(x),
+            *_ints(depth),
+            _pointer(operands["w"]),
+            *_ints(depth),
+            _beta(workload),
+            _pointer(out),
+            *_ints(cols),
+        )
+        return _complete(multiply, workload, operands, out)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietlab.base.errors import MeasureError
-from dietlab.compare.vendor import GELU_FORM, Call, Kind, NoFormError, Operands, PreparedLayer, absent
+from dietlab.compare.vendor import GELU_FORM, Call, Kind, NoFormError, Operands, absent
+from dietlab.measure.timing.contender import Prepared
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, extents
 from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, model
 from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
@@ -51,7 +52,8 @@ class OnnxRuntime:
         MissingDependencyError: if it is absent.
     """
 
-    name = "onnxruntime"
+    name, package = "onnxruntime", "onnxruntime"
+    computes = ("dense", "batch-matmul", "matmul")
     dtypes = ("float32", "int8")
     any_shape = True
     _pool_threads: ClassVar[int | None] = None
@@ -87,7 +89,7 @@ class OnnxRuntime:
             )
         return "prepacked" if "w" in workload.constants else "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         options = self._runtime.SessionOptions()
         options.log_severity_level = ERRORS_ONLY
         options.inter_op_num_threads = 1
@@ -150,7 +152,7 @@ def _product(workload: Workload) -> OnnxNode:
         bias = ("bias",) if workload.epilogue.bias else ()
         inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)
         return OnnxNode("MatMulIntegerToFloat", inputs, "", {}, "com.microsoft")
-    if workload.operator == "dense":
+    if workload.weights != "direct" and len(workload.signature["x"]) == 2:
         inputs = ("x", "w", "bias") if workload.epilogue.bias else ("x", "w")
         return OnnxNode("Gemm", inputs, "", {"transB": 1})
     if workload.weights == "direct":

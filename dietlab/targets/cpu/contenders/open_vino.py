@@ -9,7 +9,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from dietlab.compare.vendor import Call, Kind, Operands, PreparedLayer, absent
+from dietlab.compare.vendor import Call, Kind, Operands, absent
+from dietlab.measure.timing.contender import Prepared
 from dietlab.problem import FloatArray, Shape, Workload
 from dietlab.targets.cpu.contenders.onnx_runtime import operator_model
 
@@ -47,7 +48,8 @@ class OpenVino:
         MissingDependencyError: if it is absent.
     """
 
-    name = "openvino"
+    name, package = "openvino", "openvino"
+    computes = ("dense", "batch-matmul", "matmul")
     any_shape = True
     packs_in_call = True
 
@@ -66,7 +68,7 @@ class OpenVino:
     def kind(self, workload: Workload) -> Kind:
         return "prepacked" if "w" in workload.constants else "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         model = self._core.read_model(operator_model(workload, constants, shape))
         return OpenVinoLayer(self.library, self.compiled(model))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dietlab.base.errors import MissingDependencyError
-from dietlab.compare.vendor import Call, Kind, Operands, PreparedLayer, sequence, without_gelu
+from dietlab.compare.vendor import Call, Kind, Operands, sequence, without_gelu
+from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload
 
 
@@ -26,21 +26,6 @@ def numpy_tail(workload: Workload, operands: Operands, out: FloatArray, *, bias:
     return steps
 
 
-@dataclass(frozen=True)
-class NumpyLayer:
-    """``numpy.matmul`` into ``out``, for one product or a batch of them."""
-
-    workload: Workload
-    constants: Operands
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        operands = {**self.constants, **operands}
-        w = operands["w"]
-        right = w if self.workload.weights == "direct" else w.swapaxes(-1, -2)
-        multiply = partial(np.matmul, operands["x"], right, out)
-        return sequence([multiply, *numpy_tail(self.workload, operands, out, bias=True)])
-
-
 class OpenBlas:
     """OpenBLAS as NumPy ships it; its threads come from :func:`contender_env` alone.
 
@@ -49,6 +34,7 @@ class OpenBlas:
     """
 
     name = "openblas"
+    computes = ("dense", "batch-matmul", "matmul")
 
     def __init__(self, threads: int = 1) -> None:
         self._blas = numpy_blas()
@@ -66,8 +52,15 @@ class OpenBlas:
         without_gelu(workload, "NumPy")
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        return NumpyLayer(workload, constants)
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
+
+    def _bound(self, workload: Workload, operands: Operands, out: FloatArray) -> Call:
+        """Returns ``numpy.matmul`` into ``out``, for one product or a batch of them."""
+        w = operands["w"]
+        right = w if workload.weights == "direct" else w.swapaxes(-1, -2)
+        multiply = partial(np.matmul, operands["x"], right, out)
+        return sequence([multiply, *numpy_tail(workload, operands, out, bias=True)])
 
 
 def numpy_blas() -> Mapping[str, str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dietlab.base.errors import MeasureError
 from dietlab.compare.vendor import (
     GELU_FORM,
@@ -14,12 +16,12 @@ from dietlab.compare.vendor import (
     Kind,
     NoFormError,
     Operands,
-    PreparedLayer,
     absent,
     import_torch,
     require_constant_weights,
     sequence,
 )
+from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of
 
 ZERO_POINT = 128
@@ -53,8 +55,11 @@ def open_torch(threads: int) -> Any:
 
 
 def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
-    """Returns the arrays as tensors on the same memory."""
-    return {name: tensor(torch, array) for name, array in arrays.items()}
+    """Returns the arrays as tensors on the same memory; tensors stay as they are."""
+    return {
+        name: tensor(torch, array) if isinstance(array, np.ndarray) else array
+        for name, array in arrays.items()
+    }
 
 
 def tensor(torch: Any, array: FloatArray) -> Any:
@@ -64,37 +69,6 @@ def tensor(torch: Any, array: FloatArray) -> Any:
     return torch.from_numpy(array)
 
 
-@dataclass(frozen=True)
-class TorchLayer:
-    """``functional.linear`` (or ``bmm``) in the form that writes a given tensor, and what follows."""
-
-    torch: Any
-    workload: Workload
-    constants: dict[str, Any]
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        torch, y = self.torch, tensor(self.torch, out)
-        given = {**self.constants, **tensors(torch, operands)}
-        x, w = given["x"], given["w"]
-        if x.ndim == 3:
-            right = w if self.workload.weights == "direct" else w.transpose(1, 2)
-            return partial(torch.bmm, x, right, out=y)
-        # functional.linear is this very binding, whose "out" its documentation leaves out.
-        linear = partial(torch._C._nn.linear, x, w, given.get("bias"), out=y)
-        return sequence([linear, *self._tail(y, given)])
-
-    def _tail(self, y: Any, given: dict[str, Any]) -> list[Call]:
-        epilogue, steps = self.workload.epilogue, list[Call]()
-        if epilogue.activation == "relu":
-            steps.append(y.relu_)
-        elif epilogue.activation != "none":
-            gelu = self.torch._C._nn.gelu
-            steps.append(partial(gelu, y, approximate=GELU_FORM[epilogue.activation], out=y))
-        if epilogue.residual:
-            steps.append(partial(y.add_, given["residual"]))
-        return steps
-
-
 class Torch:
     """PyTorch's eager linear layer and batched product.
 
@@ -102,7 +76,9 @@ class Torch:
         MissingDependencyError: if PyTorch is absent.
     """
 
-    name = "torch"
+    name, package = "torch", "torch"
+    default = False  # its products are MKL's
+    computes = ("dense", "batch-matmul")
     dtypes = ("float32", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
@@ -119,8 +95,27 @@ class Torch:
             )
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        return TorchLayer(self._torch, workload, tensors(self._torch, constants))
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
+
+    def _bound(self, workload: Workload, operands: Operands, out: FloatArray) -> Call:
+        """Returns ``functional.linear``, or ``bmm``, in the form that writes a given tensor, and what
+        follows."""
+        torch, y, given = self._torch, tensor(self._torch, out), tensors(self._torch, operands)
+        x, w, epilogue = given["x"], given["w"], workload.epilogue
+        if x.ndim == 3:
+            right = w if workload.weights == "direct" else w.transpose(1, 2)
+            return partial(torch.bmm, x, right, out=y)
+        # functional.linear is this very binding, whose "out" its documentation leaves out.
+        steps: list[Call] = [partial(torch._C._nn.linear, x, w, given.get("bias"), out=y)]
+        if epilogue.activation == "relu":
+            steps.append(y.relu_)
+        elif epilogue.activation != "none":
+            gelu, form = torch._C._nn.gelu, GELU_FORM[epilogue.activation]
+            steps.append(partial(gelu, y, approximate=form, out=y))
+        if epilogue.residual:
+            steps.append(partial(y.add_, given["residual"]))
+        return sequence(steps)
 
 
 @dataclass(frozen=True)
@@ -206,7 +201,8 @@ class OneDnnPacked:
         MissingDependencyError: if PyTorch is absent or was built without oneDNN.
     """
 
-    name = "onednn-packed"
+    name, package = "onednn-packed", "torch"
+    computes = ("dense",)
     dtypes = ("float32", "int8", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
@@ -233,7 +229,7 @@ class OneDnnPacked:
                 )
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         given = tensors(self._torch, constants)
         rows = workload.output_shape(shape)[0]
         if workload.dtype == "int8":

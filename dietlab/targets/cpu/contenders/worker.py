@@ -10,41 +10,34 @@ operands and right results. Start the process with :func:`~dietlab.targets.cpu.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
-from dietlab.base.contracts import require_methods
-from dietlab.base.errors import MeasureError
-from dietlab.compare.contenders import AnsorContender, LibrariesContender, LibraryContender, VendorContender
+from dietlab.compare.contenders import (
+    AnsorContender,
+    LibrariesContender,
+    LibraryContender,
+    opened_contender,
+)
+from dietlab.compare.vendor import Kind
 from dietlab.measure.timing.bench import Bench, Service
 from dietlab.measure.timing.contender import Contender
 from dietlab.measure.timing.process import serve
 from dietlab.measure.timing.worker import show_torch
 from dietlab.problem import Workload
+from dietlab.targets.cpu.ansor import load_tuned
 from dietlab.targets.cpu.contenders import VENDORS
 from dietlab.targets.cpu.device import Host
 
 
 def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Contender:
-    """Returns the contender of that name.
-
-    Raises:
-        MissingDependencyError: if its library is not installed.
-        MeasureError: if there is no such contender.
-    """
-    if name in VENDORS:
-        vendor = VENDORS[name](threads)
-        require_methods(f"the contender {name}", vendor, ("version", "kind", "prepare"), MeasureError)
-        return VendorContender(vendor)
-    if name == "library":
-        return LibraryContender(options["library"], threads)
-    if name == "libraries":
-        return LibrariesContender(options["libraries"])
-    if name == "ansor":
-        return AnsorContender(options["library"])
-    raise MeasureError(
-        f"a contender is one of {', '.join([*VENDORS, 'library', 'libraries', 'ansor'])}", repr(name)
-    )
+    """Returns the contender of that name, as :func:`~dietlab.compare.contenders.opened_contender` does."""
+    ours: dict[str, Callable[[], Contender]] = {
+        "library": lambda: LibraryContender(options["library"], threads),
+        "libraries": lambda: LibrariesContender(options["libraries"]),
+        "ansor": lambda: AnsorContender(options["library"], "cpu", load_tuned),
+    }
+    return opened_contender(name, VENDORS, threads, ours, get_args(Kind))
 
 
 def opened(request: Mapping[str, Any], workload: Workload) -> Bench:

@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from dietlab.base.errors import MissingDependencyError
-from dietlab.compare.vendor import Call, Kind, Operands, PreparedLayer, require_constant_weights
+from dietlab.compare.vendor import Call, Kind, Operands, require_constant_weights
+from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload
 from dietlab.targets.cpu.contenders.pytorch import open_torch, tensors
 from dietlab.targets.cpu.machine import processor_vendor
 
 AMD = "AuthenticAMD"
 """The maker in ``/proc/cpuinfo`` of the processors that ZenDNN is made for."""
-
-
-@dataclass(frozen=True)
-class ZenDnnLinear:
-    """A linear layer whose activation and residual are fused.
-
-    ``zentorch_linear_unary`` computes without a residual, ``zentorch_linear_unary_binary`` with one. Both
-    write a given tensor.
-    """
-
-    torch: Any
-    workload: Workload
-    constants: Mapping[str, Any]
-    packed: bool
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        given = {**self.constants, **tensors(self.torch, operands)}
-        x, w, bias, residual = (given.get(name) for name in ("x", "w", "bias", "residual"))
-        ops, activation = self.torch.ops.zentorch, self.workload.epilogue.activation
-        shared = {"is_weight_prepacked": self.packed, "out": self.torch.from_numpy(out)}
-        if residual is None:
-            return partial(ops.zentorch_linear_unary.out, x, w, bias, post_op=activation, **shared)
-        fused = {"post_op_1": activation, "post_op_2": "add"}
-        return partial(ops.zentorch_linear_unary_binary.out, x, w, residual, bias, **fused, **shared)
-
-
-@dataclass(frozen=True)
-class ZenDnnProducts:
-    """A batch of products by ``zentorch_bmm``."""
-
-    torch: Any
-    workload: Workload
-    constants: Mapping[str, Any]
-
-    def bind(self, operands: Operands, out: FloatArray) -> Call:
-        given = {**self.constants, **tensors(self.torch, operands)}
-        w = given["w"]
-        right = w if self.workload.weights == "direct" else w.transpose(1, 2)
-        multiply = self.torch.ops.zentorch.zentorch_bmm.out
-        return partial(multiply, given["x"], right, out=self.torch.from_numpy(out))
 
 
 class ZenDnn:
@@ -70,7 +29,9 @@ class ZenDnn:
             another version of PyTorch.
     """
 
-    name = "zendnn"
+    name, package = "zendnn", "zentorch"
+    where = "on AMD's processors"
+    computes: tuple[str, ...] = ("dense", "batch-matmul")
 
     def __init__(self, threads: int = 1) -> None:
         maker = processor_vendor()
@@ -98,11 +59,23 @@ class ZenDnn:
     def kind(self, workload: Workload) -> Kind:
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        given = tensors(self._torch, constants)
-        if workload.operator == "dense":
-            return ZenDnnLinear(self._torch, workload, given, packed=False)
-        return ZenDnnProducts(self._torch, workload, given)
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload, False), constants)
+
+    def _bound(self, workload: Workload, packed: bool, operands: Operands, out: FloatArray) -> Call:
+        """Returns ``zentorch_bmm`` for a batch of products; for a layer, whose activation and residual are
+        fused, ``zentorch_linear_unary``, or ``zentorch_linear_unary_binary`` with a residual. All write a
+        given tensor."""
+        ops, y, given = self._torch.ops.zentorch, self._torch.from_numpy(out), tensors(self._torch, operands)
+        x, w, bias, residual = (given.get(name) for name in ("x", "w", "bias", "residual"))
+        if out.ndim == 3:
+            right = w if workload.weights == "direct" else given["w"].transpose(1, 2)
+            return partial(ops.zentorch_bmm.out, x, right, out=y)
+        activation, shared = workload.epilogue.activation, {"is_weight_prepacked": packed, "out": y}
+        if residual is None:
+            return partial(ops.zentorch_linear_unary.out, x, w, bias, post_op=activation, **shared)
+        fused = {"post_op_1": activation, "post_op_2": "add"}
+        return partial(ops.zentorch_linear_unary_binary.out, x, w, residual, bias, **fused, **shared)
 
 
 class ZenDnnPacked(ZenDnn):
@@ -113,12 +86,13 @@ class ZenDnnPacked(ZenDnn):
     """
 
     name = "zendnn-packed"
+    computes = ("dense",)
     any_shape = True
 
     def kind(self, workload: Workload) -> Kind:
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         given = tensors(self._torch, constants)
         given["w"] = self._torch.ops.zentorch.zentorch_weight_prepack_for_linear(given["w"])
-        return ZenDnnLinear(self._torch, workload, given, packed=True)
+        return WithConstants(partial(self._bound, workload, True), given)

@@ -1,8 +1,7 @@
 """Evaluation on a GPU, which differs from a CPU's in the worker only.
 
 Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
-a CPU (:mod:`dietlab.measure.timing.bench`). Here stand only their names: importing this package loads no
-library of a GPU.
+a CPU (:mod:`dietlab.measure.timing.bench`). Importing this package loads no library of a GPU.
 
 ==================  =========  =====================================================================
 contender           kind       what it is
@@ -24,18 +23,28 @@ from __future__ import annotations
 from typing import Any
 
 from dietlab.compare.target import WorkerModule
+from dietlab.compare.vendor import defaults, vendors
 from dietlab.lower.compiler import require_linker
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
 from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.clock import require_gpu
+from dietlab.targets.cuda.contenders.cublaslt import TunedCublasLt
 from dietlab.targets.cuda.contenders.machine import machine_facts
+from dietlab.targets.cuda.contenders.pytorch import Compiled, EagerCublas, EagerCublasLt
+from dietlab.targets.cuda.contenders.triton_matmul import TritonMatmul
 from dietlab.targets.cuda.lowering.nvcc import require_compiler
 
-VENDORS = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton")
-"""Contenders on a GPU that are not made of our library."""
+VENDORS = vendors(
+    "a contender on a GPU",
+    "dietlab.vendors.cuda",
+    (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
+    "a GpuSetting",
+)
+"""Contenders on a GPU that are not made of our library, by name; each is made with a
+:class:`~dietlab.targets.cuda.contenders.tensors.GpuSetting`."""
 
-DEFAULTS = VENDORS
+DEFAULTS = defaults(VENDORS)
 
 WORKER = WorkerModule("dietlab.targets.cuda.contenders.worker", 400.0)
 """The first call of a contender that compiles takes minutes."""

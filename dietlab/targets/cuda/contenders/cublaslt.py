@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dietlab.base.errors import MeasureError, MissingDependencyError
-from dietlab.measure.timing.contender import Call, NoFormError
-from dietlab.problem import Workload
-from dietlab.targets.cuda.contenders.tensors import Tensor, Tensors
-from dietlab.targets.cuda.gpu import Gpu
+from dietlab.measure.timing.contender import Call, NoFormError, Prepared, WithConstants
+from dietlab.problem import Shape, Workload
+from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 REQUESTED = 32
 """The most algorithms of the heuristic's list that are timed."""
@@ -232,13 +231,16 @@ class TunedCublasLt:
     """The contender: each shape's algorithms are timed once, with hot operands.
 
     Args:
-        library: cuBLASLt.
-        gpu: times the algorithms as the contender will be.
-        record: what records calls as a CUDA graph.
+        library: cuBLASLt (default: PyTorch's copy of it).
     """
 
-    def __init__(self, library: CublasLt, gpu: Gpu, record: Callable[[Any], Any] | None) -> None:
-        self._library, self._gpu, self._record = library, gpu, record
+    name, package = "cublaslt-tuned", "torch"
+    dtypes = FLOATS
+    computes = ("dense", "batch-matmul", "matmul")
+
+    def __init__(self, setting: GpuSetting, library: CublasLt | None = None) -> None:
+        self._library = library or open_cublaslt(setting.torch, setting.device)
+        self._gpu = setting.gpu  # times the algorithms as the contender will be
         self._layouts: dict[Product, list[Any]] = {}
         self._best: dict[Product, HeuristicResult] = {}
 
@@ -257,7 +259,10 @@ class TunedCublasLt:
             raise NoFormError("cuBLASLt has this epilogue", epilogue, "Compare with torch-compile.")
         return "tuned"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
+
+    def _bound(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         product, epilogue = Product.of(workload, operands, out), workload.epilogue
         if product not in self._layouts:
             self._layouts[product] = self._library.layouts(product)
@@ -275,11 +280,6 @@ class TunedCublasLt:
             self._best[product] = self._fastest(self._library.choices(description, layouts), call_of)
         return call_of(self._best[product])
 
-    def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        assert self._record is not None
-        context: AbstractContextManager[Any] = self._record(graph)
-        return context
-
     def _fastest(
         self, choices: Sequence[HeuristicResult], call_of: Callable[[HeuristicResult], Call]
     ) -> HeuristicResult:
@@ -295,8 +295,8 @@ class TunedCublasLt:
         return choices[min(timed)[1]]
 
 
-def open_cublaslt(torch: Any, device: str, gpu: Gpu) -> TunedCublasLt:
-    """Returns the contender on PyTorch's copy of the library and PyTorch's current stream.
+def open_cublaslt(torch: Any, device: str) -> CublasLt:
+    """Returns PyTorch's copy of the library, on PyTorch's current stream.
 
     Raises:
         MissingDependencyError: without a GPU, or if the library is not where PyTorch finds it.
@@ -312,5 +312,4 @@ def open_cublaslt(torch: Any, device: str, gpu: Gpu) -> TunedCublasLt:
         ) from None
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
-    opened = CublasLt(library, lambda: torch.cuda.current_stream().cuda_stream, workspace)
-    return TunedCublasLt(opened, gpu, torch.cuda.graph)
+    return CublasLt(library, lambda: torch.cuda.current_stream().cuda_stream, workspace)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from dietlab.base.errors import MissingDependencyError
 from dietlab.compare.vendor import GELU_FORM, absent, import_torch, sequence
-from dietlab.measure.timing.contender import Call, NoFormError
-from dietlab.problem import Workload, largest_shape
-from dietlab.targets.cuda.contenders.tensors import Tensor, Tensors
+from dietlab.measure.timing.contender import Call, NoFormError, Prepared, WithConstants
+from dietlab.problem import Shape, Workload, largest_shape
+from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 MODE = "max-autotune-no-cudagraphs"
 """Inductor tries its own templates beside the vendor's library; whether calls are recorded as a graph is the
@@ -47,16 +46,17 @@ def version_of(torch: Any) -> str:
 
 
 class Eager:
-    """PyTorch's eager products; on a GPU they are the vendor's.
+    """PyTorch's eager products; on a GPU they are those of the library of that name, which it prefers."""
 
-    Args:
-        library: ``cublas`` or ``cublaslt``: what PyTorch is to prefer on a GPU.
-    """
+    name: str
+    package = "torch"
+    dtypes = FLOATS
+    computes = ("dense", "batch-matmul", "matmul")
 
-    def __init__(self, torch: Any, device: str, library: str) -> None:
-        self._torch = torch
-        if device == "cuda":
-            torch.backends.cuda.preferred_blas_library(library)
+    def __init__(self, setting: GpuSetting) -> None:
+        self._torch = setting.torch
+        if setting.device == "cuda":
+            self._torch.backends.cuda.preferred_blas_library(self.name)
 
     def version(self) -> str:
         return version_of(self._torch)
@@ -75,12 +75,11 @@ class Eager:
             )
         return "plain"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
-        return sequence([self._product(workload, operands, out), *self._tail(workload, operands, out)])
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
 
-    def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = self._torch.cuda.graph(graph)
-        return context
+    def _bound(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+        return sequence([self._product(workload, operands, out), *self._tail(workload, operands, out)])
 
     def _product(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         """Returns the product, with what is added to it right away."""
@@ -105,6 +104,14 @@ class Eager:
         return steps
 
 
+class EagerCublas(Eager):
+    name = "cublas"
+
+
+class EagerCublasLt(Eager):
+    name = "cublaslt"
+
+
 def _addend(workload: Workload) -> str:
     """Returns the operand that a product can begin with instead of zero; empty if there is none."""
     epilogue = workload.epilogue
@@ -121,10 +128,14 @@ class Compiled:
         MissingDependencyError: if Inductor's compiler for GPUs, Triton, is absent.
     """
 
-    def __init__(self, torch: Any, device: str) -> None:
-        if device == "cuda" and importlib.util.find_spec("triton") is None:
+    name, package = "torch-compile", "triton"
+    dtypes = FLOATS
+    computes = ("dense", "batch-matmul")
+
+    def __init__(self, setting: GpuSetting) -> None:
+        if setting.device == "cuda" and importlib.util.find_spec("triton") is None:
             raise absent("triton", "not installed, and PyTorch compiles for a GPU with it")
-        self._torch = torch
+        self._torch = setting.torch
         self._layer: Callable[..., Tensor] | None = None
 
     def version(self) -> str:
@@ -133,7 +144,10 @@ class Compiled:
     def kind(self, workload: Workload) -> str:
         return "compiled"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
+
+    def _bound(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         """Returns a call that returns a fresh tensor: a compiled function has no output of the caller's."""
         self._mark(workload, operands)
         if self._layer is None:
@@ -150,10 +164,6 @@ class Compiled:
             extents = workload.signature[name]
             fixed = [axis for axis, extent in enumerate(extents) if isinstance(extent, int)]
             self._torch._dynamo.mark_static(tensor, fixed)
-
-    def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = self._torch.cuda.graph(graph)
-        return context
 
 
 def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:

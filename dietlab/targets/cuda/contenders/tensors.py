@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,12 +16,25 @@ from dietlab.measure.timing.contender import Call
 from dietlab.measure.timing.device import GUARD_BYTES, GUARD_VALUE
 from dietlab.measure.timing.disturbance import Probe
 from dietlab.problem import FloatArray
-from dietlab.targets.cuda.gpu import Span, queue
+from dietlab.targets.cuda.gpu import Gpu, Span, queue
 
 Tensor = Any
 """A PyTorch tensor; PyTorch is optional, so that types here cannot name its own."""
 
 Tensors = Mapping[str, Tensor]
+
+FLOATS = ("float32", "float16", "bfloat16")
+"""The types that contenders on a GPU multiply."""
+
+
+@dataclass(frozen=True)
+class GpuSetting:
+    """The setting that contenders are made in: PyTorch, the name of its device, and that as what times
+    calls."""
+
+    torch: Any
+    device: str
+    gpu: Gpu
 
 
 def to_device(torch: Any, array: FloatArray, device: str) -> Tensor:
@@ -78,13 +94,13 @@ class TorchArrays:
     def output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchOutput:
         return TorchOutput(self._torch, shape, dtype, self._device)
 
-    def recorded(self, contender: Any, calls: Iterable[Call]) -> Call | None:
+    def recorded(self, calls: Iterable[Call]) -> Call | None:
         if self._device != "cuda":
             return None
         cuda = self._torch.cuda
         graph, stream = cuda.CUDAGraph(), cuda.current_stream()
         try:
-            with contender.capture(graph):
+            with self._recording(graph):
                 queue(calls)
         except Exception:  # each library raises another error for what must not be recorded
             cuda.set_stream(stream)  # PyTorch leaves that of a failed recording in place
@@ -92,6 +108,19 @@ class TorchArrays:
             return None
         replay: Call = graph.replay
         return replay
+
+    @contextmanager
+    def _recording(self, graph: Any) -> Iterator[None]:
+        """Records calls. Those of TVM's libraries converted their arguments when they were bound, so that
+        tvm_ffi is given the stream here."""
+        tvm_ffi: Any = sys.modules.get("tvm_ffi")
+        with self._torch.cuda.graph(graph):
+            if tvm_ffi is None:
+                yield
+                return
+            stream = self._torch.cuda.current_stream()
+            with tvm_ffi.use_raw_stream(tvm_ffi.device(str(stream.device)), stream.cuda_stream):
+                yield
 
 
 class EventClock:

@@ -8,18 +8,15 @@ grid's second axis and float32 sums of float32 products (``ieee``: no TF32).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
-import triton.testing  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-from dietlab.measure.timing.contender import Call, NoFormError
-from dietlab.problem import NO_EPILOGUE, Workload
-from dietlab.targets.cuda.contenders.tensors import Tensor, Tensors
+from dietlab.compare.vendor import absent
+from dietlab.measure.timing.contender import Call, NoFormError, Prepared, WithConstants
+from dietlab.problem import NO_EPILOGUE, Shape, Workload
+from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 CONFIGURATIONS = (
     (128, 256, 64, 3, 8),
@@ -42,66 +39,39 @@ CONFIGURATIONS = (
 """Rows, columns and depth of a tile, pipeline stages, warps."""
 GROUP = 8
 """Row tiles that neighbouring programs share operands of in L2."""
+SMEM_BYTES = 99 << 10
+"""Bytes of shared memory of a block, where PyTorch does not tell: every GPU from compute capability 8.6 on
+has at least this."""
 WARM_MS, REPEAT_MS = 5, 20
 """Milliseconds of warm-up and of timing for each configuration."""
-
-
-def _matmul(  # type: ignore[no-untyped-def]
-    x,
-    w,
-    y,
-    M,
-    N,
-    K,
-    x_batch,
-    w_batch,
-    y_batch,
-    x_row,
-    w_depth,
-    w_col,
-    y_row,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    GROUP: tl.constexpr,
-):
-    # Triton reads this text itself: only its own types may stand at arguments.
-    row_tiles = tl.cdiv(M, ROWS)
-    in_group = GROUP * tl.cdiv(N, COLS)
-    number = tl.program_id(0)
-    first_tile = (number // in_group) * GROUP
-    height = min(row_tiles - first_tile, GROUP)
-    row_tile = first_tile + (number % in_group) % height
-    col_tile = (number % in_group) // height
-    batch = tl.program_id(1).to(tl.int64)
-
-    rows = row_tile * ROWS + tl.arange(0, ROWS)
-    cols = col_tile * COLS + tl.arange(0, COLS)
-    steps = tl.arange(0, DEPTH)
-    x_tile = x + batch * x_batch + (rows % M)[:, None] * x_row + steps[None, :]
-    w_tile = w + batch * w_batch + steps[:, None] * w_depth + (cols % N)[None, :] * w_col
-    total = tl.zeros((ROWS, COLS), dtype=tl.float32)
-    for done in range(0, tl.cdiv(K, DEPTH)):
-        left = K - done * DEPTH
-        left_part = tl.load(x_tile, mask=steps[None, :] < left, other=0.0)
-        right_part = tl.load(w_tile, mask=steps[:, None] < left, other=0.0)
-        total = tl.dot(left_part, right_part, total, input_precision="ieee")
-        x_tile += DEPTH
-        w_tile += DEPTH * w_depth
-    y_tile = y + batch * y_batch + rows[:, None] * y_row + cols[None, :]
-    inside = (rows[:, None] < M) & (cols[None, :] < N)
-    tl.store(y_tile, total.to(y.dtype.element_ty), mask=inside)
 
 
 class TritonMatmul:
     """The contender.
 
-    Args:
-        smem_bytes: shared memory of one block at most; configurations that need more are not compiled.
+    Configurations that need more shared memory than a block has are not compiled.
+
+    Raises:
+        MissingDependencyError: without a GPU, or without Triton.
     """
 
-    def __init__(self, torch: Any, smem_bytes: int) -> None:
-        self._torch = torch
+    name, package = "triton", "triton"
+    dtypes = FLOATS
+    computes = ("dense", "batch-matmul", "matmul")
+
+    def __init__(self, setting: GpuSetting) -> None:
+        if setting.device != "cuda":
+            raise absent("triton with a GPU", f"the device {setting.device}")
+        try:
+            triton: Any = importlib.import_module("triton")
+            importlib.import_module("triton.testing")
+        except ImportError as error:
+            raise absent("triton", error) from None
+        from dietlab.targets.cuda.contenders.triton_kernel import matmul
+
+        properties = setting.torch.cuda.get_device_properties(0)
+        smem_bytes = int(getattr(properties, "shared_memory_per_block_optin", SMEM_BYTES))
+        self._version = triton.__version__
         configs = [
             triton.Config(
                 {"ROWS": rows, "COLS": cols, "DEPTH": depth, "GROUP": GROUP},
@@ -111,7 +81,7 @@ class TritonMatmul:
             for rows, cols, depth, stages, warps in CONFIGURATIONS
         ]
         # Rows only bound loops and masks: one program serves those that 16 divides and all others.
-        program = triton.jit(_matmul, do_not_specialize=["M"])
+        program = triton.jit(matmul, do_not_specialize=["M"])
         tuned = triton.autotune(
             configs=configs,
             key=["M", "N", "K"],
@@ -121,7 +91,7 @@ class TritonMatmul:
         self._program = tuned(program)
 
     def version(self) -> str:
-        return f"Triton {triton.__version__}, fastest of {len(CONFIGURATIONS)} configurations at most"
+        return f"Triton {self._version}, fastest of {len(CONFIGURATIONS)} configurations at most"
 
     def kind(self, workload: Workload) -> str:
         """Returns ``"tuned"``.
@@ -133,7 +103,10 @@ class TritonMatmul:
             raise NoFormError("the tutorial's product has no epilogue", workload.epilogue)
         return "tuned"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
+        return WithConstants(partial(self._bound, workload), constants)
+
+    def _bound(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         x, w, y = (t if t.ndim == 3 else t.unsqueeze(0) for t in (operands["x"], operands["w"], out))
         cols, depth = (2, 1) if workload.weights == "direct" else (1, 2)
         sizes = (x.shape[1], y.shape[2], x.shape[2])
@@ -149,16 +122,12 @@ class TritonMatmul:
         launch = self._program[_grid(sizes, x.shape[0])]
         return lambda: launch(x, w, y, *sizes, *strides)
 
-    def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = self._torch.cuda.graph(graph)
-        return context
-
 
 def _grid(sizes: Sequence[int], batch: int) -> Callable[[Any], tuple[int, int]]:
     """Returns one program for each tile of each product, by the configuration that is tried."""
 
     def grid(config: Any) -> tuple[int, int]:
-        tiles = triton.cdiv(sizes[0], config["ROWS"]) * triton.cdiv(sizes[1], config["COLS"])
+        tiles = -(-sizes[0] // config["ROWS"]) * -(-sizes[1] // config["COLS"])
         return tiles, batch
 
     return grid

@@ -9,27 +9,54 @@ right results, and ``device``, which is ``cuda`` unless it is ``cpu`` in a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from dietlab.compare.contenders import AnsorContender, LibraryContender, opened_contender
+from dietlab.lower.runtime import load_library
 from dietlab.measure.timing.bench import Bench, Service
+from dietlab.measure.timing.contender import Array, Call, Contender, Operands, Prepared, WithConstants
 from dietlab.measure.timing.process import serve
 from dietlab.measure.timing.worker import show_torch
 from dietlab.problem import Workload
-from dietlab.targets.cuda.contenders.entrants import GpuSetting, make_gpu_contender
+from dietlab.targets.cuda.contenders import VENDORS
 from dietlab.targets.cuda.contenders.pytorch import open_torch
-from dietlab.targets.cuda.contenders.tensors import EventClock, TorchArrays, cycle_probe
+from dietlab.targets.cuda.contenders.tensors import EventClock, GpuSetting, TorchArrays, cycle_probe
 from dietlab.targets.cuda.gpu import Gpu, HostClock, StreamClock
+from dietlab.tuning.operator import bound
 
 L2_BYTES = 64 << 20
 """Bytes of L2 where the request does not tell: no GPU up to Hopper has more."""
 
 
+def make_contender(name: str, setting: GpuSetting, options: Mapping[str, Any]) -> Contender:
+    """Returns the contender of that name, as :func:`~dietlab.compare.contenders.opened_contender` does."""
+    ours: dict[str, Callable[[], Contender]] = {
+        "library": lambda: LibraryContender(options["library"]),
+        "ansor": lambda: AnsorContender(options["library"], "cuda", partial(load_tuned, setting.device)),
+    }
+    return opened_contender(name, VENDORS, setting, ours, ("plain", "prepacked", "tuned", "compiled"))
+
+
+def load_tuned(device: str, path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Operands], Prepared]:
+    """Returns what prepares a program that was tuned, which takes all operands as they are."""
+    program = load_library(path, device)
+
+    def bound_all(workload: Workload, operands: Operands, out: Array) -> Call:
+        names = [name for name in workload.signature if name != "out"]
+        return bound(program, [*(operands[name] for name in names), out], None)
+
+    return lambda workload, constants: WithConstants(partial(bound_all, workload), constants)
+
+
 def opened(request: Mapping[str, Any], workload: Workload) -> Bench:
     """Returns the bench of the contender that a request opens."""
-    setting = setting_for(request.get("options") or {})
-    contender = make_gpu_contender(request["contender"], setting)
-    return Bench(setting.gpu, contender, workload, problems=setting.options.get("problems"))
+    options = request.get("options") or {}
+    setting = setting_for(options)
+    contender = make_contender(request["contender"], setting, options)
+    return Bench(setting.gpu, contender, workload, problems=options.get("problems"))
 
 
 def setting_for(options: Mapping[str, Any]) -> GpuSetting:
@@ -43,9 +70,7 @@ def setting_for(options: Mapping[str, Any]) -> GpuSetting:
     clock: StreamClock = EventClock(torch) if device == "cuda" else HostClock()
     probe, unprobed = cycle_probe(torch) if device == "cuda" else (None, "a CPU stands in for the GPU")
     l2_bytes = int(options.get("l2_bytes") or L2_BYTES)
-    return GpuSetting(
-        torch, device, Gpu(TorchArrays(torch, device), clock, l2_bytes, probe, unprobed), options
-    )
+    return GpuSetting(torch, device, Gpu(TorchArrays(torch, device), clock, l2_bytes, probe, unprobed))
 
 
 if __name__ == "__main__":
