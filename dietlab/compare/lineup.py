@@ -68,11 +68,10 @@ def assemble(
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
     """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
-    dispatcher = Dispatcher.from_json(op.manifest)
     library = {"library": str(op.path.parent)}
     entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
-    lineup = Lineup(dispatcher, tuned, tuple(entries))
+    lineup = Lineup(op.dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))
     with listeners.stage("prepare", built, "contender") as progress:
         if "largest-shape" in against:
@@ -92,7 +91,7 @@ def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None)
     Raises:
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
-    hardware = Dispatcher.from_json(op.manifest).hardware
+    hardware = op.dispatcher.hardware
     require_names(
         f"contenders on {hardware.name}", contenders_for(hardware.kind, against), against, DispatchError
     )

@@ -21,7 +21,7 @@ from dietlab.compare.results.report import Report
 from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
 from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
-from dietlab.measure import Budget, CacheState, RecordStore, Runner, read_records
+from dietlab.measure import Budget, CacheState, Measures, RecordStore, read_records
 from dietlab.measure.store import require_programs
 from dietlab.problem import ShapeSet, Workload, require_entered, workload_from_json, workload_to_json
 from dietlab.scheme import Cover, Space, build_space, edges_of
@@ -43,9 +43,9 @@ from dietlab.tuning import (
 )
 from dietlab.tuning.manifest import LIBRARY_NAME
 from dietlab.tuning.refit import explaining, refitted
+from dietlab.tuning.rounds import Answering
 from dietlab.tuning.strategies.registry import strategy_found, strategy_named
 from dietlab.tuning.survey import records_header
-from dietlab.tuning.tune import measures_on_several
 
 SCHEMA_VERSION = 3
 MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
@@ -247,7 +247,7 @@ class Study(Carded):
 
     def tune(
         self,
-        runner: Runner,
+        runner: Measures,
         observers: Iterable[Observer] = (),
         ahead: bool | None = None,
         budget: Budget | None = None,
@@ -258,7 +258,7 @@ class Study(Carded):
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
             began = self._facts().get("ahead", False if known else ahead)
-            ahead = measures_on_several(runner) if began is None else began
+            ahead = Answering(runner).devices > 1 if began is None else began
             self._keep_facts(ahead=ahead)
             run = tune(
                 self.space(),
@@ -350,7 +350,7 @@ class Study(Carded):
         """
         op = load(self.folder)
         trained = self.folder / DISPATCHER
-        if trained.exists() and Dispatcher.from_json(op.manifest) != Dispatcher.load(trained):
+        if trained.exists() and op.dispatcher != Dispatcher.load(trained):
             raise StudyError(
                 "the library holds the study's dispatcher",
                 f"{trained}, which was trained after the library was built",

@@ -12,7 +12,7 @@ from dietlab.base.contracts import require_methods
 from dietlab.base.errors import MeasureError, SpaceError, require_type
 from dietlab.base.events import ModelFitted, Observer, Stage, audience
 from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
-from dietlab.measure import Budget, Record, RecordStore, Runner
+from dietlab.measure import Budget, Measures, Record, RecordStore
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.problem import ShapeSet
@@ -20,7 +20,7 @@ from dietlab.scheme import Space
 from dietlab.tuning.decide import Pair
 from dietlab.tuning.effort import Effort, effort_named
 from dietlab.tuning.phases import PhaseTimer, with_records
-from dietlab.tuning.rounds import Advance, Proposals, Sitting
+from dietlab.tuning.rounds import Advance, Answering, Proposals, Sitting
 from dietlab.tuning.state import Strategy
 from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.tuner import Proposal, Tuner
@@ -30,7 +30,7 @@ from dietlab.tuning.tuning_run import TuningRun
 def tune(
     space: Space,
     shapes: ShapeSet,
-    runner: Runner,
+    runner: Measures,
     effort: str | Effort = "quick",
     strategy: str | Strategy = "draft",
     observers: Iterable[Observer] = (),
@@ -82,7 +82,7 @@ def tune(
     require_type("the first argument of tune", space, Space, SpaceError, order)
     require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
     require_methods("the third argument of tune, a runner,", runner, ("measure",), MeasureError)
-    effort, clock = effort_named(effort), PhaseTimer()
+    effort, clock, measures = effort_named(effort), PhaseTimer(), Answering(runner)
     store = RecordStore() if store is None else store
     predictor = with_prior(predictor_named(predictor, effort.timing.cache, seed), prior)
     tuner = Tuner(
@@ -93,17 +93,16 @@ def tune(
         predictor=_Timed(predictor, clock),
         max_kernels=max_kernels,
         seed=seed,
-        measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
+        measurable=measures.pairs if measurable is None else measurable,
     )
     budget = budget or Budget()
     before = budget.spent
-    if hasattr(runner, "budget"):
-        runner.budget = budget
-    sitting = Sitting(space, runner, store, audience(observers), clock, budget)
+    measures.begin(budget)
+    sitting = Sitting(space, measures, store, audience(observers), clock, budget)
     # Deciding multiplies many small matrices: threads of a BLAS mostly wait for each other in them, spinning.
     with (
         threadpool_limits(1, "blas"),
-        Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals,
+        Proposals(measures.devices > 1 if ahead is None else ahead) as proposals,
     ):
         try:
             tuner = _searched(tuner, sitting, proposals)
@@ -118,11 +117,6 @@ def tune(
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
     return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
-
-
-def measures_on_several(runner: Runner) -> bool:
-    """Returns whether a runner measures on several devices at the same time."""
-    return bool(getattr(runner, "devices", 1) > 1)
 
 
 @dataclass(frozen=True)
