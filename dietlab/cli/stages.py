@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -91,16 +92,11 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @quiet_option
 def tune_command(
     workload: Workload,
-    cover: Cover,
     threads: int | None,
     target: str,
     hardware: str | None,
-    effort: str,
-    strategy: str,
-    cost_model: str,
     sources: tuple[str, ...],
     shapes: str | None,
-    max_kernels: int | None,
     rpc: tuple[str, int] | None,
     key: str | None,
     ahead: bool | None,
@@ -109,6 +105,7 @@ def tune_command(
     out: str,
     as_json: bool,
     quiet: bool,
+    **settings: Any,
 ) -> None:
     """Search schemes for all shapes, then measure where the library depends on it."""
     budget = Budget(seconds) if seconds else Budget()
@@ -122,13 +119,9 @@ def tune_command(
         workload,
         chosen,
         wanted,
-        effort,
-        strategy,
-        seed,
-        cover,
-        max_kernels,
-        cost_model,
-        prior,
+        seed=seed,
+        prior=prior,
+        **settings,
         measure=hardware is None and rpc is None and chosen.limits.on_host,
     )
     measures_here = rpc is None and study.hardware.limits.on_host

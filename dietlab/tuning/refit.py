@@ -13,35 +13,30 @@ from dietlab.cost import (
     Prior,
     fit_cost_model,
     fitted_by,
-    predictor_found,
     with_prior,
 )
-from dietlab.measure import CacheState, Record
+from dietlab.measure import Record
 from dietlab.scheme import Space
+from dietlab.tuning.settings import Settings
 
 
 def refitted(
-    name: str,
-    space: Space,
-    records: tuple[Record, ...],
-    cache: CacheState,
-    seed: int = 0,
-    prior: Prior | None = None,
-    kept: Path | None = None,
+    settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
 ) -> Fitted:
-    """Returns the cost model of that name fitted on the records; the trees of the default come from the file
-    ``kept``, if it is there.
+    """Returns the cost model of the settings fitted on the records; the trees of the default come from the
+    file ``kept``, if it is there.
 
     Raises:
         ModelError: if no record is successful, or the file is damaged.
     """
-    if name == COST_MODEL and kept is not None and kept.exists():
+    if settings.cost_model == COST_MODEL and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
-    return fitted_by(with_prior(predictor_found(name, cache, seed), prior), space, records)
+    return fitted_by(with_prior(settings.resolved()["predictor"], prior), space, records)
 
 
-def explaining(known: Known, cache: CacheState, seed: int = 0) -> CostModel:
+def explaining(settings: Settings, known: Known) -> CostModel:
     """Returns the model that views explain times with: the default's, whatever predicted them."""
     if isinstance(known.predictor, Calibrated):
         return known.predictor.model
-    return fit_cost_model(known.space.workload, known.space.hardware, known.records, seed=seed, cache=cache)
+    work, chip = known.space.workload, known.space.hardware
+    return fit_cost_model(work, chip, known.records, seed=settings.seed, cache=settings.cache)
