@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cost.adaptation import adaptation_cost
 from dietlab.cost.target import cost_target
 from dietlab.machine import Hardware
 from dietlab.problem import Workload
@@ -20,6 +21,5 @@ def feature_names(hardware: Hardware) -> tuple[str, ...]:
 
 def features(schemes: Sequence[Scheme], workload: Workload, hardware: Hardware) -> npt.NDArray[np.float64]:
     """Returns an array ``[schemes, features]``; no feature depends on a dynamic dimension."""
-    target = cost_target(hardware.kind)
-    rows = target.features(schemes, workload, hardware)
-    return np.array(rows, np.float64).reshape(len(schemes), len(target.FEATURES))
+    rows = adaptation_cost(workload, hardware).formulas.features(schemes)
+    return np.array(rows, np.float64).reshape(len(schemes), len(feature_names(hardware)))

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import read_json, reading, write_json
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.bundle import Adaptation
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
@@ -121,7 +121,7 @@ class CostModel:
             "schema_version": SCHEMA_VERSION,
             "features": list(feature_names(self.cost.hardware)),
             "samples": self.samples,
-            **cost_target(self.cost.hardware.kind).to_json(self.cost),
+            **self.cost.formulas.constants,
             "adaptation": self.cost.kind,
             "cache": self.cost.cache,
             "workload": workload_to_json(self.cost.workload),
@@ -150,8 +150,8 @@ class CostModel:
             workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
             if value.get("features") != list(feature_names(hardware)):
                 raise unfit
-            constants = cost_target(hardware.kind).from_json(value)
-            cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
+            cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"])
+            cost = AdaptationCost(cost.formulas.with_constants(value))
             return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
@@ -182,8 +182,8 @@ def fit_cost_model(
         ModelError: if no record is successful.
     """
     measured = [record for record in records if record.ok and record.seconds]
-    target = cost_target(hardware.kind)
-    cost = adaptation_cost(workload, hardware, adaptation, cache, **target.known(measured))
+    formulas = adaptation_cost(workload, hardware, adaptation, cache).formulas.fitted(measured)
+    cost = AdaptationCost(formulas)
     if not measured:
         raise ModelError(
             "a cost model is fitted on successful records",
@@ -206,7 +206,7 @@ def fit_cost_model(
     trees = fit_trees(features(list(labels), workload, hardware), speeds, ROUNDS, TREES, seed)
     model = CostModel(cost, trees, len(labels))
     speeds_of_all = model.speeds([record.scheme for record in measured])
-    return replace(model, cost=target.refined(cost, measured, speeds_of_all.__getitem__))
+    return replace(model, cost=AdaptationCost(formulas.fitted(measured, speeds_of_all.__getitem__)))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:

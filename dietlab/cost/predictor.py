@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dietlab.base.contracts import name_of, require_methods, require_numbers
 from dietlab.base.errors import ModelError
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.bundle import Adaptation
 from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
 from dietlab.cost.prior import Prior
