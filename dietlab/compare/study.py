@@ -42,9 +42,8 @@ from dietlab.tuning import (
     with_records,
 )
 from dietlab.tuning.manifest import LIBRARY_NAME
-from dietlab.tuning.refit import explaining, refitted
 from dietlab.tuning.rounds import Answering
-from dietlab.tuning.settings import Settings
+from dietlab.tuning.settings import Settings, explaining, refitted
 from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.survey import records_header
 

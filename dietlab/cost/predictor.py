@@ -244,20 +244,3 @@ def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> 
         return found
     require_methods(f"what fit of {name_of(predictor)} returns", found, ("seconds", "doubt"), ModelError)
     return Checked(found)
-
-
-def model_of(predictor: Fitted) -> CostModel:
-    """Returns the cost model behind a fitted predictor, or itself if it is one.
-
-    Raises:
-        ModelError: if it has none.
-    """
-    if isinstance(predictor, CostModel):
-        return predictor
-    if isinstance(predictor, (Calibrated, ProductForm)):
-        return predictor.model
-    raise ModelError(
-        "this run was predicted by a cost model",
-        type(predictor.fitted if isinstance(predictor, Checked) else predictor).__name__,
-        "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
-    )

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import StudyError, require_type
-from dietlab.cost import COST_MODEL, predictor_found
-from dietlab.measure import CacheState
-from dietlab.scheme import Cover
+from dietlab.cost import (
+    COST_MODEL,
+    Calibrated,
+    CostModel,
+    Fitted,
+    Known,
+    Prior,
+    fit_cost_model,
+    fitted_by,
+    predictor_found,
+    with_prior,
+)
+from dietlab.measure import CacheState, Record
+from dietlab.scheme import Cover, Space
 from dietlab.tuning.effort import effort_named
 from dietlab.tuning.strategies.registry import strategy_found
 
@@ -72,3 +84,25 @@ class Settings:
             "max_kernels": self.max_kernels,
             "seed": self.seed,
         }
+
+
+def refitted(
+    settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
+) -> Fitted:
+    """Returns the cost model of the settings fitted on the records; the trees of the default come from the
+    file ``kept``, if it is there.
+
+    Raises:
+        ModelError: if no record is successful, or the file is damaged.
+    """
+    if settings.cost_model == COST_MODEL and kept.exists():
+        return Calibrated(CostModel.load(kept), records, prior)
+    return fitted_by(with_prior(settings.resolved()["predictor"], prior), space, records)
+
+
+def explaining(settings: Settings, known: Known) -> CostModel:
+    """Returns the model that views explain times with: the default's, whatever predicted them."""
+    if isinstance(known.predictor, Calibrated):
+        return known.predictor.model
+    work, chip = known.space.workload, known.space.hardware
+    return fit_cost_model(work, chip, known.records, seed=settings.seed, cache=settings.cache)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from threadpoolctl import threadpool_limits
 
 from dietlab.base.contracts import require_methods
 from dietlab.base.errors import MeasureError, SpaceError, require_type
-from dietlab.base.events import ModelFitted, Observer, Stage, audience
+from dietlab.base.events import ModelFitted, Observer, audience
 from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
 from dietlab.measure import Budget, Measures, Record, RecordStore
 from dietlab.measure.budget import BudgetSpentError
@@ -20,10 +19,10 @@ from dietlab.scheme import Space
 from dietlab.tuning.decide import Pair
 from dietlab.tuning.effort import Effort, effort_named
 from dietlab.tuning.phases import PhaseTimer, with_records
-from dietlab.tuning.rounds import Advance, Answering, Proposals, Sitting
+from dietlab.tuning.rounds import Answering, Proposals, Sitting
 from dietlab.tuning.state import Strategy
 from dietlab.tuning.strategies.registry import strategy_named
-from dietlab.tuning.tuner import Proposal, Tuner
+from dietlab.tuning.tuner import Tuner
 from dietlab.tuning.tuning_run import TuningRun
 
 
@@ -105,8 +104,8 @@ def tune(
         Proposals(measures.devices > 1 if ahead is None else ahead) as proposals,
     ):
         try:
-            tuner = _searched(tuner, sitting, proposals)
-            tuner = _decided(tuner, sitting, proposals)
+            for stage in (SEARCH, DECIDE):
+                tuner = _after(tuner, sitting, proposals, stage)
         except BudgetSpentError:
             if not any(record.ok for record in store.records):
                 raise BudgetSpentError(
@@ -130,51 +129,29 @@ class _Timed:
         return self.clock.fit(lambda: fitted_by(self.predictor, space, records))
 
 
-def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
-    """Returns the tuner after the rounds of its search."""
-    goal = tuner.goal
-    known = {r.scheme for r in sitting.store.records if r.asked_by is None or r.asked_by.stage == SEARCH}
-    with sitting.listeners.stage(SEARCH, goal, "scheme", min(goal, len(known))) as progress:
-        for number in count(1):
-            proposal = proposals.next(tuner, SEARCH)
-            if proposal is None:
-                progress.advance("", goal - progress.done)
-                return tuner
-            tuner = _told(tuner, sitting, proposals, proposal, number, _up_to(goal, progress))
-    raise AssertionError
+def _after(tuner: Tuner, sitting: Sitting, proposals: Proposals, stage: str) -> Tuner:
+    """Returns the tuner after the rounds of a stage, which ends early where fewer measurements decide."""
+    searches = stage == SEARCH
+    stages = [(r.scheme, r.asked_by.stage if r.asked_by else SEARCH) for r in sitting.store.records]
+    earlier = [scheme for scheme, asked_by in stages if asked_by == stage]
+    goal, unit, known = tuner.effort.decisions, "measurement", len(earlier)
+    if searches:
+        goal, unit, known = tuner.goal, "scheme", len({*earlier})
+    with sitting.listeners.stage(stage, goal, unit, min(goal, known)) as progress:
 
+        def advance(note: str, last: int) -> None:
+            # No further than to the goal: how much was done is a guess if the store holds another effort's.
+            progress.advance(note, min(last if searches else 1, goal - progress.done))
 
-def _decided(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
-    """Returns the tuner after all decisions; where fewer measurements decide, the stage ends early."""
-    goal = tuner.effort.decisions
-    earlier = sum(r.asked_by is not None and r.asked_by.stage == DECIDE for r in sitting.store.records)
-    with sitting.listeners.stage(DECIDE, goal, "measurement", min(goal, earlier)) as progress:
-        advance = _up_to(goal, progress)
-        for number in count(tuner.rounds + 1):
-            proposal = proposals.next(tuner, DECIDE)
-            if proposal is None:
-                progress.advance("", goal - progress.done)
-                return tuner
-            tuner = _told(tuner, sitting, proposals, proposal, number, lambda note, _: advance(note, 1))
-    raise AssertionError
-
-
-def _up_to(goal: int, progress: Stage) -> Advance:
-    """Returns what advances a stage, but no further than to its goal: how much of it was done before is a
-    guess if the store holds records of another effort."""
-    return lambda note, by: progress.advance(note, min(by, goal - progress.done))
-
-
-def _told(
-    tuner: Tuner, sitting: Sitting, proposals: Proposals, proposal: Proposal, number: int, advance: Advance
-) -> Tuner:
-    """Returns the tuner that knows the records of a proposal, and tells how well it had predicted them."""
-    found = sitting.records(proposal, advance)
-    sitting.announce_round(number)
-    proposals.wait()
-    began = sitting.budget.spent
-    tuner = tuner.tell(proposal, found)
-    sitting.budget.thought(sitting.budget.spent - began)
-    if samples := len({record.scheme for record in tuner.records if record.ok}):
-        sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
+        while (proposal := proposals.next(tuner, stage)) is not None:
+            number = tuner.rounds + 1
+            found = sitting.records(proposal, advance)
+            sitting.announce_round(number)
+            proposals.wait()
+            began = sitting.budget.spent
+            tuner = tuner.tell(proposal, found)
+            sitting.budget.thought(sitting.budget.spent - began)
+            if samples := len({record.scheme for record in tuner.records if record.ok}):
+                sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
+        progress.advance("", goal - progress.done)
     return tuner
