@@ -38,7 +38,7 @@ from dietlab.measure.rpc.client import remote_hardware
 from dietlab.measure.timing.rotation import exceeded_bytes, shortage
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, build_space, edges_of
-from dietlab.tuning import TuningRun, effort_named
+from dietlab.tuning import TuningRun
 from dietlab.tuning.measured import beyond_measured, reach_of
 
 
@@ -178,12 +178,9 @@ def tuned(
 ) -> TuningRun:
     """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` and the ``budget`` as in
     :meth:`Study.tune`."""
-    timing = effort_named(study.effort).timing
-    if servers:
-        with RemoteRunner(study.hardware, *servers, timing=timing) as runner:
-            return study.tune(runner, telling.observers, ahead, budget)
-    with LocalRunner(study.hardware, timing) as local:
-        return study.tune(local, telling.observers, ahead, budget)
+    chip, timing = study.hardware, study.timing
+    with RemoteRunner(chip, *servers, timing=timing) if servers else LocalRunner(chip, timing) as runner:
+        return study.tune(runner, telling.observers, ahead, budget)
 
 
 @click.command()

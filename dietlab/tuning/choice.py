@@ -163,8 +163,8 @@ class Choice:
         return [number for number, beyond in enumerate(self._beyond) if beyond <= had]
 
     def _lacking(self, chosen: Sequence[int], count: int) -> set[tuple[int, ...]]:
-        """Returns the micro-kernels, in order, that schemes lack to serve every shape beyond the range, of
-        schemes that lack so many."""
+        """Returns the ``count`` micro-kernels, in order, that a scheme lacks to serve every shape beyond the
+        range, of each scheme that lacks exactly that number."""
         lacking = (beyond.difference(chosen) for beyond in self._distinct_beyond)
         return {tuple(sorted(missing)) for missing in lacking if len(missing) == count}
 

@@ -20,7 +20,7 @@ from dietlab.cost import (
     predictor_found,
     with_prior,
 )
-from dietlab.measure import CacheState, Record
+from dietlab.measure import CacheState, Record, Timing
 from dietlab.scheme import Cover, Space
 from dietlab.tuning.effort import effort_named
 from dietlab.tuning.strategies.registry import strategy_found
@@ -65,9 +65,14 @@ class Settings:
         return {field.name: known[field.name] for field in fields(Settings)}
 
     @property
+    def timing(self) -> Timing:
+        """How candidates are timed."""
+        return effort_named(self.effort).timing
+
+    @property
     def cache(self) -> CacheState:
         """The cache state that candidates are timed in."""
-        return effort_named(self.effort).timing.cache
+        return self.timing.cache
 
     def resolved(self) -> dict[str, Any]:
         """Returns what the names stand for, as arguments of :class:`~dietlab.tuning.Tuner` and

@@ -171,7 +171,7 @@ class Sitting:
 
     def run(self, progress: Stage) -> None:
         """Measures what is left: on each shape a few libraries at a time, beside the fastest so far."""
-        timing = effort_named(self.study.effort).timing
+        timing = self.study.timing
         with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
             for shape in self.shapes:
                 while missing := self._missing(shape)[:RIVALS]:
