@@ -73,7 +73,7 @@ rotated = ceilings = runtimes = always(())
 operands, options = always(("", "")), always(({"kind": "null"}, ""))
 load = always(SimpleNamespace(run=always(None), plan=always(0), idle=always(0)))
 limits = always((Limit("rows of a tile", 8, "rows", lambda scheme: scheme.rows),))
-adaptation, FEATURES, DEALT = NullFormulas, ("rows", "cols"), 1.0
+adaptation = NullFormulas
 
 
 def candidates(workload: Workload, hardware: Hardware, edges: Sequence[Edge]) -> Iterator[Scheme]:

@@ -37,8 +37,8 @@ from dietlab.cost import (
 )
 from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.calibration import program_on, same_work, settled_seconds
-from dietlab.cost.features import features
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
+from dietlab.cost.model import features
 from dietlab.cost.trees import ask_trees
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
@@ -548,9 +548,10 @@ def test_missing_model_is_named(tmp_path: Path) -> None:
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = build_space(WORK, HARDWARE).schemes[:50]
-    table = features(chosen, WORK, HARDWARE)
+    formulas, longer = adaptation_cost(WORK, HARDWARE).formulas, Dense(T=Dim(3, 999), N=768, K=256)
+    table = features(formulas, chosen)
     assert table.shape == (50, len(CPU_FEATURES)) and np.isfinite(table).all()
-    np.testing.assert_array_equal(table, features(chosen, Dense(T=Dim(3, 999), N=768, K=256), HARDWARE))
+    np.testing.assert_array_equal(table, features(replace(formulas, workload=longer), chosen))
 
 
 def test_importances_are_shares_of_known_features(model: CostModel) -> None:

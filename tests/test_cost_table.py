@@ -17,7 +17,7 @@ from schemes import cpu_scheme, cuda_scheme
 
 from dietlab.cost import AdaptationCost, adaptation_cost, best_shape
 from dietlab.cost.bundle import Adaptation, Calls
-from dietlab.cost.features import features
+from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Axis, BatchMatmul, Dense, Dim, Role, Shape, Workload, extents, extents_of
@@ -264,7 +264,7 @@ def test_features_do_not_depend_on_the_range_of_any_dimension() -> None:
         short, long = (BatchMatmul(T=dim, B=6, D=64, form=form) for dim in (Dim(1, 100), Dim(1, 999)))  # type: ignore[arg-type]
         chosen = build_space(short, HARDWARE["zen4"]).schemes[:50]
         np.testing.assert_array_equal(
-            features(chosen, short, HARDWARE["zen4"]), features(chosen, long, HARDWARE["zen4"])
+            *(features(adaptation_cost(work, HARDWARE["zen4"]).formulas, chosen) for work in (short, long))
         )
 
 

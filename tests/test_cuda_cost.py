@@ -17,7 +17,7 @@ from schemes import cuda_scheme
 
 from dietlab.cost import CostModel, adaptation_cost, best_shape, evaluate_model, f_occ, f_pad, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.features import feature_names, features
+from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload, extents
@@ -299,7 +299,7 @@ def test_saved_model_predicts_the_same_and_keeps_the_real_blocks(train: list[Rec
     kernels, shapes = [r.scheme for r in train], ShapeSet.uniform(DENSE).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     written = json.loads((tmp_path / "model.json").read_text())
-    assert written["features"] == list(CUDA_FEATURES) == list(feature_names(HARDWARE))
+    assert written["features"] == list(CUDA_FEATURES) == list(model.cost.formulas.FEATURES)
     assert set(written["resident"]) == {r.scheme.kernel.key for r in train}
 
 
@@ -330,14 +330,17 @@ def test_features_are_finite_for_the_whole_space(work: Workload) -> None:
     kernels = build_space(work, HARDWARE).schemes
     lowest = sorted({kernel.family for kernel in kernels})
     for chosen in (kernels, lowest):
-        table = features(chosen, work, HARDWARE)
+        table = features(adaptation_cost(work, HARDWARE).formulas, chosen)
         assert table.shape == (len(chosen), len(CUDA_FEATURES)) and np.isfinite(table).all()
 
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = few(build_space(DENSE, HARDWARE), 50).schemes
     np.testing.assert_array_equal(
-        features(chosen, DENSE, HARDWARE), features(chosen, replace(DENSE, T=Dim(3, 9999)), HARDWARE)
+        *(
+            features(adaptation_cost(work, HARDWARE).formulas, chosen)
+            for work in (DENSE, replace(DENSE, T=Dim(3, 9999)))
+        )
     )
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -184,6 +184,12 @@ class Formulas(ABC):
         kind: what they count.
         cache: where a call finds its operands.
     """
+
+    FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
+    """The names of :meth:`features`."""
+    DEALT: ClassVar[float] = 1.0
+    """The share of a space, the fastest as expected, from which a search takes its schemes: those of the
+    first round that are dealt, and later ones."""
 
     workload: Workload
     hardware: Hardware

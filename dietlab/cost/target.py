@@ -1,4 +1,4 @@
-"""The part of a target that tells what a scheme costs."""
+"""The part of a target that says what a scheme costs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dietlab.cost.bundle import Formulas
-from dietlab.machine.target import part
 
 
 class CostTarget(Protocol):
@@ -15,18 +14,3 @@ class CostTarget(Protocol):
     @property
     def adaptation(self) -> Callable[..., Formulas]:
         """Makes the formulas: see :func:`~dietlab.cost.adaptation.adaptation_cost`."""
-
-    @property
-    def FEATURES(self) -> tuple[str, ...]:
-        """The names of the learned model's features."""
-
-    @property
-    def DEALT(self) -> float:
-        """The share of a space, the fastest as expected, from which a search takes its schemes: those of the
-        first round that are dealt, and later ones."""
-
-
-def cost_target(name: str) -> CostTarget:
-    """Returns the part of a target that tells what a scheme costs."""
-    found: CostTarget = part(name, "cost")
-    return found

@@ -16,7 +16,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import Record
 from dietlab.problem import IntArray, require_dtype
 from dietlab.scheme import EDGES
-from dietlab.targets.cpu.features import cpu_features
+from dietlab.targets.cpu.features import CPU_FEATURES, cpu_features
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.overlap import ALL_HIDDEN, Hiding, fitted_hiding
@@ -47,6 +47,8 @@ class CpuAdaptation(Formulas):
 
     The micro-kernels of one plan share its passes over the weights, and its cores.
     """
+
+    FEATURES = CPU_FEATURES
 
     hiding: Hiding = ALL_HIDDEN
 

@@ -15,7 +15,7 @@ from dietlab.measure import Record
 from dietlab.problem import IntArray, require_dtype
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.bound import LAUNCH_SECONDS
-from dietlab.targets.cuda.features import cuda_features
+from dietlab.targets.cuda.features import CUDA_FEATURES, cuda_features
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
@@ -46,6 +46,11 @@ class BlockAdaptation(Formulas):
         resident: blocks that really fit a multiprocessor, by micro-kernel, as its record
             tells; the others' are estimated from its sizes.
     """
+
+    FEATURES = CUDA_FEATURES
+    DEALT = 0.1
+    """A tenth: what the bound puts behind it takes a multiple of the best time, and says little of what is
+    good."""
 
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
 

@@ -10,13 +10,6 @@ from dietlab.measure import CacheState
 from dietlab.problem import Workload
 from dietlab.targets.cuda.adaptation import BlockAdaptation, CudaAdaptation
 from dietlab.targets.cuda.bounded import BoundedAdaptation
-from dietlab.targets.cuda.features import CUDA_FEATURES
-
-FEATURES = CUDA_FEATURES
-
-DEALT = 0.1
-"""A tenth: what the bound puts behind it takes a multiple of the best time, and tells little of what is
-good."""
 
 
 def adaptation(
