@@ -49,6 +49,8 @@ class CpuAdaptation(Formulas):
     """
 
     FEATURES = CPU_FEATURES
+    DEALT = 1.0
+    """All of the space: how a core fetches and loops, in which access patterns differ, is hardly expected."""
 
     hiding: Hiding = ALL_HIDDEN
 
