@@ -14,6 +14,7 @@ from dietlab.cost import (
     CostModel,
     Fitted,
     Known,
+    Predictor,
     Prior,
     fit_cost_model,
     fitted_by,
@@ -74,6 +75,10 @@ class Settings:
         """The cache state that candidates are timed in."""
         return self.timing.cache
 
+    def predictor(self) -> Predictor:
+        """Returns the cost model, which must be known here: no module is imported for it."""
+        return predictor_found(self.cost_model, self.cache, self.seed)
+
     def resolved(self) -> dict[str, Any]:
         """Returns what the names stand for, as arguments of :class:`~dietlab.tuning.Tuner` and
         :func:`~dietlab.tuning.tune`; no module is imported for them.
@@ -85,7 +90,7 @@ class Settings:
         return {
             "effort": effort_named(self.effort),
             "strategy": strategy_found(self.strategy),
-            "predictor": predictor_found(self.cost_model, self.cache, self.seed),
+            "predictor": self.predictor(),
             "max_kernels": self.max_kernels,
             "seed": self.seed,
         }
@@ -102,7 +107,7 @@ def refitted(
     """
     if settings.cost_model == COST_MODEL and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
-    return fitted_by(with_prior(settings.resolved()["predictor"], prior), space, records)
+    return fitted_by(with_prior(settings.predictor(), prior), space, records)
 
 
 def explaining(settings: Settings, known: Known) -> CostModel:
