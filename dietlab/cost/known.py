@@ -45,7 +45,7 @@ class Known:
         Raises:
             ModelError: if it has none.
         """
-        found = getattr(self.predictor, "model", None)
+        found: object = getattr(self.predictor, "model", self.predictor)
         if isinstance(found, CostModel):
             return found
         raise ModelError(
