@@ -16,10 +16,11 @@ from dietlab.base.errors import ModelError
 from dietlab.compare.study import Study
 from dietlab.cost import LearnedPredictor
 from dietlab.machine import Hardware
-from dietlab.measure import Record, RecordStore, SyntheticRunner, Timing, Trial
+from dietlab.measure import Record, RecordStore, ReplayRunner, SyntheticRunner, Timing, Trial
 from dietlab.problem import Dense, Dim, ShapeSet, Workload
 from dietlab.scheme import Scheme, Space, build_space
 from dietlab.tuning import EFFORTS, PhaseTimer, Proposal, Tuner, TuningRun, tune
+from dietlab.tuning.rounds import Answering
 from dietlab.tuning.strategies.registry import strategy_named
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -143,6 +144,13 @@ def test_a_run_ahead_that_was_interrupted_goes_on_as_if_it_was_not(
 def test_rounds_are_ahead_where_several_devices_measure(devices: int, space: Space, whole: TuningRun) -> None:
     run = tune(space, SHAPES, Fleet(devices), EFFORT)
     assert (run.records == whole.records) == (devices > 1)
+
+
+def test_an_object_that_measures_is_a_whole_runner() -> None:
+    least, replay = Answering(Fleet(1)), Answering(ReplayRunner(RUNNER.measure(WORK, [])))
+    assert (least.pairs, least.devices, Answering(RUNNER).devices) == (None, 1, 1)
+    assert replay.pairs == frozenset()
+    least.close()
 
 
 def test_the_tuner_thinks_while_devices_measure(space: Space) -> None:

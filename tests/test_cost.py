@@ -37,8 +37,8 @@ from dietlab.cost import (
 )
 from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.calibration import program_on, same_work, settled_seconds
-from dietlab.cost.features import features
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
+from dietlab.cost.model import features
 from dietlab.cost.trees import ask_trees
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
@@ -367,7 +367,7 @@ def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None
     kernels, shapes = build_space(WORK, HARDWARE).schemes, ShapeSet.uniform(WORK).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     assert loaded.cost == model.cost and loaded.samples == model.samples == 40
-    rotating = replace(model, cost=replace(model.cost, cache="rotating"))
+    rotating = replace(model, cost=model.cost.with_cache("rotating"))
     rotating.save(tmp_path / "rotating.json")
     assert CostModel.load(tmp_path / "rotating.json").cost.cache == "rotating"
     assert json.loads((tmp_path / "model.json").read_text())["features"] == list(CPU_FEATURES)
@@ -402,7 +402,7 @@ def overlapped(hiding: Hiding, shapes: list[Shape]) -> list[Record]:
 def test_how_much_of_a_fetch_computing_hides_is_fitted(hiding: Hiding, tmp_path: Path) -> None:
     records = overlapped(hiding, [Shape.of(T=t) for t in (1, 5, 8, 17, 20, 24, 32, 40, 64, 128)])
     fitted = fit_cost_model(WORK, HARDWARE, records, cache="rotating")
-    assert fitted.cost.hiding == pytest.approx(hiding, abs=0.07)
+    assert fitted.cost.formulas.hiding == pytest.approx(hiding, abs=0.07)
     pairs = [(record.scheme, record.shape) for record in records]
     for model, measured in (
         (fitted, [record.seconds for record in records]),
@@ -410,13 +410,13 @@ def test_how_much_of_a_fetch_computing_hides_is_fitted(hiding: Hiding, tmp_path:
     ):
         assert np.abs(np.log(model.seconds_of(pairs) / measured)).mean() < 0.03
     fitted.save(tmp_path / "model.json")
-    assert CostModel.load(tmp_path / "model.json").cost.hiding == fitted.cost.hiding
+    assert CostModel.load(tmp_path / "model.json").cost.formulas.hiding == fitted.cost.formulas.hiding
 
 
 def test_without_telling_records_a_fetch_is_taken_for_hidden() -> None:
     """Where a pass has one row tile, or computes much longer than it fetches."""
     records = overlapped(Hiding(0.4, 0.7), [Shape.of(T=t) for t in (1, 4, 128)])
-    assert fit_cost_model(WORK, HARDWARE, records, cache="rotating").cost.hiding == ALL_HIDDEN
+    assert fit_cost_model(WORK, HARDWARE, records, cache="rotating").cost.formulas.hiding == ALL_HIDDEN
 
 
 def test_what_was_predicted_before_is_predicted_again(model: CostModel) -> None:
@@ -548,9 +548,10 @@ def test_missing_model_is_named(tmp_path: Path) -> None:
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = build_space(WORK, HARDWARE).schemes[:50]
-    table = features(chosen, WORK, HARDWARE)
+    formulas, longer = adaptation_cost(WORK, HARDWARE).formulas, Dense(T=Dim(3, 999), N=768, K=256)
+    table = features(formulas, chosen)
     assert table.shape == (50, len(CPU_FEATURES)) and np.isfinite(table).all()
-    np.testing.assert_array_equal(table, features(chosen, Dense(T=Dim(3, 999), N=768, K=256), HARDWARE))
+    np.testing.assert_array_equal(table, features(replace(formulas, workload=longer), chosen))
 
 
 def test_importances_are_shares_of_known_features(model: CostModel) -> None:

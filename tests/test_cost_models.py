@@ -26,6 +26,7 @@ from dietlab.cost import (
     LearnedPredictor,
     Prior,
     Survey,
+    adaptation_cost,
     frame_judgements,
     judge,
     predictor_named,
@@ -41,12 +42,13 @@ from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial, read_records, write_compressed
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import EDGES, build_space
-from dietlab.targets.cpu.cost import reach
+from dietlab.targets.cpu.adaptation import reach
 from dietlab.tuning import Tuner, effort_named, tune
 from dietlab.tuning.strategies.registry import strategy_named
 
 HERE, ELSEWHERE = Hardware.preset("haswell-1core"), Hardware.preset("cascadelake-1core")
 LAYERS = Dense(T=Dim(1, 128), N=Dim(64, 4096), K=Dim(64, 4096))
+FORMULAS = adaptation_cost(LAYERS, HERE).formulas
 SCORES = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
 LENGTHS = (1, 7, 24, 43, 90, 128)
 SIZES = ((256, 256), (768, 256), (256, 768))
@@ -183,9 +185,9 @@ def test_features_of_a_table_are_those_of_its_pairs(seed: int) -> None:
         Shape.of(T=dice.randint(1, 128), N=dice.randint(64, 4096), K=dice.randint(64, 4096)) for _ in range(3)
     ]
     for seen in ("knobs", "loops"):
-        table = table_features(seen, LAYERS, HERE, schemes, shapes).reshape(4, 3, -1)  # type: ignore[arg-type]
+        table = table_features(seen, FORMULAS, schemes, shapes).reshape(4, 3, -1)  # type: ignore[arg-type]
         pairs = [(k, s) for k in schemes for s in shapes]
-        single = pair_features(seen, LAYERS, HERE, [k for k, _ in pairs], [s for _, s in pairs])  # type: ignore[arg-type]
+        single = pair_features(seen, FORMULAS, [k for k, _ in pairs], [s for _, s in pairs])  # type: ignore[arg-type]
         np.testing.assert_array_equal(table.reshape(len(pairs), -1), single)
         assert np.isfinite(table).all()
 
@@ -193,7 +195,7 @@ def test_features_of_a_table_are_those_of_its_pairs(seed: int) -> None:
 def test_loops_tell_orders_and_blocks_apart_by_the_bytes_between_two_uses() -> None:
     shape = Shape.of(T=64, N=1024, K=1024)
     stays, moves, blocked = (
-        pair_features("loops", LAYERS, HERE, [scheme], [shape])[0]
+        pair_features("loops", FORMULAS, [scheme], [shape])[0]
         for scheme in (
             cpu_scheme(4, 16, order="ws", edge="even"),
             cpu_scheme(4, 16, order="is", edge="even"),

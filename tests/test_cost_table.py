@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme, cuda_scheme
 
-from dietlab.cost import adaptation_cost, best_shape
-from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.bundle import Calls
-from dietlab.cost.features import features
+from dietlab.cost import AdaptationCost, adaptation_cost, best_shape
+from dietlab.cost.bundle import Adaptation, Calls
+from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Axis, BatchMatmul, Dense, Dim, Role, Shape, Workload, extents, extents_of
@@ -32,7 +31,6 @@ from dietlab.targets.cpu.adaptation import (
     Hiding,
 )
 from dietlab.targets.cpu.kernel import CpuScheme
-from dietlab.targets.cpu.overlap import with_fitted_hiding
 from dietlab.targets.cpu.space import FMA_LATENCY
 
 T = Dim(1, 128)
@@ -76,7 +74,7 @@ def speed(scheme: Scheme) -> float:
     return 1e9 * (20 + 3 * scheme.rows + 0.1 * scheme.cols)
 
 
-def one_by_one(cost: CpuAdaptation, scheme: CpuScheme, shape: Shape) -> float:
+def one_by_one(cost: AdaptationCost, scheme: CpuScheme, shape: Shape) -> float:
     """The formulas of the CPU as a person would write them down, for one call."""
     sizes, cpu, cores = extents(cost.workload, shape), cost.hardware.limits, cost.hardware.cores
     plan, kernel, weights = plan_for(scheme, sizes["rows"]), scheme.kernel, cost.workload.weights
@@ -100,7 +98,8 @@ def one_by_one(cost: CpuAdaptation, scheme: CpuScheme, shape: Shape) -> float:
     fetch = 4 * scheme.cols * depth / (gbps * 1e9) if gbps else 0.0
     if cost.kind == "paper" or weights != "packed":
         fetch = 0.0
-    share = 1.0 if plan.tiles == 1 else cost.hiding.cache if cached else cost.hiding.memory
+    hiding = cost.formulas.hiding  # type: ignore[attr-defined]
+    share = 1.0 if plan.tiles == 1 else hiding.cache if cached else hiding.memory
     if kernel.ahead:
         waiting = fetch - share * computing
     else:
@@ -115,7 +114,7 @@ def one_by_one(cost: CpuAdaptation, scheme: CpuScheme, shape: Shape) -> float:
 
 @given(costs, st.lists(schemes, max_size=6), st.lists(shapes, max_size=6))
 def test_a_table_is_the_formulas_of_every_pair(
-    cost: CpuAdaptation, chosen: list[CpuScheme], called: list[Shape]
+    cost: AdaptationCost, chosen: list[CpuScheme], called: list[Shape]
 ) -> None:
     table = cost.table(chosen, called, speed)
     expected = [[one_by_one(cost, scheme, shape) for shape in called] for scheme in chosen]
@@ -129,7 +128,6 @@ def test_a_table_of_a_space_is_the_formulas_of_every_pair(work: Workload, name: 
     chosen = Random(1).sample(build_space(work, HARDWARE[name]).schemes, 20)
     called = [Shape.of(T=t) for t in (0, 1, 2, 7, 13, 31, 48, 127, 128, 300)]
     cost = adaptation_cost(work, HARDWARE[name], hiding=Hiding(0.4, 0.7))
-    assert isinstance(cost, CpuAdaptation)
     expected = [[one_by_one(cost, scheme, shape) for shape in called] for scheme in chosen]
     np.testing.assert_allclose(cost.table(chosen, called, speed), expected, rtol=1e-12)
 
@@ -237,19 +235,17 @@ def test_a_dynamic_extent_costs_what_it_costs_as_a_static_one(
 
 
 def test_where_the_weights_stay_depends_on_the_shape() -> None:
-    cost = adaptation_cost(AllDynamic(T=T, N=1, K=1), HARDWARE["zen4"])
-    assert isinstance(cost, CpuAdaptation)
+    cost = CpuAdaptation(AllDynamic(T=T, N=1, K=1), HARDWARE["zen4"])
     called = [Shape.of(T=8, N=n, K=1024) for n in (512, 16384)]
     assert cost.from_cache(Calls.of(cost.workload, called)).tolist() == [True, False]
-    rotating = cost.with_cache("rotating")
+    rotating = replace(cost, cache="rotating")
     assert not rotating.from_cache(Calls.of(cost.workload, called)).any()
 
 
 def test_each_record_tells_of_the_level_that_its_weights_came_from() -> None:
     """In one cache state the weights of some shapes stay in the last-level cache, and others' do not."""
     start = adaptation_cost(AllDynamic(T=T, N=1, K=1), HARDWARE["cascadelake"].with_cores(1))
-    assert isinstance(start, CpuAdaptation)
-    cost = replace(start, hiding=Hiding(0.4, 0.7))
+    cost = start.changed(hiding=Hiding(0.4, 0.7))
     chosen = [cpu_scheme(height, 32, edge="even", ahead=True) for height in range(4, 15)]
     called = [Shape.of(T=t, N=n, K=1024) for t in (5, 8, 17, 20, 24, 32, 40) for n in (512, 16384)]
 
@@ -258,7 +254,8 @@ def test_each_record_tells_of_the_level_that_its_weights_came_from() -> None:
 
     pairs = [(scheme, shape) for scheme in chosen for shape in called]
     records = [Record(*pair, "ok", seconds=cost.seconds(*pair, fast)) for pair in pairs]
-    assert with_fitted_hiding(start, records, fast) == cost
+    assert start.formulas.fitted(records, fast) == cost.formulas
+    assert start.formulas.fitted(records) == start.formulas
 
 
 def test_features_do_not_depend_on_the_range_of_any_dimension() -> None:
@@ -267,7 +264,7 @@ def test_features_do_not_depend_on_the_range_of_any_dimension() -> None:
         short, long = (BatchMatmul(T=dim, B=6, D=64, form=form) for dim in (Dim(1, 100), Dim(1, 999)))  # type: ignore[arg-type]
         chosen = build_space(short, HARDWARE["zen4"]).schemes[:50]
         np.testing.assert_array_equal(
-            features(chosen, short, HARDWARE["zen4"]), features(chosen, long, HARDWARE["zen4"])
+            *(features(adaptation_cost(work, HARDWARE["zen4"]).formulas, chosen) for work in (short, long))
         )
 
 

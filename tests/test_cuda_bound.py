@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from schemes import cuda_scheme
 
 from dietlab.cost import Analytic, adaptation_cost
-from dietlab.cost.target import cost_target
 from dietlab.lab.heuristics.drafts import frame_drafts, medians
 from dietlab.lab.heuristics.nvidia import MODULE
 from dietlab.machine import Hardware
@@ -277,7 +276,8 @@ def test_the_bound_is_a_table_at_the_bounds_own_throughputs(
     kernel: CudaScheme, work: Workload, length: int, state: Any
 ) -> None:
     cost, shape = adaptation_cost(work, H100, cache=state), Shape.of(T=length)
-    assert isinstance(cost, BoundedAdaptation)
+    formulas = cost.formulas
+    assert isinstance(formulas, BoundedAdaptation)
 
     def fastest(scheme: CudaScheme) -> float:
         k = scheme.kernel
@@ -292,7 +292,7 @@ def test_the_bound_is_a_table_at_the_bounds_own_throughputs(
         # A lower tile has the stages of the scheme's tallest, which the launch reserves.
         return float(
             step_flops(
-                tile(k.unit, **sizes, **blocks, resident=cost.places(kernel.kernel), itemsize=itemsize),
+                tile(k.unit, **sizes, **blocks, resident=formulas.places(kernel.kernel), itemsize=itemsize),
                 gpu_rates(H100),
             )
         )
@@ -330,9 +330,8 @@ def test_half_of_the_first_round_is_what_is_expected_to_be_fastest(name: str) ->
     state = SearchState(space, shapes, (), None, "hot")
     first = DraftStrategy().propose(state, 64, Random(0))
     seconds = Analytic.of(space).seconds(space.schemes, shapes.shapes)
-    expected = cost_target(space.hardware.kind).expected(
-        adaptation_cost(space.workload, space.hardware), space.schemes, shapes.shapes
-    )
+    cost = adaptation_cost(space.workload, space.hardware)
+    expected = cost.expected(space.schemes, shapes.shapes)
     np.testing.assert_array_equal(seconds, expected)
     assert len(first) == len(set(first)) == 64
     tiles = [tuple(scheme.kernel.tile.values()) for scheme in first[:32]]

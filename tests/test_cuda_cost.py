@@ -17,7 +17,7 @@ from schemes import cuda_scheme
 
 from dietlab.cost import CostModel, adaptation_cost, best_shape, evaluate_model, f_occ, f_pad, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.features import feature_names, features
+from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload, extents
@@ -189,10 +189,10 @@ def test_below_one_wave_and_above_the_papers_constants_count(
     kernel: CudaScheme, work: Workload, shape: Shape
 ) -> None:
     cost = adaptation_cost(work, HARDWARE, "paper")
-    assert isinstance(cost, CudaAdaptation)
+    assert isinstance(cost.formulas, CudaAdaptation)
     sizes, plan = extents(work, shape), plan_for(kernel, shape["T"])
     blocks = plan.tiles * -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.kernel.splits
-    places = HARDWARE.cores * cost.places(kernel.kernel)
+    places = HARDWARE.cores * cost.formulas.places(kernel.kernel)
     busy = f_occ(blocks, places, 1.433 if blocks < places else 2.14)
     tile = {**kernel.cover_tile, "depth": kernel.kernel.step * kernel.kernel.splits}
     assert cost.static(kernel, shape) == pytest.approx(f_pad(sizes, tile) * busy)
@@ -203,12 +203,13 @@ def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
     few_blocks, many = (
         adaptation_cost(DENSE, HARDWARE, "paper", resident={KERNEL.kernel: n}) for n in (1, 6)
     )
-    assert isinstance(estimated, CudaAdaptation) and isinstance(few_blocks, CudaAdaptation)
+    assert isinstance(estimated.formulas, CudaAdaptation)
+    assert isinstance(few_blocks.formulas, CudaAdaptation)
     registers, shared = thread_registers(KERNEL.kernel), shared_bytes(KERNEL.kernel, 4)
-    assert estimated.places(KERNEL.kernel) == blocks_per_sm(
+    assert estimated.formulas.places(KERNEL.kernel) == blocks_per_sm(
         HARDWARE.limits, KERNEL.kernel.threads, registers, shared
     )
-    assert few_blocks.places(KERNEL.kernel) == 1
+    assert few_blocks.formulas.places(KERNEL.kernel) == 1
     # 4 x 36 blocks: 2 waves of 132, or a fifth of one.
     shape = Shape.of(T=256)
     parts = [cost.parts(KERNEL, shape, alike(1e11)) for cost in (few_blocks, many)]
@@ -219,7 +220,7 @@ def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
 
 def test_what_does_not_fit_at_all_counts_one_block() -> None:
     huge = cuda_scheme(512, 512, 64, 8, 8)
-    cost = adaptation_cost(DENSE, HARDWARE, resident={KERNEL.kernel: 0})
+    cost = adaptation_cost(DENSE, HARDWARE, resident={KERNEL.kernel: 0}).formulas
     assert isinstance(cost, BlockAdaptation) and cost.places(huge.kernel) == cost.places(KERNEL.kernel) == 1
 
 
@@ -291,13 +292,14 @@ def test_saved_model_predicts_the_same_and_keeps_the_real_blocks(train: list[Rec
     model = fit_cost_model(DENSE, HARDWARE, with_resources(train, 3))
     model.save(tmp_path / "model.json")
     loaded = CostModel.load(tmp_path / "model.json")
-    assert isinstance(model.cost, BlockAdaptation) and isinstance(loaded.cost, BlockAdaptation)
-    assert loaded.cost.resident == model.cost.resident == {r.scheme.kernel: 3 for r in train}
+    here, again = model.cost.formulas, loaded.cost.formulas
+    assert isinstance(here, BlockAdaptation) and isinstance(again, BlockAdaptation)
+    assert again.resident == here.resident == {r.scheme.kernel: 3 for r in train}
     assert loaded.cost == model.cost and loaded.samples == model.samples == len(train)
     kernels, shapes = [r.scheme for r in train], ShapeSet.uniform(DENSE).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     written = json.loads((tmp_path / "model.json").read_text())
-    assert written["features"] == list(CUDA_FEATURES) == list(feature_names(HARDWARE))
+    assert written["features"] == list(CUDA_FEATURES) == list(model.cost.formulas.FEATURES)
     assert set(written["resident"]) == {r.scheme.kernel.key for r in train}
 
 
@@ -328,14 +330,17 @@ def test_features_are_finite_for_the_whole_space(work: Workload) -> None:
     kernels = build_space(work, HARDWARE).schemes
     lowest = sorted({kernel.family for kernel in kernels})
     for chosen in (kernels, lowest):
-        table = features(chosen, work, HARDWARE)
+        table = features(adaptation_cost(work, HARDWARE).formulas, chosen)
         assert table.shape == (len(chosen), len(CUDA_FEATURES)) and np.isfinite(table).all()
 
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = few(build_space(DENSE, HARDWARE), 50).schemes
     np.testing.assert_array_equal(
-        features(chosen, DENSE, HARDWARE), features(chosen, replace(DENSE, T=Dim(3, 9999)), HARDWARE)
+        *(
+            features(adaptation_cost(work, HARDWARE).formulas, chosen)
+            for work in (DENSE, replace(DENSE, T=Dim(3, 9999)))
+        )
     )
 
 

@@ -779,7 +779,7 @@ def test_operator_says_what_it_is(op: Operator) -> None:
     manifest = json.loads((op.path.parent / "manifest.json").read_text())
     assert manifest["code_bytes"] < manifest["file_bytes"] == op.path.stat().st_size
     dispatcher = Dispatcher.from_json(manifest)
-    assert dispatcher.to_source() == manifest["rules"]
+    assert dispatcher.to_source() == manifest["rules"] and op.dispatcher == dispatcher
     assert [kernel.key for kernel in dispatcher.micro_kernels] == list(op.micro_kernels)
     assert manifest["entries"] == {
         "run": "run(x [T, 7], packed, y [T, 50])",

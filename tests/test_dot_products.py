@@ -13,7 +13,7 @@ from schemes import cpu_scheme
 
 from dietlab.base.errors import SpaceError
 from dietlab.cost import adaptation_cost
-from dietlab.cost.features import features
+from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
 from dietlab.scheme import EDGES, Leaf, MicroKernel, Scheme, Split, build_space, heights
@@ -79,7 +79,7 @@ def test_no_dot_products_of_other_weights_nor_before_an_epilogue() -> None:
 
 
 def test_the_learned_model_sees_the_axis() -> None:
-    table = features([FIVE, cpu_scheme(8, 32, edge="even")], SCORES, ZEN4)
+    table = features(adaptation_cost(SCORES, ZEN4).formulas, [FIVE, cpu_scheme(8, 32, edge="even")])
     assert table[:, CPU_FEATURES.index("along_depth")].tolist() == [1, 0]
 
 

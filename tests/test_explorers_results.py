@@ -332,7 +332,7 @@ def test_a_study_predicts_the_parts_of_a_shape(study: Study) -> None:
     model = study.run().model
     explorer = speedup_explorer(TABLE, runs={("qkv", 1): study.folder})
     explorer.set(shape="T=64", cache="hot")
-    hot = replace(model, cost=replace(model.cost, cache="hot"))
+    hot = replace(model, cost=model.cost.with_cache("hot"))
     expected = hot.parts(Scheme.from_key(PLAN), Shape.of(T=64))
     bars = [t for t in explorer.figure.data if t.type == "bar"]
     assert len(bars) == 5

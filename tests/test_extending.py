@@ -377,6 +377,10 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
     done = CliRunner().invoke(main, ["--import", "product:Product", "dispatch", str(folder)])
     assert done.exit_code == 0, done.output
     assert Study.open(folder).workload == work
+    # What was measured needs no strategy.
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "strategy": "beside:Unknown"}))
+    assert Study.open(folder).run().records and not imported(beside)
 
 
 def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:

@@ -34,11 +34,11 @@ from dietlab.cost import Known, LearnedPredictor, adaptation_cost, best_shape, e
 from dietlab.machine import Hardware
 from dietlab.measure import (
     Budget,
+    Measures,
     Record,
     RecordStore,
     ReplayRunner,
     Round,
-    Runner,
     SyntheticRunner,
     Timing,
     Trial,
@@ -66,6 +66,7 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
 )
+from dietlab.tuning.rounds import Answering
 from dietlab.tuning.strategies.registry import strategy_named
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -151,7 +152,7 @@ GUESS = Guess()
 
 def tuned(
     space: Space,
-    runner: Runner = RUNNER,
+    runner: Measures = RUNNER,
     effort: Effort = SMALL,
     shapes: ShapeSet = LENGTHS,
     **others: Any,
@@ -160,14 +161,14 @@ def tuned(
     return tune(space, shapes, runner, effort, **{"predictor": GUESS, **others})
 
 
-def by_hand(tuner: Tuner, runner: Runner = RUNNER) -> Iterator[tuple[Tuner, Proposal]]:
+def by_hand(tuner: Tuner, runner: Measures = RUNNER) -> Iterator[tuple[Tuner, Proposal]]:
     """Yields each proposal and the tuner that made it; the last tuner has nothing left to ask."""
     while proposal := tuner.ask():
         yield tuner, proposal
         tuner = tuner.tell(proposal, runner.measure(tuner.space.workload, proposal.trials))
 
 
-def ended(tuner: Tuner, runner: Runner = RUNNER) -> Tuner:
+def ended(tuner: Tuner, runner: Measures = RUNNER) -> Tuner:
     """The tuner after its last proposal."""
     for asking, proposal in by_hand(tuner, runner):
         tuner = asking.tell(proposal, runner.measure(asking.space.workload, proposal.trials))
@@ -710,7 +711,7 @@ class Troubled:
                     yield from RUNNER.measure(workload, [Trial(trial.scheme, (shape,))])
 
 
-def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL, **others: Any) -> TuningRun:
+def in_store(path: Path, space: Space, runner: Measures, effort: Effort = SMALL, **others: Any) -> TuningRun:
     store = RecordStore(path, {"workload": SHORT.to_json()})
     return tuned(space, runner, effort, store=store, **others)
 
@@ -1023,12 +1024,12 @@ def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None
     trials = [Trial(kernel, tuple(SHAPES)) for kernel in list(space)[:2]]
     passes(3.0)
     clock.fit(lambda: passes(20.0))
-    watched = clock.watched(slow)
-    for _ in watched.measure(space.workload, trials):
+    for _ in clock.watched(slow.measure(space.workload, trials)):
         passes(1.0)
     assert (clock.seconds.model, clock.seconds.search) == (20.0, 3.0 + 2 * len(SHAPES))
-    watched.close()  # type: ignore[attr-defined]  # what a run that breaks off calls, if there is one
+    Answering(slow).close()  # what a run that breaks off calls, if there is one
     assert slow.closed
+    Answering(RUNNER).close()
 
 
 def test_a_replay_counts_each_record_once(short: Space) -> None:

@@ -145,6 +145,11 @@ def test_study_opens_as_it_was_made_and_goes_on(tmp_path: Path, here: Hardware) 
     assert Study.create(tmp_path / "s", WORK, here, SHAPES.split(0.25), "smoke", "random", 3) == study
     more = Study.create(tmp_path / "s", WORK, here, SHAPES.split(0.25), "quick", "random", 3)
     assert more.effort == "quick"
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert study.settings == {name: manifest[name] for name in study.settings}
+    assert study.settings["seed"] == 3 and study.settings["max_kernels"] == 8
+    again = Study.create(tmp_path / "t", WORK, here, study.shapes, **study.settings)
+    assert again.settings == study.settings and repr(again).startswith(f"<Study {again.folder}")
 
 
 @pytest.mark.parametrize(

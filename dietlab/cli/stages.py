@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,7 +38,7 @@ from dietlab.measure.rpc.client import remote_hardware
 from dietlab.measure.timing.rotation import exceeded_bytes, shortage
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, build_space, edges_of
-from dietlab.tuning import TuningRun, effort_named
+from dietlab.tuning import TuningRun
 from dietlab.tuning.measured import beyond_measured, reach_of
 
 
@@ -91,16 +92,11 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @quiet_option
 def tune_command(
     workload: Workload,
-    cover: Cover,
     threads: int | None,
     target: str,
     hardware: str | None,
-    effort: str,
-    strategy: str,
-    cost_model: str,
     sources: tuple[str, ...],
     shapes: str | None,
-    max_kernels: int | None,
     rpc: tuple[str, int] | None,
     key: str | None,
     ahead: bool | None,
@@ -109,6 +105,7 @@ def tune_command(
     out: str,
     as_json: bool,
     quiet: bool,
+    **settings: Any,
 ) -> None:
     """Search schemes for all shapes, then measure where the library depends on it."""
     budget = Budget(seconds) if seconds else Budget()
@@ -122,13 +119,9 @@ def tune_command(
         workload,
         chosen,
         wanted,
-        effort,
-        strategy,
-        seed,
-        cover,
-        max_kernels,
-        cost_model,
-        prior,
+        seed=seed,
+        prior=prior,
+        **settings,
         measure=hardware is None and rpc is None and chosen.limits.on_host,
     )
     measures_here = rpc is None and study.hardware.limits.on_host
@@ -185,12 +178,9 @@ def tuned(
 ) -> TuningRun:
     """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` and the ``budget`` as in
     :meth:`Study.tune`."""
-    timing = effort_named(study.effort).timing
-    if servers:
-        with RemoteRunner(study.hardware, *servers, timing=timing) as runner:
-            return study.tune(runner, telling.observers, ahead, budget)
-    with LocalRunner(study.hardware, timing) as local:
-        return study.tune(local, telling.observers, ahead, budget)
+    chip, timing = study.hardware, study.timing
+    with RemoteRunner(chip, *servers, timing=timing) if servers else LocalRunner(chip, timing) as runner:
+        return study.tune(runner, telling.observers, ahead, budget)
 
 
 @click.command()

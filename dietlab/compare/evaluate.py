@@ -31,7 +31,7 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import WORKING, Shape, ShapeSet, extents, workload_to_json
 from dietlab.scheme import Scheme
-from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, effort_named, versions
+from dietlab.tuning import Effort, Operator, TuningRun, effort_named, versions
 
 
 def evaluate(
@@ -76,7 +76,7 @@ def evaluate(
         "the first argument of evaluate", op, Operator, DispatchError, "dietlab.load(folder) gives one."
     )
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
-    target = Dispatcher.from_json(op.manifest).hardware.kind
+    target = op.dispatcher.hardware.kind
     names = tuple(evaluation_target(target).DEFAULTS) if against is None else against
     require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
@@ -190,7 +190,7 @@ def contest(
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         require_known(op, against, tuned)
         if not skip_absent and {*against} & {*BOUNDS}:  # or it is told after minutes of building and tuning
-            require_present([op.workload], Dispatcher.from_json(op.manifest).hardware, against)
+            require_present([op.workload], op.dispatcher.hardware, against)
         lineup = assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
         lineup = replace(lineup, entries=(*lineup.entries, *more))
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware

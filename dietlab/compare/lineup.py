@@ -17,7 +17,7 @@ from dietlab.compare.session import Entrant
 from dietlab.compare.target import BOUNDS, evaluation_target
 from dietlab.compare.vendor import NoFormError
 from dietlab.measure import CacheState
-from dietlab.problem import Shape, ShapeSet, largest_shape
+from dietlab.problem import USUAL, Shape, ShapeSet, largest_shape
 from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
 
@@ -38,7 +38,7 @@ def contenders_for(target: str, asked: Iterable[str] = ()) -> tuple[str, ...]:
     return (*vendors, *BOUNDS)
 
 
-def own_vendors(target: str, operator: str, dtype: str = "float32") -> tuple[str, ...]:
+def own_vendors(target: str, operator: str, dtype: str = USUAL) -> tuple[str, ...]:
     """Returns the names of the vendors that come with dietlab and compute an operator.
 
     Args:
@@ -51,7 +51,7 @@ def own_vendors(target: str, operator: str, dtype: str = "float32") -> tuple[str
     return tuple(
         name
         for name, made in own.items()
-        if operator in made.computes and dtype in getattr(made, "dtypes", ("float32",))
+        if operator in made.computes and dtype in getattr(made, "dtypes", (USUAL,))
     )
 
 
@@ -85,11 +85,10 @@ def assemble(
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
     """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
-    dispatcher = Dispatcher.from_json(op.manifest)
     library = {"library": str(op.path.parent)}
     entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
-    lineup = Lineup(dispatcher, tuned, tuple(entries))
+    lineup = Lineup(op.dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))
     with listeners.stage("prepare", built, "contender") as progress:
         if "largest-shape" in against:
@@ -109,7 +108,7 @@ def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None)
     Raises:
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
-    hardware = Dispatcher.from_json(op.manifest).hardware
+    hardware = op.dispatcher.hardware
     require_names(
         f"contenders on {hardware.name}", contenders_for(hardware.kind, against), against, DispatchError
     )

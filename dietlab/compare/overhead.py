@@ -11,14 +11,12 @@ import numpy as np
 
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.lower.runtime import compacted
-from dietlab.machine.target import hardware_target
 from dietlab.problem import (
     Shape,
     Workload,
     axis_of,
     precision_of,
     smallest_shape,
-    workload_from_json,
 )
 from dietlab.tuning import Operator
 
@@ -40,9 +38,9 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
 
     Nothing for a GPU's library, whose calls take no arrays of NumPy.
     """
-    if not hardware_target(op.manifest["hardware"]["kind"]).LIMITS.on_host:
+    if not op.dispatcher.hardware.limits.on_host:
         return {}
-    workload = workload_from_json(op.manifest["workload"])
+    workload = op.workload
     sizes = [sizes_of(workload, shape) for shape in shapes]
     calls = [[extents[name] for name in called_dims(workload)] for extents in sizes]
     plan, idle = op.library.plan, op.library.idle

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.base.errors import StudyError, require_type
+from dietlab.base.errors import StudyError
 from dietlab.base.events import Observer, PhaseSeconds, audience
 from dietlab.base.files import locked, make_folder, read_json, reading, write_whole
 from dietlab.compare.evaluate import evaluate
 from dietlab.compare.results.journal import resumed
 from dietlab.compare.results.report import Report
-from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
+from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
 from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
-from dietlab.measure import Budget, CacheState, RecordStore, Runner, read_records
+from dietlab.measure import Budget, Measures, RecordStore, read_records
 from dietlab.measure.store import require_programs
 from dietlab.problem import ShapeSet, Workload, require_entered, workload_from_json, workload_to_json
 from dietlab.scheme import Cover, Space, build_space, edges_of
@@ -42,10 +42,10 @@ from dietlab.tuning import (
     with_records,
 )
 from dietlab.tuning.manifest import LIBRARY_NAME
-from dietlab.tuning.refit import explaining, refitted
-from dietlab.tuning.strategies.registry import strategy_found, strategy_named
+from dietlab.tuning.rounds import Answering
+from dietlab.tuning.settings import Settings, explaining, refitted
+from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.survey import records_header
-from dietlab.tuning.tune import measures_on_several
 
 SCHEMA_VERSION = 3
 MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
@@ -53,23 +53,17 @@ FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evalu
 
 
 @dataclass(frozen=True, repr=False)
-class Study(Carded):
+class Study(Carded, Settings):
     """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
     the report. Stages leave their result in it and return it.
 
-    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes``, ``effort``, ``strategy``,
-    ``seed``, ``cover``, ``max_kernels`` and ``cost_model`` are."""
+    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes`` and the settings of its tuning
+    are."""
 
     folder: Path
     workload: Workload
     hardware: Hardware
     shapes: ShapeSet
-    effort: str
-    strategy: str
-    seed: int
-    cover: Cover = "composed"
-    max_kernels: int = 8
-    cost_model: str = COST_MODEL
 
     @classmethod
     def create(
@@ -110,14 +104,24 @@ class Study(Carded):
             StudyError: if the folder holds another study, or something else, or an object stands for a name.
             WorkloadError: if files cannot tell the operator.
         """
-        for what, name in (("strategy", strategy), ("cost model", cost_model)):
-            require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
-        strategy_named(strategy)
-        require_entered(workload)
         path = Path(folder)
+        require_entered(workload)
+        study = cls(
+            path,
+            workload,
+            hardware,
+            shapes,
+            effort=effort,
+            strategy=strategy,
+            cover=cover,
+            max_kernels=max_kernels or usual_kernels(workload),
+            cost_model=cost_model,
+            seed=seed,
+        )
+        strategy_named(strategy)
         known = cls.open(path) if (path / MANIFEST).exists() else None
-        most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
-        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most, cost_model)
+        if known and not max_kernels:
+            study = replace(study, max_kernels=known.max_kernels)
         with_prior(predictor_named(cost_model), prior)
         if prior:
             prior.require_kind(hardware)
@@ -155,12 +159,7 @@ class Study(Carded):
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
                 ShapeSet.from_json(value["shapes"]),
-                value["effort"],
-                value["strategy"],
-                value["seed"],
-                value["cover"],
-                value["max_kernels"],
-                value.get("cost_model", COST_MODEL),  # older studies had one only
+                **cls.settings_in(value),
             )
 
     def _same_as(self, other: Study, prior: Prior | None) -> Study:
@@ -169,7 +168,7 @@ class Study(Carded):
             raise StudyError(
                 f"the study in {self.folder} starts from this prior", prior, "Use another folder."
             )
-        for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
+        for what in ("workload", "shapes", *(name for name in self.settings if name != "effort")):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
                 raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
@@ -189,12 +188,7 @@ class Study(Carded):
             "workload": workload_to_json(self.workload),
             "hardware": self.hardware.to_json(),
             "shapes": self.shapes.to_json(),
-            "effort": self.effort,
-            "strategy": self.strategy,
-            "cover": self.cover,
-            "max_kernels": self.max_kernels,
-            "cost_model": self.cost_model,
-            "seed": self.seed,
+            **self.settings,
             "versions": versions(),
         }
         self._write(MANIFEST, json.dumps(value, indent=1))
@@ -236,18 +230,13 @@ class Study(Carded):
         """The first line of the study's records."""
         return records_header(self.workload, self.hardware, self.cache)
 
-    @property
-    def cache(self) -> CacheState:
-        """The cache state that candidates are timed in."""
-        return effort_named(self.effort).timing.cache
-
     def space(self) -> Space:
         """Builds the space that the study searches."""
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
     def tune(
         self,
-        runner: Runner,
+        runner: Measures,
         observers: Iterable[Observer] = (),
         ahead: bool | None = None,
         budget: Budget | None = None,
@@ -258,24 +247,20 @@ class Study(Carded):
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
             began = self._facts().get("ahead", False if known else ahead)
-            ahead = measures_on_several(runner) if began is None else began
+            ahead = Answering(runner).devices > 1 if began is None else began
             self._keep_facts(ahead=ahead)
             run = tune(
                 self.space(),
                 self.shapes,
                 runner,
-                self.effort,
-                strategy_found(self.strategy),
-                observers,
-                store,
-                predictor=predictor_found(self.cost_model, self.cache, self.seed),
-                max_kernels=self.max_kernels,
-                seed=self.seed,
+                observers=observers,
+                store=store,
                 prior=self.prior,
                 ahead=ahead,
                 budget=budget,
+                **self.resolved(),
             )
-            self._write(MODEL, json.dumps(explaining(run, self.cache, self.seed).to_json()))
+            self._write(MODEL, json.dumps(explaining(self, run).to_json()))
             # A sitting that measured nothing took no time to speak of.
             if len(run.records) > known or not self._facts()["seconds"]:
                 self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
@@ -299,7 +284,7 @@ class Study(Carded):
         seconds = with_records(PhaseSeconds(**facts["seconds"]), file.records)
         seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
         space, kept, found = self.space(), self.folder / MODEL, file.records
-        predictor = refitted(self.cost_model, space, found, self.cache, self.seed, self.prior, kept)
+        predictor = refitted(self, space, found, self.prior, kept)
         return TuningRun(space, self.shapes, found, predictor, seconds, facts["held_out_metrics"])
 
     @property
@@ -350,7 +335,7 @@ class Study(Carded):
         """
         op = load(self.folder)
         trained = self.folder / DISPATCHER
-        if trained.exists() and Dispatcher.from_json(op.manifest) != Dispatcher.load(trained):
+        if trained.exists() and op.dispatcher != Dispatcher.load(trained):
             raise StudyError(
                 "the library holds the study's dispatcher",
                 f"{trained}, which was trained after the library was built",

@@ -1,7 +1,8 @@
 """Stage 3, cost: predicted time of any micro-kernel on any shape."""
 
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost, best_shape
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost, best_shape
 from dietlab.cost.analytic import Analytic
+from dietlab.cost.bundle import Adaptation
 from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
 from dietlab.cost.judging import SPLITS, Judgement, Survey, frame_judgements, judge

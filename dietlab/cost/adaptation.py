@@ -12,11 +12,13 @@ its regions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from dietlab.cost.bundle import Adaptation, Bundle, Calls, Formulas, Speed
 from dietlab.cost.formulas import FloatArray, Parts
 from dietlab.machine import Hardware
 from dietlab.machine.target import part
@@ -24,85 +26,152 @@ from dietlab.measure import CacheState
 from dietlab.problem import Shape, Workload
 from dietlab.scheme import Scheme
 
-Adaptation = Literal["paper", "streamed"]
-"""``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
-
 MEASURED_SECONDS = 0.01
 """The most seconds that a candidate's call may take at the processor's peak, on the shape that it is
 measured on."""
 
+Formula = Callable[[Bundle, Calls], FloatArray]
+"""What is known of the calls of a bundle."""
 
-class AdaptationCost(Protocol):
-    """The adaptation of schemes of one workload to shapes on one processor, whose kind they are of."""
+
+@dataclass(frozen=True)
+class AdaptationCost:
+    """The adaptation of schemes of one workload to shapes on one processor: its formulas, over whole tables
+    and over pairs.
+
+    Args:
+        formulas: those of the kind of processor.
+    """
+
+    formulas: Formulas
 
     @property
     def workload(self) -> Workload:
         """The operator."""
+        return self.formulas.workload
 
     @property
     def hardware(self) -> Hardware:
         """The processor."""
+        return self.formulas.hardware
 
     @property
     def kind(self) -> Adaptation:
         """The parts that it counts: ``"paper"`` or ``"streamed"``."""
+        return self.formulas.kind
 
     @property
     def cache(self) -> CacheState:
         """The cache state in which a call finds its operands."""
+        return self.formulas.cache
+
+    def changed(self, **fields: Any) -> AdaptationCost:
+        """Returns the cost with other fields of its formulas."""
+        return AdaptationCost(replace(self.formulas, **fields))
 
     def with_cache(self, cache: CacheState) -> AdaptationCost:
         """Returns the cost for calls whose operands are in another cache state."""
+        return self.changed(cache=cache)
 
     def static(self, scheme: Any, shape: Shape) -> float:
         """Returns ``f_pad * f_occ``: what is known before anything is measured."""
+        return float(self.statics([scheme], [shape])[0, 0])
 
     def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         """Returns :meth:`static` of every scheme on every shape, ``[schemes, shapes]``."""
+        return self._table(schemes, shapes, None, self.formulas.static)
 
-    def seconds(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
+    def seconds(self, scheme: Any, shape: Shape, throughput: Speed) -> float:
         """Returns the predicted seconds of a call.
 
         Args:
             throughput: flop/s of one core or multiprocessor that a scheme reaches by itself; asked
                 for the lower ones of a composed plan too.
         """
+        return float(self.seconds_of([scheme], [shape], throughput)[0])
 
-    def table(
-        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Callable[[Any], float]
-    ) -> FloatArray:
+    def table(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
         """Returns :meth:`seconds` of every scheme on every shape, ``[schemes, shapes]``."""
+        return self._table(schemes, shapes, throughput, self.formulas.seconds)
 
-    def seconds_of(
-        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Callable[[Any], float]
-    ) -> FloatArray:
+    def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
         """Returns :meth:`seconds` of single pairs: of the first scheme on the first shape, and so on."""
+        return self._pairs(schemes, shapes, throughput, self.formulas.seconds)
 
     def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         """Returns the seconds of calls whose tiles compute as fast as the processor lets them, ``[schemes,
         shapes]``: what learned models correct."""
+        return self._table(schemes, shapes, self.formulas.peak, self.formulas.seconds)
 
     def bound_of(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         """Returns :meth:`bound` of single pairs, ``[pairs]``."""
+        return self._pairs(schemes, shapes, self.formulas.peak, self.formulas.seconds)
 
-    def parts(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
+    def expected(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns the seconds that are expected of calls before any is measured, ``[schemes, shapes]``: what
+        the search's first round comes from."""
+        return self._table(schemes, shapes, self.formulas.expected, self.formulas.seconds)
+
+    def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
         """Returns the seconds of a call by part, which add up to :meth:`seconds`."""
+        bundle = Bundle.of([scheme], [self.formulas.sizes(scheme)], throughput)
+        found = self.formulas.parts(bundle, Calls.of(self.workload, [shape]))
+        return Parts(*(float(part[0]) for part in found))
 
     def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
         """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
         measurement gives for every shape."""
+        return float(self.throughputs([scheme], [shape], [seconds])[0])
 
     def throughputs(
         self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
     ) -> FloatArray:
         """Returns :meth:`throughput` of single pairs."""
+        found, calls, spent = np.empty(len(schemes)), Calls.of(self.workload, shapes), np.array(seconds)
+        for numbers, bundle in self._bundles(schemes, None):
+            found[numbers] = self.formulas.throughput(bundle, calls.at(numbers), spent[numbers])
+        return found
 
     def working_share(self, scheme: Any, shape: Shape) -> float:
         """Returns the share of a call that useful multiply-adds take, in [0, 1], if operands never keep them
         waiting: how much a measurement on this shape says about the scheme itself."""
+        return float(self.working_shares([scheme], [shape])[0])
 
     def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         """Returns :meth:`working_share` of single pairs."""
+
+        def share(bundle: Bundle, calls: Calls) -> FloatArray:
+            parts = self.formulas.parts(bundle, calls)
+            return parts.compute / np.where(parts.total > 0, parts.total, 1.0)
+
+        return self._pairs(schemes, shapes, self.formulas.unhindered, share)
+
+    def _table(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None, of: Formula
+    ) -> FloatArray:
+        found, calls = np.empty((len(schemes), len(shapes))), Calls.of(self.workload, shapes)
+        for numbers, bundle in self._bundles(schemes, throughput):
+            found[numbers] = of(bundle.column, calls)
+        return found
+
+    def _pairs(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None, of: Formula
+    ) -> FloatArray:
+        found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
+        for numbers, bundle in self._bundles(schemes, throughput):
+            found[numbers] = of(bundle, calls.at(numbers))
+        return found
+
+    def _bundles(
+        self, schemes: Sequence[Any], throughput: Speed | None
+    ) -> Iterator[tuple[list[int], Bundle]]:
+        """Yields the numbers of schemes that are alike, and their bundle."""
+        sizes = [self.formulas.sizes(scheme) for scheme in schemes]
+        found: dict[Hashable, list[int]] = {}
+        for number, one in enumerate(sizes):
+            found.setdefault(one.alike, []).append(number)
+        for numbers in found.values():
+            yield numbers, Bundle.of([schemes[n] for n in numbers], [sizes[n] for n in numbers], throughput)
 
 
 def adaptation_cost(
@@ -125,8 +194,8 @@ def adaptation_cost(
         cache: where a call finds its operands.
         constants: what is particular to its target, such as ``resident`` of a GPU or ``hiding`` of a CPU.
     """
-    make: Callable[..., AdaptationCost] = part(hardware.kind, "cost").adaptation
-    return make(workload, hardware, kind, cache, **constants)
+    make: Callable[..., Formulas] = part(hardware.kind, "cost").adaptation
+    return AdaptationCost(make(workload, hardware, kind, cache, **constants))
 
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.bundle import Adaptation
 from dietlab.cost.formulas import FloatArray
-from dietlab.cost.target import cost_target
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Shape
 from dietlab.scheme import Scheme, Space
@@ -55,7 +55,7 @@ class Analytic:
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> FloatArray:
         """Returns the seconds that arithmetic and traffic take at the processor's peaks, ``[schemes,
         shapes]``."""
-        return cost_target(self.cost.hardware.kind).expected(self.cost, schemes, shapes)
+        return self.cost.expected(schemes, shapes)
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> FloatArray:
         """Returns :data:`DOUBT` for every scheme and shape, ``[schemes, shapes]``."""

@@ -59,7 +59,7 @@ class BoostedPredictor:
         ordered = sorted(range(len(measured.shapes)), key=lambda number: measured.shapes[number])
         measured = measured.at(ordered)
         values = np.log(measured.seconds) - empty.base_of(measured.schemes, measured.shapes)
-        features = pair_features(self.seen, space.workload, space.hardware, measured.schemes, measured.shapes)
+        features = pair_features(self.seen, cost.formulas, measured.schemes, measured.shapes)
         drawn = [self._draw(len(values), number) for number in range(self.fits)]
         fitted = [self._trees(features, values, measured.shapes, at, n) for n, at in enumerate(drawn)]
         return replace(empty, members=tuple(fitted), missed=_missed(fitted, drawn, features, values))
@@ -139,9 +139,7 @@ class Boosted:
         size = len(schemes), len(shapes)
         if not all(size):
             return np.zeros((len(self.members), *size))
-        features = table_features(
-            self.predictor.seen, self.cost.workload, self.cost.hardware, schemes, shapes
-        )
+        features = table_features(self.predictor.seen, self.cost.formulas, schemes, shapes)
         base = self._base(self.cost.bound(schemes, shapes), shapes)
         return np.stack([member.values(features).reshape(size) + base for member in self.members])
 

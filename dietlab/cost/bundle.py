@@ -1,4 +1,4 @@
-"""Many schemes at once: the adaptation cost of whole tables, in arrays.
+"""Many schemes at once: the formulas of a kind of processor are of arrays.
 
 Schemes that are alike but for their sizes share the formulas' case distinctions, so that one pass over
 arrays costs them all; a single plan is a bundle of one.
@@ -7,17 +7,26 @@ arrays costs them all; a single plan is a bundle of one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from dietlab.cost.formulas import FloatArray, Parts, f_pad
+from dietlab.cost.formulas import FloatArray, f_pad
 from dietlab.machine import Hardware
+from dietlab.measure import CacheState, Record
 from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
 from dietlab.scheme import Scheme, tiles_of
+
+Adaptation = Literal["paper", "streamed"]
+"""``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
+
+Own = TypeVar("Own", bound="Formulas")
+
+Rows = Sequence[Sequence[float]]
+"""Numbers of schemes, a row each."""
 
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""
@@ -42,14 +51,18 @@ def peak_speed(workload: Workload, hardware: Hardware) -> float:
     return 1e9 * (hardware.peak_for(workload.dtype) or UNKNOWN_PEAK)
 
 
+NOTHING: FloatArray = np.zeros(1)
+"""Seconds of a part that a processor does not have, whatever the calls."""
+
+
 class FiveParts(NamedTuple):
     """The fields of :class:`~dietlab.cost.formulas.Parts`, for many calls."""
 
     compute: FloatArray
-    edges: FloatArray
-    padding: FloatArray
-    weights: FloatArray
-    idle: FloatArray
+    edges: FloatArray = NOTHING
+    padding: FloatArray = NOTHING
+    weights: FloatArray = NOTHING
+    idle: FloatArray = NOTHING
 
     @property
     def total(self) -> FloatArray:
@@ -77,6 +90,20 @@ class Calls:
         return Calls(shapes, {role: extent[list(numbers)] for role, extent in self.extents.items()})
 
 
+class Sizes(NamedTuple):
+    """The numbers of a scheme that formulas ask for.
+
+    Args:
+        alike: equal for schemes whose formulas differ by numbers only: one bundle.
+        sizes: each by name; ``rows``, ``cols`` and ``granule`` are among them.
+        paid: extents of which a plan pays for multiples, by role.
+    """
+
+    alike: Hashable
+    sizes: Mapping[str, int]
+    paid: Mapping[Role, int]
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A bundle holds the sizes of schemes that are alike but for these, as arrays.
@@ -95,6 +122,29 @@ class Bundle:
     paid: Mapping[Role, IntArray]
     speeds: FloatArray
     first: IntArray
+
+    @classmethod
+    def of(cls, schemes: Sequence[Any], sizes: Sequence[Sizes], throughput: Speed | None) -> Bundle:
+        """Returns the bundle of schemes that are alike.
+
+        Args:
+            sizes: of each scheme.
+            throughput: of each tile by itself (None: a bound says how fast they are).
+        """
+        speeds: list[list[float]] = []
+        if isinstance(throughput, Same):
+            # Of composed plans each height has one, of others the tile.
+            counts = [s.rows // s.kernel.granule if s.composed else 1 for s in schemes]
+            speeds = [[throughput.speed] * count for count in counts]
+        elif throughput is not None:
+            speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
+        return cls(
+            schemes[0],
+            _arrays([one.sizes for one in sizes]),
+            _arrays([one.paid for one in sizes]),
+            np.array([speed for own in speeds for speed in own]),
+            np.cumsum([0, *map(len, speeds[:-1])]),
+        )
 
     def __getitem__(self, size: str) -> IntArray:
         return self.sizes[size]
@@ -123,141 +173,100 @@ class Bundle:
         return f_pad(calls.extents, self.paid)
 
 
-class Bundled(ABC):
-    """An adaptation cost that is computed a bundle at a time."""
+@dataclass(frozen=True)
+class Formulas(ABC):
+    """The formulas of one kind of processor, a bundle of schemes at a time, and the numbers that learned
+    models see of its schemes; :class:`~dietlab.cost.adaptation.AdaptationCost` asks for tables and pairs.
+
+    Args:
+        workload: the operator.
+        hardware: the processor.
+        kind: what they count.
+        cache: where a call finds its operands.
+    """
+
+    FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
+    """The names of :meth:`features`."""
+    DEALT: ClassVar[float] = 1.0
+    """The share of a space, the fastest as expected, from which a search takes its schemes: those of the
+    first round that are dealt, and later ones."""
 
     workload: Workload
     hardware: Hardware
+    kind: Adaptation = "streamed"
+    cache: CacheState = "hot"
+
+    def sizes(self, scheme: Any) -> Sizes:
+        """Returns the numbers of a scheme that the others ask for: of its tile."""
+        sizes = {"rows": scheme.rows, "cols": scheme.cols, "granule": scheme.kernel.granule}
+        return Sizes(scheme.edge, sizes, scheme.cover_tile)
 
     @abstractmethod
-    def _alike(self, scheme: Any) -> Hashable:
-        """Returns what schemes of one bundle have in common."""
-
-    @abstractmethod
-    def _sizes(self, scheme: Any) -> dict[str, int]:
-        """Returns the sizes of a scheme that the formulas ask for, by name."""
-
-    @abstractmethod
-    def _paid(self, scheme: Any) -> dict[Role, int]:
-        """Returns the extents of which a plan pays for multiples."""
-
-    @abstractmethod
-    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+    def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         """Returns the seconds of the calls by part."""
 
-    @abstractmethod
-    def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray: ...
+    def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        """Returns ``f_pad * f_occ`` of the calls: of one processor, which is never idle, ``f_pad``."""
+        return bundle.useful(calls)
 
     @abstractmethod
-    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        """Returns ``f_pad * f_occ`` of the calls."""
-
-    @abstractmethod
-    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+    def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
         """Returns the throughput with which the calls take these seconds."""
 
-    def table(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        return self._table(schemes, shapes, throughput, self._seconds)
-
-    def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        return self._table(schemes, shapes, self._fastest, self._seconds)
-
-    def bound_of(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        return self._pairs(schemes, shapes, self._fastest)
+    def seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        """Returns the seconds of the calls: the sum of their parts."""
+        return self.parts(bundle, calls).total
 
     @property
-    def _fastest(self) -> Speed | None:
-        """The throughputs of the bound: the peak, or None where the parts of a bundle without speeds are the
-        bound's."""
+    def peak(self) -> Speed | None:
+        """The throughputs of the bound (None: the parts of a bundle without speeds are the bound's)."""
         return Same(peak_speed(self.workload, self.hardware))
 
-    def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        return self._table(schemes, shapes, None, self._static)
+    @property
+    def expected(self) -> Speed | None:
+        """The throughputs that are expected before any measurement, as :attr:`peak`."""
+        return self.peak
 
-    def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        return self._pairs(schemes, shapes, throughput)
+    @property
+    def unhindered(self) -> Speed | None:
+        """The throughputs at which operands keep no tile waiting, as :attr:`peak`."""
+        return self.peak
 
-    def _pairs(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None) -> FloatArray:
-        found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
-        for numbers, bundle in self._bundles(schemes, throughput):
-            found[numbers] = self._seconds(bundle, calls.at(numbers))
-        return found
+    def features(self, schemes: Sequence[Any]) -> Rows:
+        """Returns the features of schemes that a throughput is learned from, rows and columns of the tile;
+        none depends on a dynamic dimension."""
+        return [[scheme.rows, scheme.cols] for scheme in schemes]
 
-    def throughputs(
-        self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
-    ) -> FloatArray:
-        found, calls, spent = np.empty(len(schemes)), Calls.of(self.workload, shapes), np.array(seconds)
-        for numbers, bundle in self._bundles(schemes, None):
-            found[numbers] = self._throughput(bundle, calls.at(numbers), spent[numbers])
-        return found
+    def knobs(self, schemes: Sequence[Any]) -> Rows:
+        """Returns what a search chooses of schemes, in numbers."""
+        return self.features(schemes)
 
-    def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
-        found = self._parts(self._bundle([scheme], throughput), Calls.of(self.workload, [shape]))
-        return Parts(*(float(part[0]) for part in found))
+    def loops(self, kernel: Any) -> tuple[int, int]:
+        """Returns the steps of a pass (0: all), and the vectors or threads across a tile."""
+        return 0, 1
 
-    def seconds(self, scheme: Any, shape: Shape, throughput: Speed) -> float:
-        return float(self.seconds_of([scheme], [shape], throughput)[0])
+    @property
+    def levels(self) -> Mapping[str, int]:
+        """The bytes of each level of memory by its name, the nearest first."""
+        return {}
 
-    def static(self, scheme: Any, shape: Shape) -> float:
-        return float(self.statics([scheme], [shape])[0, 0])
+    def fitted(self: Own, records: Sequence[Record], throughput: Speed | None = None) -> Own:
+        """Returns the formulas with the constants that records tell.
 
-    def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
-        return float(self.throughputs([scheme], [shape], [seconds])[0])
+        Args:
+            records: successful ones.
+            throughput: of schemes, once it is learned.
+        """
+        return self
 
-    def working_share(self, scheme: Any, shape: Shape) -> float:
-        return float(self.working_shares([scheme], [shape])[0])
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """The constants as a model's file holds them."""
+        return {}
 
-    def _shares(
-        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None
-    ) -> FloatArray:
-        """Returns the share of each call that useful multiply-adds take at a throughput (None: a bound's)."""
-        found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
-        for numbers, bundle in self._bundles(schemes, throughput):
-            parts = self._parts(bundle, calls.at(numbers))
-            found[numbers] = parts.compute / np.where(parts.total > 0, parts.total, 1.0)
-        return found
-
-    def _table(
-        self,
-        schemes: Sequence[Any],
-        shapes: Sequence[Shape],
-        throughput: Speed | None,
-        of: Callable[[Bundle, Calls], FloatArray],
-    ) -> FloatArray:
-        found, calls = np.empty((len(schemes), len(shapes))), Calls.of(self.workload, shapes)
-        for numbers, bundle in self._bundles(schemes, throughput):
-            found[numbers] = of(bundle.column, calls)
-        return found
-
-    def _seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        return self._parts(bundle, calls).total
-
-    def _bundles(
-        self, schemes: Sequence[Any], throughput: Speed | None
-    ) -> Iterator[tuple[list[int], Bundle]]:
-        """Yields the numbers of schemes that are alike, and their bundle."""
-        found: dict[Hashable, list[int]] = {}
-        for number, scheme in enumerate(schemes):
-            found.setdefault(self._alike(scheme), []).append(number)
-        for numbers in found.values():
-            yield numbers, self._bundle([schemes[number] for number in numbers], throughput)
-
-    def _bundle(self, schemes: Sequence[Any], throughput: Speed | None) -> Bundle:
-        sizes, paid = [self._sizes(scheme) for scheme in schemes], [self._paid(scheme) for scheme in schemes]
-        speeds: list[list[float]] = []
-        if isinstance(throughput, Same):
-            # Of composed plans each height has one, of others the tile.
-            counts = [s.rows // s.kernel.granule if s.composed else 1 for s in schemes]
-            speeds = [[throughput.speed] * count for count in counts]
-        elif throughput is not None:
-            speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
-        return Bundle(
-            schemes[0],
-            _arrays(sizes),
-            _arrays(paid),
-            np.array([speed for own in speeds for speed in own]),
-            np.cumsum([0, *map(len, speeds[:-1])]),
-        )
+    def with_constants(self: Own, value: Mapping[str, Any]) -> Own:
+        """Returns the formulas with the constants of a model's file."""
+        return self
 
 
 def _arrays(found: Sequence[Mapping[Any, int]]) -> dict[Any, IntArray]:

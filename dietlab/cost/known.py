@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.contracts import name_of
+from dietlab.base.errors import ModelError
 from dietlab.cost.model import CostModel
-from dietlab.cost.predictor import Calibrated, Fitted, Seconds, model_of
+from dietlab.cost.predictor import Calibrated, Checked, Fitted, Seconds
 from dietlab.measure import Record
 from dietlab.problem import Shape, ShapeSet
 from dietlab.scheme import Scheme, Space
@@ -43,7 +45,14 @@ class Known:
         Raises:
             ModelError: if it has none.
         """
-        return model_of(self.predictor)
+        found: object = getattr(self.predictor, "model", self.predictor)
+        if isinstance(found, CostModel):
+            return found
+        raise ModelError(
+            "this run was predicted by a cost model",
+            name_of(self.predictor.fitted if isinstance(self.predictor, Checked) else self.predictor),
+            "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
+        )
 
     def seconds_table(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], cached: bool = False

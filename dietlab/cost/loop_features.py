@@ -21,10 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.bundle import Calls
-from dietlab.cost.target import cost_target
-from dietlab.machine import Hardware
-from dietlab.problem import IntArray, Shape, Workload
+from dietlab.cost.bundle import Calls, Formulas
+from dietlab.problem import IntArray, Shape
 from dietlab.problem.contraction import Weights
 from dietlab.scheme import Scheme, tiles_of
 
@@ -39,46 +37,43 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 def pair_features(
-    seen: Seen, workload: Workload, hardware: Hardware, schemes: Sequence[Scheme], shapes: Sequence[Shape]
+    seen: Seen, formulas: Formulas, schemes: Sequence[Scheme], shapes: Sequence[Shape]
 ) -> Table:
     """Returns the features of single pairs, ``[pairs, features]``."""
-    return _stacked(seen, workload, hardware, schemes, shapes, lambda column: column)
+    return _stacked(seen, formulas, schemes, shapes, lambda column: column)
 
 
 def table_features(
-    seen: Seen, workload: Workload, hardware: Hardware, schemes: Sequence[Scheme], shapes: Sequence[Shape]
+    seen: Seen, formulas: Formulas, schemes: Sequence[Scheme], shapes: Sequence[Shape]
 ) -> Table:
     """Returns the features of every scheme on every shape, ``[schemes * shapes, features]``."""
-    return _stacked(seen, workload, hardware, schemes, shapes, lambda column: column[:, None])
+    return _stacked(seen, formulas, schemes, shapes, lambda column: column[:, None])
 
 
 def _stacked(
     seen: Seen,
-    workload: Workload,
-    hardware: Hardware,
+    formulas: Formulas,
     schemes: Sequence[Scheme],
     shapes: Sequence[Shape],
     placed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
 ) -> Table:
-    calls = Calls.of(workload, shapes)
+    calls = Calls.of(formulas.workload, shapes)
     extents = {f"extent of {role}": _log(extent) for role, extent in calls.extents.items()}
-    knobs = cost_target(hardware.kind).knobs
-    rows = np.array(knobs(schemes, workload, hardware), np.float64)
+    rows = np.array(formulas.knobs(schemes), np.float64)
     columns: list[npt.NDArray[np.float64]] = [placed(rows[:, number]) for number in range(rows.shape[1])]
     columns += extents.values()
     if seen == "loops":
-        sizes = {name: placed(column) for name, column in _sizes(schemes, hardware).items()}
-        columns += _loops(sizes, calls, workload, hardware).values()
+        sizes = {name: placed(column) for name, column in _sizes(schemes, formulas).items()}
+        columns += _loops(sizes, calls, formulas).values()
     full = np.broadcast_arrays(*columns)
     return np.stack([column.ravel().astype(np.float32) for column in full], axis=1)
 
 
-def _sizes(schemes: Sequence[Scheme], hardware: Hardware) -> dict[str, IntArray]:
+def _sizes(schemes: Sequence[Scheme], formulas: Formulas) -> dict[str, IntArray]:
     """Returns the sizes that the loops follow from, ``[schemes]`` each."""
     rows, cols = ([getattr(scheme, name) for scheme in schemes] for name in ("rows", "cols"))
     kernels = [scheme.kernel for scheme in schemes]
-    loops = cost_target(hardware.kind).loops
-    block, vectors = zip(*(loops(kernel, hardware) for kernel in kernels), strict=True)
+    block, vectors = zip(*map(formulas.loops, kernels), strict=True)
     granules = [kernel.granule for kernel in kernels]
     even = [scheme.edge == "even" for scheme in schemes]
     stays = [scheme.order == "ws" for scheme in schemes]
@@ -97,7 +92,7 @@ def _sizes(schemes: Sequence[Scheme], hardware: Hardware) -> dict[str, IntArray]
     return {name: np.array(values, np.int64) for name, values in named.items()}
 
 
-def _loops(sizes: Mapping[str, IntArray], calls: Calls, workload: Workload, hardware: Hardware) -> Named:
+def _loops(sizes: Mapping[str, IntArray], calls: Calls, formulas: Formulas) -> Named:
     """Returns the features of the loops, each ``[schemes, shapes]`` or ``[pairs]``."""
     rows, cols, depth = calls["rows"], calls["cols"], calls["depth"]
     tallest, lower, tiles = _tiles(sizes, rows)
@@ -129,12 +124,11 @@ def _loops(sizes: Mapping[str, IntArray], calls: Calls, workload: Workload, hard
         "filled of the last column": cols / (across * width),
         "filled rows": rows / np.maximum(1, tiles * tallest),
         "tiles": _log(tiles * across * calls["batch"]),
-        "weights": np.float64(WEIGHTS.index(workload.weights)),
+        "weights": np.float64(WEIGHTS.index(formulas.workload.weights)),
     }
-    levels = cost_target(hardware.kind).levels(hardware)
     for loop, bodies in (("tile", tile), ("inner", inner), ("pass", a_pass), ("product", product)):
         touched = sum(bodies) * FLOAT_BYTES
-        for level, size in levels.items():
+        for level, size in formulas.levels.items():
             found[f"bytes of a {loop} of {level}"] = _log(touched / size)
         for operand, body in zip("xwy", bodies, strict=True):
             found[f"bytes of {operand} in a {loop}"] = _log(body * FLOAT_BYTES)

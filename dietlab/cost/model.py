@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import read_json, reading, write_json
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
-from dietlab.cost.features import feature_names, features
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.bundle import Adaptation, Formulas
 from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
@@ -63,7 +62,7 @@ class CostModel:
 
     def throughput(self, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
         """Returns the predicted flop/s of one core for each scheme, ``[schemes]``."""
-        return np.exp(ask_trees(self.booster, features(schemes, self.cost.workload, self.cost.hardware)))
+        return np.exp(ask_trees(self.booster, features(self.cost.formulas, schemes)))
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
         """Returns the predicted seconds of a call, ``[schemes, shapes]``."""
@@ -111,7 +110,7 @@ class CostModel:
         """Returns the share of the loss that splits on each feature removed, largest first."""
         gains = self.booster.get_score(importance_type="total_gain")
         total = sum(gains.values()) or 1.0
-        names = feature_names(self.cost.hardware)
+        names = self.cost.formulas.FEATURES
         named = {names[int(name[1:])]: gain / total for name, gain in gains.items()}
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
@@ -119,9 +118,9 @@ class CostModel:
         """Returns the model as a JSON value: its features by name, the cost and the trees."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "features": list(feature_names(self.cost.hardware)),
+            "features": list(self.cost.formulas.FEATURES),
             "samples": self.samples,
-            **cost_target(self.cost.hardware.kind).to_json(self.cost),
+            **self.cost.formulas.constants,
             "adaptation": self.cost.kind,
             "cache": self.cost.cache,
             "workload": workload_to_json(self.cost.workload),
@@ -148,10 +147,10 @@ class CostModel:
             raise unfit
         with reading(ModelError, "a model has all its fields", path, "Fit it again from the records."):
             workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
-            if value.get("features") != list(feature_names(hardware)):
+            formulas = adaptation_cost(workload, hardware, value["adaptation"], value["cache"]).formulas
+            if value.get("features") != list(formulas.FEATURES):
                 raise unfit
-            constants = cost_target(hardware.kind).from_json(value)
-            cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
+            cost = AdaptationCost(formulas.with_constants(value))
             return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
@@ -182,8 +181,8 @@ def fit_cost_model(
         ModelError: if no record is successful.
     """
     measured = [record for record in records if record.ok and record.seconds]
-    target = cost_target(hardware.kind)
-    cost = adaptation_cost(workload, hardware, adaptation, cache, **target.known(measured))
+    formulas = adaptation_cost(workload, hardware, adaptation, cache).formulas.fitted(measured)
+    cost = AdaptationCost(formulas)
     if not measured:
         raise ModelError(
             "a cost model is fitted on successful records",
@@ -203,10 +202,20 @@ def fit_cost_model(
     own = hardware.peak_for(workload.dtype)
     peak = 1e9 * own if own else np.inf
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
-    trees = fit_trees(features(list(labels), workload, hardware), speeds, ROUNDS, TREES, seed)
+    trees = fit_trees(features(formulas, list(labels)), speeds, ROUNDS, TREES, seed)
     model = CostModel(cost, trees, len(labels))
     speeds_of_all = model.speeds([record.scheme for record in measured])
-    return replace(model, cost=target.refined(cost, measured, speeds_of_all.__getitem__))
+    return replace(model, cost=AdaptationCost(formulas.fitted(measured, speeds_of_all.__getitem__)))
+
+
+def features(formulas: Formulas, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
+    """Returns the features of schemes, ``[schemes, features]``.
+
+    Args:
+        formulas: of the kind of processor.
+        schemes: of that kind.
+    """
+    return np.array(formulas.features(schemes), np.float64).reshape(len(schemes), len(formulas.FEATURES))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:

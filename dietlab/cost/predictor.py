@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dietlab.base.contracts import name_of, require_methods, require_numbers
 from dietlab.base.errors import ModelError
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.bundle import Adaptation
 from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
 from dietlab.cost.prior import Prior
@@ -243,20 +244,3 @@ def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> 
         return found
     require_methods(f"what fit of {name_of(predictor)} returns", found, ("seconds", "doubt"), ModelError)
     return Checked(found)
-
-
-def model_of(predictor: Fitted) -> CostModel:
-    """Returns the cost model behind a fitted predictor, or itself if it is one.
-
-    Raises:
-        ModelError: if it has none.
-    """
-    if isinstance(predictor, CostModel):
-        return predictor
-    if isinstance(predictor, (Calibrated, ProductForm)):
-        return predictor.model
-    raise ModelError(
-        "this run was predicted by a cost model",
-        type(predictor.fitted if isinstance(predictor, Checked) else predictor).__name__,
-        "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
-    )

@@ -98,9 +98,7 @@ class Prior:
             measured, cost = measured.at(kept), _cost(source)
             over = np.log(measured.seconds / cost.bound_of(measured.schemes, measured.shapes))
             values.append(over - np.median(over))
-            features.append(
-                pair_features("loops", file.workload, file.hardware, measured.schemes, measured.shapes)
-            )
+            features.append(pair_features("loops", cost.formulas, measured.schemes, measured.shapes))
             sources.append(source)
         table, told = np.concatenate(features), np.concatenate(values)
         unseen = random.permutation(len(told)) < len(told) // 5
@@ -117,12 +115,12 @@ class Prior:
         size = len(schemes), len(shapes)
         if not all(size):
             return np.zeros(size)
-        features = table_features("loops", cost.workload, cost.hardware, schemes, shapes)
+        features = table_features("loops", cost.formulas, schemes, shapes)
         return ask_trees(self.booster, features).reshape(size)
 
     def values_of(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns :meth:`values` of single pairs, ``[pairs]``."""
-        features = pair_features("loops", cost.workload, cost.hardware, schemes, shapes)
+        features = pair_features("loops", cost.formulas, schemes, shapes)
         return ask_trees(self.booster, features)
 
     def counts(self, hardware: Hardware, measured: int) -> bool:

@@ -212,7 +212,7 @@ def run_ablation(
     """
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
-    dispatcher = Dispatcher.from_json(opened.operator().manifest)
+    dispatcher = opened.operator().dispatcher
     subject = Subject(
         Path(out).name if out else opened.folder.name,
         _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher)),

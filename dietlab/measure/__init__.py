@@ -2,7 +2,7 @@
 
 from dietlab.measure.budget import Budget
 from dietlab.measure.local import LocalRunner
-from dietlab.measure.record import Record, Round, Runner, Status, Trial
+from dietlab.measure.record import Measures, Record, Round, Runner, Status, Trial
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.rpc.remote import RemoteRunner
@@ -15,6 +15,7 @@ __all__ = [
     "Budget",
     "CacheState",
     "LocalRunner",
+    "Measures",
     "Record",
     "RecordFile",
     "RecordStore",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -177,11 +177,25 @@ def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(dict.fromkeys(replace(record, asked_by=None) for record in records))
 
 
-class Runner(Protocol):
-    """A runner measures trials. Records come as soon as they are known, in any order. One that can measure
-    some pairs of a scheme and a shape only has them as ``pairs``; one that measures on several devices at the
-    same time has their number as ``devices``."""
+class Measures(Protocol):
+    """The least that a runner is: ``tune(runner=...)`` takes any object that measures trials. Records come as
+    soon as they are known, in any order. What else a :class:`Runner` has is used where it is there."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, failures included; raises for no candidate. Who
         measures for real times trials that share a shape next to each other, in turns."""
+
+
+class Runner(Measures, Protocol):
+    """A runner that also says what it can measure, and where."""
+
+    @property
+    def pairs(self) -> Collection[tuple[Scheme, Shape]] | None:
+        """The pairs of a scheme and a shape that it can measure, as in a replay (None: all)."""
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that it measures on at the same time."""
+
+    def close(self) -> None:
+        """Ends the processes that it started; it can be used again."""

@@ -42,9 +42,9 @@ class MicroKernel(ABC):
     """True if a scheme has a loop order; a GPU runs tiles in any."""
 
     @property
-    @abstractmethod
     def key(self) -> str:
-        """The short name in generated code and tables."""
+        """The short name in generated code and tables, from which :meth:`parse` makes it again."""
+        return self.scheme_key("", "")
 
     @abstractmethod
     def scheme_key(self, order: str, edge: str) -> str:
@@ -57,14 +57,14 @@ class MicroKernel(ABC):
         this kind (empty where it has none); None for a key of another kind."""
 
     @property
-    @abstractmethod
     def granule(self) -> int:
         """The number of rows that every height is a multiple of."""
+        return 1
 
     @property
-    @abstractmethod
     def tile(self) -> dict[Role, int]:
         """Tile extents by role; 1 for a reduction axis that is covered exactly."""
+        return {"rows": self.rows, "cols": self.cols, "depth": 1}
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -82,9 +82,9 @@ class MicroKernel(ABC):
         return 1
 
     @property
-    @abstractmethod
     def access_pattern(self) -> Hashable:
         """The way its operands are read, whatever the sizes: a model cannot predict one that it never saw."""
+        return ()
 
     @abstractmethod
     def __lt__(self, other: Any) -> bool:

@@ -80,24 +80,23 @@ class Choice:
         return np.ascontiguousarray(one), np.ascontiguousarray(other)
 
     @cached_property
-    def _needed_beyond(self) -> npt.NDArray[np.intp]:
-        """The micro-kernels of each scheme for every shape beyond the range, ``[scheme, most]``, the first
-        again where it needs fewer; of several dimensions, a shape beyond it in one may have any number of
-        rows."""
+    def _beyond(self) -> tuple[frozenset[int], ...]:
+        """The micro-kernels that each scheme needs to serve every shape beyond the range; of several
+        dimensions, a shape beyond it in one may have any number of rows."""
         last = max(high for _, high in spans(self.workload, self.shapes))
         first = 1 if len(self.workload.dims) > 1 else last + 1
-        every = [[self._numbers[kernel] for kernel in needed(scheme, first)] for scheme in self.schemes]
-        most = max(map(len, every))
-        return np.array([codes + codes[:1] * (most - len(codes)) for codes in every], np.intp)
+        return tuple(
+            frozenset(self._numbers[kernel] for kernel in needed(scheme, first)) for scheme in self.schemes
+        )
 
     @cached_property
-    def _distinct_beyond(self) -> npt.NDArray[np.intp]:
-        return np.unique(self._needed_beyond, axis=0)
+    def _distinct_beyond(self) -> frozenset[frozenset[int]]:
+        return frozenset(self._beyond)
 
     def with_table(self, table: Values) -> Choice:
         """Returns the choice among the same schemes at other times; what does not depend on them is known."""
         found = replace(self, table=table)
-        same = ("kernels", "_numbers", "_needed", "_both", "_needed_beyond", "_distinct_beyond", "_ways")
+        same = ("kernels", "_numbers", "_needed", "_both", "_beyond", "_distinct_beyond", "_ways")
         found.__dict__.update({name: getattr(self, name) for name in same})
         return found
 
@@ -160,15 +159,17 @@ class Choice:
 
     def settled(self, chosen: Sequence[int]) -> list[int]:
         """Schemes that serve every shape beyond the range."""
-        return [int(number) for number in np.flatnonzero(self._serving(self._needed_beyond, chosen))]
+        had = {*chosen}
+        return [number for number, beyond in enumerate(self._beyond) if beyond <= had]
+
+    def _lacking(self, chosen: Sequence[int], count: int) -> set[tuple[int, ...]]:
+        """Returns the ``count`` micro-kernels, in order, that a scheme lacks to serve every shape beyond the
+        range, of each scheme that lacks exactly that number."""
+        lacking = (beyond.difference(chosen) for beyond in self._distinct_beyond)
+        return {tuple(sorted(missing)) for missing in lacking if len(missing) == count}
 
     def _settles(self, chosen: Sequence[int]) -> bool:
-        return bool(self._serving(self._distinct_beyond, chosen).any())
-
-    def _serving(self, needed: npt.NDArray[np.intp], chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        present = np.zeros(len(self.kernels), bool)
-        present[list(chosen)] = True
-        return np.asarray(present[needed].all(axis=1))
+        return bool(self._lacking(chosen, 0))
 
     def loss(self, chosen: Sequence[int]) -> float:
         """Returns the weighted mean loss when each shape takes its best scheme."""
@@ -205,7 +206,9 @@ class Choice:
         base, alone = ways.gains_after(self._losses, chosen)
         gains = ways.gains(self._losses, base, pairs)
         beyond, every = self._beyond_losses(chosen), alone.sum(axis=1)
-        settled = self._settled_by(chosen, low * len(self.kernels) + high)
+        settled = np.zeros(len(low), bool)
+        for one, other in self._lacking(chosen, 2):
+            settled |= (low == one) & (high == other)
         loses = np.where(settled, 0.0, np.minimum(beyond[low], beyond[high]))
         # No pair gains more than its members and both together do, one added to the other.
         places = np.repeat(np.arange(len(low)), np.diff(ends))
@@ -222,26 +225,12 @@ class Choice:
                 best, found = gained, int(number)
         return (*chosen, int(low[found]), int(high[found]))
 
-    def _settled_by(self, chosen: Sequence[int], pairs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Returns whether a scheme that serves every shape beyond the range lacks exactly these two, for each
-        pair by its number in :meth:`with_best_pair`."""
-        missing = {tuple(sorted({*codes} - {*chosen})) for codes in self._distinct_beyond.tolist()}
-        both = [pair[0] * len(self.kernels) + pair[1] for pair in missing if len(pair) == 2]
-        found: npt.NDArray[np.bool_] = np.isin(pairs, np.array(both, np.intp))
-        return found
-
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
         """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
-        losses = np.full(len(self.kernels), UNCOVERED)
-        absent = np.ones(len(self.kernels), bool)
-        absent[list(chosen)] = False
-        needed = self._distinct_beyond
-        lacked = np.sort(np.where(absent[needed], needed, -1), axis=1)
-        if (lacked[:, -1] < 0).any():
+        if self._settles(chosen):
             return np.zeros(len(self.kernels))
-        # Of equal numbers all are one micro-kernel.
-        one = ((lacked == lacked[:, -1:]) | (lacked < 0)).all(axis=1)
-        losses[lacked[one, -1]] = 0.0
+        losses = np.full(len(self.kernels), UNCOVERED)
+        losses[[kernel for (kernel,) in self._lacking(chosen, 1)]] = 0.0
         return losses
 
     def family_starts(self, size: int) -> list[tuple[int, ...]]:

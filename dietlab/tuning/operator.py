@@ -6,6 +6,7 @@ Needs NumPy and apache-tvm-ffi only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from dietlab.tuning.arrays import (
     is_empty,
     overlap,
 )
+from dietlab.tuning.dispatcher import Dispatcher
 from dietlab.tuning.manifest import (
     AGAIN,
     LIBRARY_NAME,
@@ -136,6 +138,11 @@ class Operator:
     def schemes(self) -> tuple[str, ...]:
         """The schemes that its decision tree names, as keys, by number."""
         return tuple(str(key) for key in self.manifest["schemes"])
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher that was compiled."""
+        return Dispatcher.from_json(self.manifest)
 
     @property
     def lowering(self) -> Lowering:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import TypeVar
 
 from dietlab.base.events import PhaseSeconds
-from dietlab.measure import Record, Runner, Trial
+from dietlab.measure import Record
 from dietlab.measure.record import each_once
-from dietlab.problem import Workload
 
 Result = TypeVar("Result")
 
@@ -36,9 +35,11 @@ class PhaseTimer:
         self._fitting += self._now() - started
         return result
 
-    def watched(self, runner: Runner) -> Runner:
-        """Wraps a runner so that its time is not charged to ``search``."""
-        return _Watched(runner, self)
+    def watched(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields the records of a runner, whose time is not charged to ``search``."""
+        left = iter(records)
+        while (record := self.waited(lambda: next(left, None))) is not None:
+            yield record
 
     def waited(self, work: Callable[[], Result]) -> Result:
         """Runs ``work`` and charges its time to the runner."""
@@ -54,21 +55,6 @@ class PhaseTimer:
         own = max(0.0, self._now() - self._began - self._running)
         model = min(self._fitting, own)
         return PhaseSeconds(model=model, search=own - model)
-
-
-class _Watched:
-    def __init__(self, runner: Runner, clock: PhaseTimer) -> None:
-        self._runner, self._clock = runner, clock
-
-    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        records = iter(self._runner.measure(workload, trials))
-        while (record := self._clock.waited(lambda: next(records, None))) is not None:
-            yield record
-
-    def close(self) -> None:
-        close = getattr(self._runner, "close", None)
-        if close is not None:
-            close()
 
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:

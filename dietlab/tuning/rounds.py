@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dietlab.base.contracts import name_of, shown
 from dietlab.base.errors import MeasureError
 from dietlab.base.events import Audience, RoundFinished, TrialMeasured
-from dietlab.measure import Budget, Record, RecordStore, Round, Runner, Trial
+from dietlab.measure import Budget, Measures, Record, RecordStore, Round, Runner, Trial
 from dietlab.measure.record import each_once
 from dietlab.problem import Workload
 from dietlab.scheme import Space
@@ -122,8 +121,8 @@ class Sitting:
         workload = self.space.workload
         best = max((record.gflops(workload) for record in self.store.records), default=0.0)
         found: dict[Pair, Record] = {}
-        with _closed_on_error(self.runner):
-            for measurement in self.clock.watched(Answering(self.runner)).measure(workload, trials):
+        try:
+            for measurement in self.clock.watched(self.runner.measure(workload, trials)):
                 record = replace(measurement, asked_by=asked_by)
                 self._taken.add(len(self.store.records))
                 self.store.append(record)
@@ -134,6 +133,9 @@ class Sitting:
                 last = record.scheme in proposal.new and not left[record.scheme]
                 advance(f"best {best:.1f} GFLOP/s{self.budget.note}", int(last))
                 self.budget.require()
+        except BaseException:  # a stop, too: no worker process stays
+            self.runner.close()
+            raise
         return found
 
     def _tell(self, record: Record) -> None:
@@ -159,13 +161,34 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Answering:
-    """A runner that returns one record for each pair that it was asked for, or raises an error.
+    """The :class:`~dietlab.measure.Runner` that any object with ``measure`` makes: what else it lacks has a
+    default, and each pair that it was given has one record, or there is an error.
 
     Args:
-        runner: whatever :class:`~dietlab.measure.Runner` says.
+        runner: whatever :class:`~dietlab.measure.Measures` says.
     """
 
-    runner: Runner
+    runner: Measures
+
+    @property
+    def pairs(self) -> Collection[Pair] | None:
+        """The pairs that it can measure (None: all)."""
+        found: Collection[Pair] | None = getattr(self.runner, "pairs", None)
+        return found
+
+    @property
+    def devices(self) -> int:
+        """The devices that it measures on at the same time."""
+        return int(getattr(self.runner, "devices", 1))
+
+    def close(self) -> None:
+        """Closes it, if it can be closed."""
+        getattr(self.runner, "close", lambda: None)()
+
+    def begin(self, budget: Budget) -> None:
+        """Lets it begin nothing beyond a budget, if it knows such."""
+        if hasattr(self.runner, "budget"):
+            self.runner.budget = budget
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Yields the runner's records, as they come.
@@ -237,15 +260,3 @@ class Proposals:
 def _is_of(record: Record, asked_by: Round) -> bool:
     """Returns whether a record is of a part of that round."""
     return record.asked_by is not None and replace(record.asked_by, part=0) == asked_by
-
-
-@contextmanager
-def _closed_on_error(runner: Runner) -> Iterator[None]:
-    """Closes the runner on an error or a stop, so that no worker process stays; it can be used again."""
-    try:
-        yield
-    except BaseException:
-        close = getattr(runner, "close", None)
-        if close is not None:
-            close()
-        raise

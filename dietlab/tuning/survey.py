@@ -8,7 +8,7 @@ from typing import Any
 from dietlab.base.events import Observer, audience
 from dietlab.lower.decisions import DEFAULTS
 from dietlab.machine import Hardware
-from dietlab.measure import CacheState, Record, RecordStore, Runner, Trial
+from dietlab.measure import CacheState, Measures, Record, RecordStore, Trial
 from dietlab.problem import Shape, Workload, workload_to_json
 from dietlab.scheme import Space
 from dietlab.tuning.build import versions
@@ -21,7 +21,7 @@ BATCH = 32
 def survey(
     space: Space,
     shapes: Sequence[Shape],
-    runner: Runner,
+    runner: Measures,
     store: RecordStore | None = None,
     observers: Iterable[Observer] = (),
 ) -> tuple[Record, ...]:

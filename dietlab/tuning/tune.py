@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from threadpoolctl import threadpool_limits
 
 from dietlab.base.contracts import require_methods
 from dietlab.base.errors import MeasureError, SpaceError, require_type
-from dietlab.base.events import ModelFitted, Observer, Stage, audience
+from dietlab.base.events import ModelFitted, Observer, audience
 from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
-from dietlab.measure import Budget, Record, RecordStore, Runner
+from dietlab.measure import Budget, Measures, Record, RecordStore
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.problem import ShapeSet
@@ -20,17 +19,17 @@ from dietlab.scheme import Space
 from dietlab.tuning.decide import Pair
 from dietlab.tuning.effort import Effort, effort_named
 from dietlab.tuning.phases import PhaseTimer, with_records
-from dietlab.tuning.rounds import Advance, Proposals, Sitting
+from dietlab.tuning.rounds import Answering, Proposals, Sitting
 from dietlab.tuning.state import Strategy
 from dietlab.tuning.strategies.registry import strategy_named
-from dietlab.tuning.tuner import Proposal, Tuner
+from dietlab.tuning.tuner import Tuner
 from dietlab.tuning.tuning_run import TuningRun
 
 
 def tune(
     space: Space,
     shapes: ShapeSet,
-    runner: Runner,
+    runner: Measures,
     effort: str | Effort = "quick",
     strategy: str | Strategy = "draft",
     observers: Iterable[Observer] = (),
@@ -82,7 +81,7 @@ def tune(
     require_type("the first argument of tune", space, Space, SpaceError, order)
     require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
     require_methods("the third argument of tune, a runner,", runner, ("measure",), MeasureError)
-    effort, clock = effort_named(effort), PhaseTimer()
+    effort, clock, measures = effort_named(effort), PhaseTimer(), Answering(runner)
     store = RecordStore() if store is None else store
     predictor = with_prior(predictor_named(predictor, effort.timing.cache, seed), prior)
     tuner = Tuner(
@@ -93,21 +92,20 @@ def tune(
         predictor=_Timed(predictor, clock),
         max_kernels=max_kernels,
         seed=seed,
-        measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
+        measurable=measures.pairs if measurable is None else measurable,
     )
     budget = budget or Budget()
     before = budget.spent
-    if hasattr(runner, "budget"):
-        runner.budget = budget
-    sitting = Sitting(space, runner, store, audience(observers), clock, budget)
+    measures.begin(budget)
+    sitting = Sitting(space, measures, store, audience(observers), clock, budget)
     # Deciding multiplies many small matrices: threads of a BLAS mostly wait for each other in them, spinning.
     with (
         threadpool_limits(1, "blas"),
-        Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals,
+        Proposals(measures.devices > 1 if ahead is None else ahead) as proposals,
     ):
         try:
-            tuner = _searched(tuner, sitting, proposals)
-            tuner = _decided(tuner, sitting, proposals)
+            for stage in (SEARCH, DECIDE):
+                tuner = _after(tuner, sitting, proposals, stage)
         except BudgetSpentError:
             if not any(record.ok for record in store.records):
                 raise BudgetSpentError(
@@ -118,11 +116,6 @@ def tune(
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
     return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
-
-
-def measures_on_several(runner: Runner) -> bool:
-    """Returns whether a runner measures on several devices at the same time."""
-    return bool(getattr(runner, "devices", 1) > 1)
 
 
 @dataclass(frozen=True)
@@ -136,51 +129,29 @@ class _Timed:
         return self.clock.fit(lambda: fitted_by(self.predictor, space, records))
 
 
-def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
-    """Returns the tuner after the rounds of its search."""
-    goal = tuner.goal
-    known = {r.scheme for r in sitting.store.records if r.asked_by is None or r.asked_by.stage == SEARCH}
-    with sitting.listeners.stage(SEARCH, goal, "scheme", min(goal, len(known))) as progress:
-        for number in count(1):
-            proposal = proposals.next(tuner, SEARCH)
-            if proposal is None:
-                progress.advance("", goal - progress.done)
-                return tuner
-            tuner = _told(tuner, sitting, proposals, proposal, number, _up_to(goal, progress))
-    raise AssertionError
+def _after(tuner: Tuner, sitting: Sitting, proposals: Proposals, stage: str) -> Tuner:
+    """Returns the tuner after the rounds of a stage, which ends early where fewer measurements decide."""
+    searches = stage == SEARCH
+    stages = [(r.scheme, r.asked_by.stage if r.asked_by else SEARCH) for r in sitting.store.records]
+    earlier = [scheme for scheme, asked_by in stages if asked_by == stage]
+    goal, unit, known = tuner.effort.decisions, "measurement", len(earlier)
+    if searches:
+        goal, unit, known = tuner.goal, "scheme", len({*earlier})
+    with sitting.listeners.stage(stage, goal, unit, min(goal, known)) as progress:
 
+        def advance(note: str, last: int) -> None:
+            # No further than to the goal: how much was done is a guess if the store holds another effort's.
+            progress.advance(note, min(last if searches else 1, goal - progress.done))
 
-def _decided(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
-    """Returns the tuner after all decisions; where fewer measurements decide, the stage ends early."""
-    goal = tuner.effort.decisions
-    earlier = sum(r.asked_by is not None and r.asked_by.stage == DECIDE for r in sitting.store.records)
-    with sitting.listeners.stage(DECIDE, goal, "measurement", min(goal, earlier)) as progress:
-        advance = _up_to(goal, progress)
-        for number in count(tuner.rounds + 1):
-            proposal = proposals.next(tuner, DECIDE)
-            if proposal is None:
-                progress.advance("", goal - progress.done)
-                return tuner
-            tuner = _told(tuner, sitting, proposals, proposal, number, lambda note, _: advance(note, 1))
-    raise AssertionError
-
-
-def _up_to(goal: int, progress: Stage) -> Advance:
-    """Returns what advances a stage, but no further than to its goal: how much of it was done before is a
-    guess if the store holds records of another effort."""
-    return lambda note, by: progress.advance(note, min(by, goal - progress.done))
-
-
-def _told(
-    tuner: Tuner, sitting: Sitting, proposals: Proposals, proposal: Proposal, number: int, advance: Advance
-) -> Tuner:
-    """Returns the tuner that knows the records of a proposal, and tells how well it had predicted them."""
-    found = sitting.records(proposal, advance)
-    sitting.announce_round(number)
-    proposals.wait()
-    began = sitting.budget.spent
-    tuner = tuner.tell(proposal, found)
-    sitting.budget.thought(sitting.budget.spent - began)
-    if samples := len({record.scheme for record in tuner.records if record.ok}):
-        sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
+        while (proposal := proposals.next(tuner, stage)) is not None:
+            number = tuner.rounds + 1
+            found = sitting.records(proposal, advance)
+            sitting.announce_round(number)
+            proposals.wait()
+            began = sitting.budget.spent
+            tuner = tuner.tell(proposal, found)
+            sitting.budget.thought(sitting.budget.spent - began)
+            if samples := len({record.scheme for record in tuner.records if record.ok}):
+                sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
+        progress.advance("", goal - progress.done)
     return tuner

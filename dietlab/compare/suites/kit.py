@@ -22,7 +22,6 @@ from dietlab.compare.suites.run import ONE_AT_A_TIME
 from dietlab.compare.suites.studies import study_of
 from dietlab.compare.suites.suite import Suite
 from dietlab.compare.target import evaluation_target
-from dietlab.cost import predictor_found
 from dietlab.lower.target import lower_target
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
@@ -33,7 +32,6 @@ from dietlab.problem import Shape
 from dietlab.scheme import Scheme
 from dietlab.scheme.target import space_target
 from dietlab.tuning import Operator, Tuner, effort_named
-from dietlab.tuning.strategies.registry import strategy_found
 
 KIT, READY = "kit.json", "ready"
 """The file that names a kit's tasks in their order, and the folder of a task's libraries in its study."""
@@ -86,10 +84,7 @@ def pack(
 def first_round(study: Study, count: int) -> tuple[Trial, ...]:
     """Returns the schemes that a study's search tries first, each with all shapes that are tuned for."""
     effort = replace(effort_named(study.effort), trials=count, batch=count)
-    predictor = predictor_found(study.cost_model, effort.timing.cache, study.seed)
-    strategy = strategy_found(study.strategy)
-    tuner = Tuner(study.space(), study.shapes, effort, strategy, predictor, study.max_kernels, study.seed)
-    proposal = tuner.ask()
+    proposal = Tuner(study.space(), study.shapes, **{**study.resolved(), "effort": effort}).ask()
     shapes = study.shapes.train.shapes
     return tuple(Trial(scheme, shapes) for scheme in (proposal.new if proposal else ()))
 
@@ -176,7 +171,7 @@ class Sitting:
 
     def run(self, progress: Stage) -> None:
         """Measures what is left: on each shape a few libraries at a time, beside the fastest so far."""
-        timing = effort_named(self.study.effort).timing
+        timing = self.study.timing
         with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
             for shape in self.shapes:
                 while missing := self._missing(shape)[:RIVALS]:
@@ -214,19 +209,13 @@ def _sitting(name: str, packed: Study, out: Path) -> Sitting:
     libraries = ReadyLibraries.open(packed.folder / READY)
     timing_target(packed.hardware.kind).require_here(packed.hardware)
     study = replace(packed, hardware=_processor(packed.hardware))
-    # Names of a file: they must be known here, nothing is imported for them.
-    strategy_found(study.strategy), predictor_found(study.cost_model)
+    study.resolved()  # names of a file must be known here, nothing is imported for them
     study = Study.create(
         out / study_folder(name, study.hardware.cores),
         study.workload,
         study.hardware,
         study.shapes,
-        study.effort,
-        study.strategy,
-        study.seed,
-        study.cover,
-        study.max_kernels,
-        study.cost_model,
+        **study.settings,
     )
     # Those in its space, which is asked for its limits only: to list a GPU's takes a second or two.
     limits = space_target(study.hardware.kind).limits(study.workload, study.hardware)

@@ -19,7 +19,7 @@ from dietlab.compare.suites.memory import PeakMemory
 from dietlab.compare.suites.suite import Task, own_task
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner
-from dietlab.tuning import Operator, effort_named
+from dietlab.tuning import Operator
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def built(study: Study, listeners: Audience) -> Operator:
     try:
         return study.operator()
     except DispatchError:
-        with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+        with LocalRunner(study.hardware, study.timing) as runner:
             study.tune(runner, listeners.observers)
         study.dispatch()
         return study.build(listeners.observers)

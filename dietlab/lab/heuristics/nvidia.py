@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, Workload, extents
+from dietlab.targets.cuda import limits
 
 MODULE = "nvMatmulHeuristics"
 PACKAGE = "nvidia-matmul-heuristics"
@@ -194,7 +195,7 @@ def gpu_of(hardware: Hardware) -> str:
     Raises:
         HardwareError: if it is a CPU, or a GPU that they do not know.
     """
-    _ = gpu_of(hardware)
+    limits.gpu_of(hardware)
     if hardware.name not in GPUS:
         known = ", ".join(dict.fromkeys(GPUS.values()))
         raise HardwareError(

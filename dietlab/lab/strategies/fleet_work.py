@@ -14,7 +14,7 @@ from dietlab.base.errors import DietlabError
 from dietlab.base.events import PhaseSeconds
 from dietlab.base.files import read_json, reading
 from dietlab.lab.strategies.fleet import Job, RoundWork, Tunings
-from dietlab.measure import Record, Runner, Trial
+from dietlab.measure import Measures, Record, Trial
 from dietlab.problem import Workload
 from dietlab.tuning import Proposal, Tuner
 
@@ -34,7 +34,7 @@ class Costs:
 class Priced:
     """A runner whose records say that they cost as much as measurements do; each scheme is built once."""
 
-    runner: Runner
+    runner: Measures
     costs: Costs
     _built: set[object] = field(default_factory=set)
 
@@ -46,7 +46,7 @@ class Priced:
 
 
 def worked(
-    tuner: Tuner, runner: Runner, *, ahead: bool, now: Callable[[], float] = thread_time
+    tuner: Tuner, runner: Measures, *, ahead: bool, now: Callable[[], float] = thread_time
 ) -> tuple[Tuner, tuple[RoundWork, ...]]:
     """Runs the rounds of a tuner one after the other, and returns it at the end and the work of its rounds:
     with what ``tune`` does at the same time, ``ahead``, in its place.

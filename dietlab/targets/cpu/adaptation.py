@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
+from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.bundle import Bundle, Calls, FiveParts, Formulas, Rows, Same, Sizes, Speed, peak_speed
 from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.machine import Hardware
-from dietlab.measure import CacheState
-from dietlab.problem import IntArray, Role, Shape, Workload, precision_of
-from dietlab.targets.cpu.kernel import CpuScheme
+from dietlab.measure import Record
+from dietlab.problem import IntArray, precision_of
+from dietlab.scheme import EDGES
+from dietlab.targets.cpu.features import CPU_FEATURES, cpu_features
+from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
+from dietlab.targets.cpu.overlap import ALL_HIDDEN, Hiding, fitted_hiding
 from dietlab.targets.cpu.space import FMA_LATENCY
+from dietlab.targets.cpu.units import UNITS
 
 EDGE_STEPS = 6.0
 """Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
@@ -27,20 +32,12 @@ TRANSPOSED_ROWS = 7.0
 """Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
 a store for what is one multiply-add a row."""
 
-
-class Hiding(NamedTuple):
-    """The share of a pass's computing that overlaps the fetch of weights from their level, if several row
-    tiles prefetch them: 1 where the processor does both at once (:mod:`dietlab.targets.cpu.overlap`)."""
-
-    memory: float
-    cache: float
-
-
-ALL_HIDDEN = Hiding(1.0, 1.0)
+LINE_BYTES = 64
+"""Bytes of a line of cache, which one prefetch asks for."""
 
 
 @dataclass(frozen=True)
-class CpuAdaptation(Bundled):
+class CpuAdaptation(Formulas):
     """The adaptation of register tiles; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
     A call also pays for the first trip of the weights from where they stay between calls (an addition to
@@ -51,17 +48,61 @@ class CpuAdaptation(Bundled):
     The micro-kernels of one plan share its passes over the weights, and its cores.
     """
 
-    workload: Workload
-    hardware: Hardware
-    kind: Literal["paper", "streamed"] = "streamed"
-    cache: CacheState = "hot"
+    FEATURES = CPU_FEATURES
+    DEALT = 1.0
+    """All of the space: how a core fetches and loops, in which access patterns differ, is hardly expected."""
+
     hiding: Hiding = ALL_HIDDEN
 
-    def with_cache(self, cache: CacheState) -> CpuAdaptation:
-        return replace(self, cache=cache)
+    @property
+    def unhindered(self) -> Speed:
+        """One flop/s: no fetch takes as long."""
+        return Same(1.0)
 
-    def working_shares(self, schemes: Sequence[CpuScheme], shapes: Sequence[Shape]) -> FloatArray:
-        return self._shares(schemes, shapes, lambda _: 1.0)
+    @property
+    def expected(self) -> Speed:
+        """The share of the peak that tiles allow (:func:`reach`)."""
+        peak = peak_speed(self.workload, self.hardware)
+        return lambda scheme: peak * reach(scheme.kernel, self.hardware)
+
+    def features(self, schemes: Sequence[CpuScheme]) -> Rows:
+        """Returns :func:`~dietlab.targets.cpu.features.cpu_features` of each scheme."""
+        return [cpu_features(scheme, self.workload, self.hardware) for scheme in schemes]
+
+    def knobs(self, schemes: Sequence[CpuScheme]) -> Rows:
+        """Returns the parameters of schemes in numbers."""
+        return [self._knobs(scheme) for scheme in schemes]
+
+    def _knobs(self, scheme: CpuScheme) -> list[float]:
+        kernel = scheme.kernel
+        numbers = [kernel.rows, kernel.cols, kernel.unroll, kernel.prefetch, kernel.ahead, kernel.block]
+        units = [kernel.facts.rate] if precision_of(self.workload).narrow else []  # others have one
+        return [*numbers, kernel.along == "depth", scheme.order == "ws", EDGES.index(scheme.edge), *units]
+
+    def loops(self, kernel: CpuMicroKernel) -> tuple[int, int]:
+        """Returns the K-block, and the vectors across a tile."""
+        return kernel.block, kernel.vectors(cpu_of(self.hardware).lanes)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The sizes of the caches."""
+        cpu = cpu_of(self.hardware)
+        return {"L1": cpu.l1d_bytes, "L2": cpu.l2_bytes, "the last level": cpu.last_level_bytes}
+
+    def fitted(self, records: Sequence[Record], throughput: Speed | None = None) -> CpuAdaptation:
+        """Returns the adaptation with the hiding that fits records best, once throughputs are known."""
+        if throughput is None:
+            return self
+        return replace(self, hiding=fitted_hiding(AdaptationCost(self), records, throughput))
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The shares of computing that hide the fetch of weights."""
+        return {"hiding": list(self.hiding)}
+
+    def with_constants(self, value: Mapping[str, Any]) -> CpuAdaptation:
+        """Returns the adaptation with a file's shares; in one from before they were fitted, all is hidden."""
+        return replace(self, hiding=Hiding(*value.get("hiding", ALL_HIDDEN)))
 
     def from_cache(self, calls: Calls) -> npt.NDArray[np.bool_]:
         """Returns where the last-level cache holds the weights between calls; they come from memory if they
@@ -73,19 +114,13 @@ class CpuAdaptation(Bundled):
     def _weight_bytes(self) -> int:
         return precision_of(self.workload).itemsize
 
-    def _alike(self, scheme: CpuScheme) -> Hashable:
-        return scheme.edge, scheme.order, scheme.kernel.ahead, scheme.kernel.along
-
-    def _sizes(self, scheme: CpuScheme) -> dict[str, int]:
+    def sizes(self, scheme: CpuScheme) -> Sizes:
         kernel = scheme.kernel
-        across = kernel.vectors(cpu_of(self.hardware).lanes)
-        sizes = {"rows": kernel.rows, "cols": kernel.cols, "granule": kernel.granule}
-        return {**sizes, "across": across, "block": kernel.block}
+        more = {"across": kernel.vectors(cpu_of(self.hardware).lanes), "block": kernel.block}
+        alike, sizes, paid = super().sizes(scheme)
+        return Sizes((alike, scheme.order, kernel.ahead, kernel.along), {**sizes, **more}, paid)
 
-    def _paid(self, scheme: CpuScheme) -> dict[Role, int]:
-        return scheme.cover_tile
-
-    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+    def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
         tiles, depth = sum(counts), calls["depth"]
         width, edge_steps = self._width(bundle, calls), self._edge_steps(bundle, calls)
@@ -103,12 +138,12 @@ class CpuAdaptation(Bundled):
         parts = warm * useful, edges, warm * (1 - useful), waiting, idle
         return FiveParts(*(passes * part for part in parts))
 
-    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+    def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
         tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
         static: FloatArray = bundle.useful(calls) * self._busy(bundle, calls, tiles)
         return static
 
-    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+    def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
         heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
         passes = calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
         spent = seconds / passes * self._busy(bundle, calls, sum(counts))
@@ -178,6 +213,23 @@ class CpuAdaptation(Bundled):
         cache, own = (1e9 * gbps if gbps and modelled else np.inf for gbps in levels)
         rates = np.where(self.from_cache(calls), cache, own)
         return np.asarray(self._weight_bytes * bundle["cols"] * calls["depth"] / rates)
+
+
+def reach(kernel: CpuMicroKernel, hardware: Hardware) -> float:
+    """Returns the share of the peak that a tile allows, in (0, 1]: that of multiply-adds in all of a step's
+    instructions, loads and prefetches of lines beside them, by the unit's rate over the fastest's.
+
+    A step of the reduction loads an operand for each row and each column of the tile, in the unit's pieces,
+    and multiplies all pairs. A core begins as many loads as multiply-adds in a cycle (two of each on x86
+    since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
+    weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
+    wait for their sums is part of the adaptation.) A matrix unit loads and multiplies whole groups of rows.
+    """
+    facts, units = kernel.facts, cpu_of(hardware).units(kernel.facts.dtype)
+    fastest = max((UNITS[unit].rate for unit in units), default=facts.rate)
+    rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(cpu_of(hardware).lanes)
+    lines = vectors * cpu_of(hardware).vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
+    return facts.rate / fastest / (1 + (rows + vectors + lines) / (rows * vectors))
 
 
 def _fetches_once(bundle: Bundle) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dietlab.base.errors import SpaceError
-from dietlab.problem import Role
 from dietlab.scheme.micro_kernel import MicroKernel
 from dietlab.scheme.scheme import Scheme
 from dietlab.targets.cpu.units import UNITS, CpuUnit, UnitFacts
@@ -77,11 +76,6 @@ class CpuMicroKernel(MicroKernel):
                 self.key,
             )
 
-    @property
-    def key(self) -> str:
-        """Its name, such as ``12x32.u4.p8``, from which :meth:`parse` makes it again."""
-        return self.scheme_key("", "")
-
     def scheme_key(self, order: str, edge: str) -> str:
         """Returns the name of a scheme of it: the key with the order of tiles and the treatment of the
         edge."""
@@ -124,11 +118,6 @@ class CpuMicroKernel(MicroKernel):
     def depth_multiple(self) -> int:
         """The number of elements that the depth is a multiple of; 1 but on units that multiply matrices."""
         return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
-
-    @property
-    def tile(self) -> dict[Role, int]:
-        """The extents of its tile by role; the depth is not tiled."""
-        return {"rows": self.rows, "cols": self.cols, "depth": 1}
 
     @property
     def composes_columns(self) -> bool:

@@ -12,16 +12,15 @@ logarithms of predicted times deviate least from the records', by absolute value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dietlab.cost.bundle import Calls
+from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.bundle import Calls, Speed
 from dietlab.cost.formulas import FloatArray
 from dietlab.measure import Record
-from dietlab.scheme import Scheme
-from dietlab.targets.cpu.adaptation import CpuAdaptation, Hiding
 
 TELLING = 0.3
 """The least ratio of fetching to computing from which a record informs the share."""
@@ -34,35 +33,46 @@ SHARES = np.linspace(0.0, 1.0, 51)
 """The shares that are tried, 0 to 1."""
 
 
-def with_fitted_hiding(
-    cost: CpuAdaptation, records: Iterable[Record], throughput: Callable[[Scheme], float]
-) -> CpuAdaptation:
-    """Returns the adaptation with the shares of the CPU that was measured.
+class Hiding(NamedTuple):
+    """The share of a pass's computing that overlaps the fetch of weights from their level, if several row
+    tiles prefetch them: 1 where the processor does both at once."""
+
+    memory: float
+    cache: float
+
+
+ALL_HIDDEN = Hiding(1.0, 1.0)
+
+
+def fitted_hiding(cost: AdaptationCost, records: Sequence[Record], throughput: Speed) -> Hiding:
+    """Returns the shares of the CPU that was measured.
 
     Args:
         cost: its own shares stand where too few records tell of them (:data:`LEAST_RECORDS`).
         records: in the cache state of ``cost`` and, if they say so, with operands in the last-level cache.
         throughput: flop/s of one core that a scheme reaches by itself.
     """
-    hot, records = cost.with_cache("hot"), list(records)
+    formulas: Any = cost.formulas
+    found: Hiding = formulas.hiding
+    hot = cost.with_cache("hot")
     for seen, times in ((hot, [r.cached_seconds for r in records]), (cost, [r.seconds for r in records])):
         measured = [(r, t) for r, t in zip(records, times, strict=True) if t and r.scheme.kernel.ahead]
-        for level, share in _fitted(seen, measured, throughput).items():
-            cost = replace(cost, hiding=cost.hiding._replace(**{level: share}))
-    return cost
+        found = found._replace(**_fitted(seen, measured, throughput))
+    return found
 
 
 def _fitted(
-    cost: CpuAdaptation, times: Sequence[tuple[Record, float]], throughput: Callable[[Scheme], float]
+    cost: AdaptationCost, times: Sequence[tuple[Record, float]], throughput: Speed
 ) -> dict[str, float]:
     """Returns the share of each level that explains its times best, where enough of them tell."""
     schemes, shapes = [record.scheme for record, _ in times], [record.shape for record, _ in times]
     waits, computing = (
-        replace(cost, hiding=Hiding(share, share)).seconds_of(schemes, shapes, throughput)
+        cost.changed(hiding=Hiding(share, share)).seconds_of(schemes, shapes, throughput)
         for share in (0.0, np.inf)
     )
     fetch, measured = waits - computing, np.array([seconds for _, seconds in times])
-    telling, cached = fetch > TELLING * computing, cost.from_cache(Calls.of(cost.workload, shapes))
+    formulas: Any = cost.formulas
+    telling, cached = fetch > TELLING * computing, formulas.from_cache(Calls.of(cost.workload, shapes))
     found = {}
     for level, here in (("memory", telling & ~cached), ("cache", telling & cached)):
         kernels = {scheme for scheme, tells in zip(schemes, here, strict=True) if tells}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
+from dietlab.cost.bundle import Bundle, Calls, FiveParts, Formulas, Rows, Sizes, Speed
 from dietlab.cost.formulas import FloatArray, f_occ
-from dietlab.machine import Hardware
-from dietlab.measure import CacheState
-from dietlab.problem import IntArray, Role, Shape, Workload, precision_of
+from dietlab.measure import Record
+from dietlab.problem import IntArray, precision_of
+from dietlab.scheme import Scheme
 from dietlab.targets.cuda.bound import LAUNCH_SECONDS
+from dietlab.targets.cuda.features import CUDA_FEATURES, cuda_features
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
@@ -38,7 +39,7 @@ nothing but a launch."""
 
 
 @dataclass(frozen=True)
-class BlockAdaptation(Bundled):
+class BlockAdaptation(Formulas):
     """The part of the adaptation of thread blocks that the paper's formulas and the bound share.
 
     Args:
@@ -46,17 +47,41 @@ class BlockAdaptation(Bundled):
             tells; the others' are estimated from its sizes.
     """
 
-    workload: Workload
-    hardware: Hardware
-    kind: Literal["paper", "streamed"] = "streamed"
-    cache: CacheState = "hot"
+    FEATURES = CUDA_FEATURES
+    DEALT = 0.1
+    """A tenth: what the bound puts behind it takes a multiple of the best time, and says little of what is
+    good."""
+
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
 
-    def with_cache(self: Own, cache: CacheState) -> Own:
-        return replace(self, cache=cache)
+    def features(self, schemes: Sequence[CudaScheme]) -> Rows:
+        """Returns the features of the schemes' micro-kernels."""
+        return cuda_features([scheme.kernel for scheme in schemes], self.workload, self.hardware)
 
-    def working_shares(self, schemes: Sequence[CudaScheme], shapes: Sequence[Shape]) -> FloatArray:
-        return self._shares(schemes, shapes, self._fastest)
+    def loops(self, kernel: CudaMicroKernel) -> tuple[int, int]:
+        """Returns the steps of a stage, and the threads of a block."""
+        return kernel.step, kernel.threads
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The sizes of a block's shared memory and of L2."""
+        shared = gpu_of(self.hardware).smem_per_block_bytes
+        return {"shared memory": shared, "the last level": self.hardware.last_level_bytes}
+
+    def fitted(self: Own, records: Sequence[Record], throughput: Speed | None = None) -> Own:
+        """Returns the adaptation with the blocks that fit a multiprocessor, as the compiler reported them."""
+        known = {r.scheme.kernel: r.resources["blocks_per_sm"] for r in records if r.resources}
+        return replace(self, resident=known)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The resident blocks."""
+        return {"resident": {kernel.key: blocks for kernel, blocks in self.resident.items()}}
+
+    def with_constants(self: Own, value: Mapping[str, Any]) -> Own:
+        """Returns the adaptation with a file's resident blocks."""
+        known = value.get("resident", {}).items()
+        return replace(self, resident={Scheme.from_key(key).kernel: blocks for key, blocks in known})
 
     def places(self, kernel: CudaMicroKernel) -> int:
         """Blocks that fit a multiprocessor at once, 1 or more."""
@@ -73,18 +98,13 @@ class BlockAdaptation(Bundled):
         """The cache of :meth:`places`, which every prediction of a time asks for."""
         return {kernel: max(1, blocks) for kernel, blocks in self.resident.items()}
 
-    def _alike(self, scheme: CudaScheme) -> Hashable:
-        return scheme.edge
-
-    def _sizes(self, scheme: CudaScheme) -> dict[str, int]:
+    def sizes(self, scheme: CudaScheme) -> Sizes:
         kernel = scheme.kernel
-        sizes = {"rows": kernel.rows, "cols": kernel.cols, "granule": kernel.granule}
         # Blocks that share a reduction take equally many steps, or wait as long.
-        together = {"splits": kernel.splits, "shared_step": kernel.step * kernel.splits}
-        return {**sizes, **together, "places": self.places(kernel)}
-
-    def _paid(self, scheme: CudaScheme) -> dict[Role, int]:
-        return {**scheme.cover_tile, "depth": scheme.kernel.step * scheme.kernel.splits}
+        step = kernel.step * kernel.splits
+        more = {"splits": kernel.splits, "shared_step": step, "places": self.places(kernel)}
+        alike, sizes, paid = super().sizes(scheme)
+        return Sizes(alike, {**sizes, **more}, {**paid, "depth": step})
 
     @staticmethod
     def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
@@ -112,10 +132,10 @@ class CudaAdaptation(BlockAdaptation):
         seconds = launch + padded flops / (f_mk * multiprocessors * f_occ)     f_occ = c g / ((c - 1) g + G)
     """
 
-    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+    def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
         return bundle.useful(calls) * self._busy(bundle, calls)
 
-    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+    def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         works = self._works(bundle, calls)
         padded = sum((work / (bundle.speed(h) * self.hardware.cores) for h, work in works), np.zeros(1))
         edges, useful = padded * _edges(bundle, calls), bundle.useful(calls)
@@ -123,7 +143,7 @@ class CudaAdaptation(BlockAdaptation):
         launched = edges + (calls["rows"] > 0) * LAUNCH_SECONDS
         return FiveParts(padded * useful, launched, padded * (1 - useful), 0.0 * padded, idle)
 
-    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+    def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
         works = [work for _, work in self._works(bundle, calls)]
         paid = sum(works, np.zeros(1)) * (1 + _edges(bundle, calls))
         return np.asarray(paid / (self._busy(bundle, calls) * self.hardware.cores * computing(seconds)))

@@ -16,12 +16,15 @@ bounded by the same formulas.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.problem import Workload, precision_of
+from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
 from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
 
@@ -302,3 +305,25 @@ def bound_seconds(
 def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
     """Returns for each tile the value of its unit."""
     return np.asarray(np.select([unit == 0, unit == 1], [fma, mma], wgmma), np.float64)
+
+
+SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast")
+"""The sizes of :class:`BlockTiles` that micro-kernels have by the same names."""
+
+
+def bound_sizes(kernel: CudaMicroKernel) -> dict[str, int]:
+    """Returns the sizes of a micro-kernel that the bound asks for, whatever its height."""
+    return {"unit": UNIT_NUMBERS[kernel.unit], **{name: getattr(kernel, name) for name in SIZES}}
+
+
+def block_tiles(
+    sizes: Mapping[str, Numbers], heights: Numbers, resident: Numbers, workload: Workload
+) -> BlockTiles:
+    """Returns tiles of micro-kernels with these sizes (:func:`bound_sizes`), of these heights.
+
+    Args:
+        resident: blocks that fit a multiprocessor.
+    """
+    known = {name: sizes[name] for name in ("unit", *SIZES)}
+    itemsize = np.asarray(precision_of(workload).itemsize)
+    return BlockTiles(rows=heights, resident=resident, itemsize=itemsize, **known)

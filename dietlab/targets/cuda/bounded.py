@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from dietlab.cost.bundle import Bundle, Calls, FiveParts, Speed
+from dietlab.cost.bundle import Bundle, Calls, FiveParts, Sizes, Speed
 from dietlab.cost.formulas import FloatArray
-from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.adaptation import BlockAdaptation, computing
 from dietlab.targets.cuda.bound import (
     LAUNCH_SECONDS,
-    UNIT_NUMBERS,
     BlockTiles,
     BoundSeconds,
     Numbers,
+    block_tiles,
     bound_seconds,
+    bound_sizes,
     memory_seconds,
     step_flops,
 )
-from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.kernel import CudaScheme
 from dietlab.targets.cuda.rates import GpuRates, gpu_rates
-
-SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast")
-"""The sizes of :class:`BlockTiles` that micro-kernels have by the same names."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +36,21 @@ class BoundedAdaptation(BlockAdaptation):
         seconds = launch + (bound - launch) * f_bound / f_mk,    no step before memory has given its operands
     """
 
-    def _sizes(self, scheme: CudaScheme) -> dict[str, int]:
-        return {**super()._sizes(scheme), **bound_sizes(scheme.kernel)}
+    def sizes(self, scheme: CudaScheme) -> Sizes:
+        found = super().sizes(scheme)
+        return found._replace(sizes={**found.sizes, **bound_sizes(scheme.kernel)})
 
     @property
-    def _fastest(self) -> Speed | None:
+    def peak(self) -> Speed | None:
+        """None: the bound is of bundles without speeds."""
         return None
 
-    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        parts = self._parts(bundle, calls)
+    def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        parts = self.parts(bundle, calls)
         paid = parts.compute + parts.padding + parts.idle
         return np.asarray(np.where(paid > 0, parts.compute, 1.0) / np.where(paid > 0, paid, 1.0))
 
-    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+    def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         bound, at_bound = self._bound(bundle, calls), self._at_bound(bundle, calls)
         padded = at_bound
         if len(bundle.speeds):
@@ -67,13 +65,13 @@ class BoundedAdaptation(BlockAdaptation):
         launched = edges + called * LAUNCH_SECONDS
         return FiveParts(padded * useful, launched, padded * (1 - useful), waiting, idle)
 
-    def _seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
+    def seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
         if len(bundle.speeds):
-            return super()._seconds(bundle, calls)
+            return super().seconds(bundle, calls)
         # A bound's total needs none of its parts, which cost as much again.
         return np.asarray((self._blocks(bundle, calls) > 0) * self._bound(bundle, calls).total)
 
-    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+    def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
         bound, flops = self._bound(bundle, calls), sum((work for _, work in self._works(bundle, calls)))
         at_one = flops / (self.hardware.cores * self._at_bound(bundle, calls))
         return np.asarray(at_one * (bound.steps + bound.edges) / computing(seconds))
@@ -103,21 +101,3 @@ class BoundedAdaptation(BlockAdaptation):
     def _rates(self) -> GpuRates:
         """The rates of the GPU."""
         return gpu_rates(self.hardware)
-
-
-def bound_sizes(kernel: CudaMicroKernel) -> dict[str, int]:
-    """Returns the sizes of a micro-kernel that the bound asks for, whatever its height."""
-    return {"unit": UNIT_NUMBERS[kernel.unit], **{name: getattr(kernel, name) for name in SIZES}}
-
-
-def block_tiles(
-    sizes: Mapping[str, Numbers], heights: Numbers, resident: Numbers, workload: Workload
-) -> BlockTiles:
-    """Returns tiles of micro-kernels with these sizes (:func:`bound_sizes`), of these heights.
-
-    Args:
-        resident: blocks that fit a multiprocessor.
-    """
-    known = {name: sizes[name] for name in ("unit", *SIZES)}
-    itemsize = np.asarray(precision_of(workload).itemsize)
-    return BlockTiles(rows=heights, resident=resident, itemsize=itemsize, **known)

@@ -8,8 +8,7 @@ import numpy as np
 
 from dietlab.machine import Hardware
 from dietlab.problem import Workload, precision_of, static_extent
-from dietlab.targets.cuda.bound import pace, step_cycles, step_flops
-from dietlab.targets.cuda.bounded import block_tiles, bound_sizes
+from dietlab.targets.cuda.bound import block_tiles, bound_sizes, pace, step_cycles, step_flops
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm

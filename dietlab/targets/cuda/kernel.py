@@ -136,11 +136,6 @@ class CudaMicroKernel(MicroKernel):
         """The treatments of the edge tile that there are for its unit."""
         return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
 
-    @property
-    def key(self) -> str:
-        """Its name, from which :meth:`parse` makes it again."""
-        return self.scheme_key("", "")
-
     def scheme_key(self, order: str, edge: str) -> str:
         """Returns the name of a scheme of it: the key with the order of blocks and the treatment of the
         edge."""

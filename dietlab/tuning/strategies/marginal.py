@@ -11,9 +11,8 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import Analytic
+from dietlab.cost import Analytic, adaptation_cost
 from dietlab.cost.calibration import Measured
-from dietlab.cost.target import cost_target
 from dietlab.scheme import Scheme
 from dietlab.tuning.state import SearchState, Values
 
@@ -141,7 +140,7 @@ def _near(state: SearchState, random: Random) -> list[Scheme]:
 def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
     """Returns the numbers of the untried schemes that a search takes its own from: the fastest by the
     logarithms of the draft, ``least`` of them or more (:attr:`CostTarget.DEALT`)."""
-    share = cost_target(state.space.hardware.kind).DEALT
+    share = adaptation_cost(state.space.workload, state.space.hardware).formulas.DEALT
     return [int(number) for number in _order(logs)[: max(least, ceil(share * len(state.untried)))]]
 
 

@@ -1,0 +1,118 @@
+"""The settings of a tuning as one value: names and numbers, as a study's manifest holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import StudyError, require_type
+from dietlab.cost import (
+    COST_MODEL,
+    Calibrated,
+    CostModel,
+    Fitted,
+    Known,
+    Predictor,
+    Prior,
+    fit_cost_model,
+    fitted_by,
+    predictor_found,
+    with_prior,
+)
+from dietlab.measure import CacheState, Record, Timing
+from dietlab.scheme import Cover, Space
+from dietlab.tuning.effort import effort_named
+from dietlab.tuning.strategies.registry import strategy_found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a tuning, all of which a file can tell.
+
+    Args:
+        effort: a preset's name.
+        strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
+        cover: how plans cover a shape.
+        max_kernels: the most micro-kernels of the library.
+        cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
+        seed: of the proposals and of the model.
+
+    Raises:
+        StudyError: if an object stands for a name.
+    """
+
+    effort: str = "quick"
+    strategy: str = "draft"
+    cover: Cover = "composed"
+    max_kernels: int = 8
+    cost_model: str = COST_MODEL
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, name in (("strategy", self.strategy), ("cost model", self.cost_model)):
+            require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings by name, as JSON has them."""
+        return {field.name: getattr(self, field.name) for field in fields(Settings)}
+
+    @staticmethod
+    def settings_in(value: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns those that a JSON value holds; before there were several cost models it names none."""
+        known = {"cost_model": COST_MODEL, **value}
+        return {field.name: known[field.name] for field in fields(Settings)}
+
+    @property
+    def timing(self) -> Timing:
+        """How candidates are timed."""
+        return effort_named(self.effort).timing
+
+    @property
+    def cache(self) -> CacheState:
+        """The cache state that candidates are timed in."""
+        return self.timing.cache
+
+    def predictor(self) -> Predictor:
+        """Returns the cost model, which must be known here: no module is imported for it."""
+        return predictor_found(self.cost_model, self.cache, self.seed)
+
+    def resolved(self) -> dict[str, Any]:
+        """Returns what the names stand for, as arguments of :class:`~dietlab.tuning.Tuner` and
+        :func:`~dietlab.tuning.tune`; no module is imported for them.
+
+        Raises:
+            SpaceError: for a strategy that is not known here.
+            ModelError: for such a cost model.
+        """
+        return {
+            "effort": effort_named(self.effort),
+            "strategy": strategy_found(self.strategy),
+            "predictor": self.predictor(),
+            "max_kernels": self.max_kernels,
+            "seed": self.seed,
+        }
+
+
+def refitted(
+    settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
+) -> Fitted:
+    """Returns the cost model of the settings fitted on the records; the trees of the default come from the
+    file ``kept``, if it is there.
+
+    Raises:
+        ModelError: if no record is successful, or the file is damaged.
+    """
+    if settings.cost_model == COST_MODEL and kept.exists():
+        return Calibrated(CostModel.load(kept), records, prior)
+    return fitted_by(with_prior(settings.predictor(), prior), space, records)
+
+
+def explaining(settings: Settings, known: Known) -> CostModel:
+    """Returns the model that views explain times with: the default's, whatever predicted them."""
+    if isinstance(known.predictor, Calibrated):
+        return known.predictor.model
+    work, chip = known.space.workload, known.space.hardware
+    return fit_cost_model(work, chip, known.records, seed=settings.seed, cache=settings.cache)
