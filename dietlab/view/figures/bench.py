@@ -6,8 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.speedups import JUDGES
-from dietlab.compare.results.table import LENGTH, ResultTable
+from dietlab.compare.results.table import ResultTable
 from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, is_wide, name_x_axis, new_figure, speedup_title
 from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup
 from dietlab.view.theme import PALETTE, TIE, marks, ring
