@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 from dietlab.base.errors import DispatchError, require_names, require_type
@@ -29,7 +29,6 @@ from dietlab.machine.target import hardware_target
 from dietlab.measure.timing.rotation import roofline_of
 from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Shape, ShapeSet, extents, workload_to_json
-from dietlab.scheme import Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, effort_named, versions
 
 
@@ -97,26 +96,18 @@ def evaluate(
                 held_out = turn.shape in shapes.held_out
                 rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
                 progress.advance(standing(rows))
-        return Report(
-            workload=workload_to_json(lineup.dispatcher.workload),
-            hardware=lineup.dispatcher.hardware.to_json(),
+        notes = (
+            lineup.dispatcher.caution,
+            *lineup.notes,
+            opened.match.note,
+            opened.match.short,
+            *precision_notes(op.workload.dtype, target),
+        )
+        return replace(
+            opened.report({**op.facts, **overheads(op, shapes)}),
             versions=versions(),
-            tuning=opened.tuning,
-            library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
-            contenders=opened.contenders,
-            notes=tuple(
-                filter(
-                    None,
-                    (
-                        lineup.dispatcher.caution,
-                        *lineup.notes,
-                        opened.match.note,
-                        opened.match.short,
-                        *precision_notes(op.workload.dtype, target),
-                    ),
-                )
-            ),
+            notes=tuple(filter(None, notes)),
             shape_set=shapes,
         )
 
@@ -139,10 +130,24 @@ class Contest:
         """All contenders; the absent ones with their reason."""
         return (*(c for c in self.match.contenders if c.name != AGAIN), *self.lineup.absent)
 
-    @property
-    def tuning(self) -> dict[str, Any]:
-        """The cost of tuning, ours and per-shape tuning side by side."""
-        return _tuning(self.lineup.tuned, self.lineup.ansor)
+    def report(
+        self, library: Mapping[str, Any], name: str = "", tuning: Mapping[str, Any] | None = None
+    ) -> Report:
+        """Returns the report of the contest without rows.
+
+        Args:
+            library: facts of the library under test.
+            name: of the study.
+            tuning: facts of its tuning besides what that cost.
+        """
+        return Report(
+            workload_to_json(self.lineup.dispatcher.workload),
+            self.lineup.dispatcher.hardware.to_json(),
+            tuning={**_tuning(self.lineup.tuned, self.lineup.ansor), **(tuning or {})},
+            library=library,
+            contenders=self.contenders,
+            name=name,
+        )
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
         """Returns one shape: every contender's row, ours with its regret and with what it took again."""
@@ -150,8 +155,13 @@ class Contest:
         turns = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )
-        lost = _regret(turns, self.lineup.chosen_plan(shape)) if plans else None
-        turns, again = _told_again(_with_oracle(turns, self.lineup.candidates))
+        turns, again = _told_again(turns)
+        lost, oracle = None, turns.pop("oracle", None)
+        if oracle and isinstance(oracle.plan, int):
+            chosen = self.lineup.chosen_plan(shape)
+            if chosen in oracle.plans:
+                lost = regret({plan: turn.samples for plan, turn in oracle.plans.items()}, chosen)
+            turns["oracle"] = replace(oracle, reason=self.lineup.candidates[oracle.plan].key)
         ours = turns[OURS].samples
         rows = []
         for name, turn in turns.items():
@@ -200,28 +210,6 @@ def contest(
         if not skip_absent:
             require_all(opened.contenders)
         yield opened
-
-
-def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
-    """Returns the oracle's plans that were timed, by number."""
-    plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
-    return {int(number): turn for number, turn in plans.items() if turn.samples}
-
-
-def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
-    """Returns the regret of a plan; None if it was not timed."""
-    finalists = _finalists(turns)
-    return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
-
-
-def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) -> dict[str, SessionTurn]:
-    """Finalists ``oracle#i`` become one contender: the one with the least median."""
-    finalists = _finalists(turns)
-    others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
-    if not finalists:
-        return others
-    best = min(finalists, key=lambda number: median(finalists[number].samples))
-    return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
 
 
 def _told_again(turns: dict[str, SessionTurn]) -> tuple[dict[str, SessionTurn], float | None]:

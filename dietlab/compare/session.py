@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from time import sleep
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from dietlab.compare.target import WorkerModule, evaluation_target
 from dietlab.compare.vendor import contender_env
 from dietlab.machine import Hardware
 from dietlab.machine.system import usable_cores
+from dietlab.measure.timing.contender import Plan
 from dietlab.measure.timing.disturbance import Pace
 from dietlab.measure.timing.rotation import shortage
 from dietlab.measure.timing.seat import Seat
@@ -59,6 +62,8 @@ class SessionTurn:
     ``correct`` is None if it gave no result: it crashed, hung or refused, as ``reason`` says. ``retaken``
     blocks were thrown away because the processor was slow; ``kept`` ones count although it was, since it did
     not become quick again. ``first_seconds`` are those of its first call at the shape, if they are known.
+    Where several plans were tried, it is the result of the fastest ``plan``; ``plans`` has all that were
+    timed.
     """
 
     correct: bool | None
@@ -67,6 +72,8 @@ class SessionTurn:
     retaken: int = 0
     kept: int = 0
     first_seconds: float | None = None
+    plan: Plan = None
+    plans: Mapping[Plan, SessionTurn] = field(default_factory=dict)
 
     @classmethod
     def of(cls, player: Player) -> SessionTurn:
@@ -78,7 +85,18 @@ class SessionTurn:
             sum(block.retaken for block in taken),
             sum(block.kept for block in taken),
             player.first_seconds,
+            player.plan,
         )
+
+    @classmethod
+    def of_several(cls, players: Iterable[Player]) -> SessionTurn | None:
+        """Returns the result of a contender's plan or plans; None if it has nothing for this shape."""
+        turns = [cls.of(player) for player in players if player.reason != "absent"]
+        if turns and turns[0].plan is None:
+            return turns[0]
+        timed = {turn.plan: turn for turn in turns if turn.samples}
+        best = min(timed.values(), key=lambda turn: median(turn.samples), default=None)
+        return replace(best, plans=timed) if best else None
 
 
 class TimingSession:
@@ -187,14 +205,13 @@ class TimingSession:
 
         Args:
             cache: a state of :class:`~dietlab.measure.timing.device.Device`.
-            plans: contenders that try several plans; they are known as ``name#plan``.
+            plans: those that contenders try, by the contender's name.
 
         Contenders that have nothing for this shape are left out.
         """
         players = {
-            name if plan is None else f"{name}#{plan}": Player(seat, shape, plan)
+            name: [Player(seat, shape, plan) for plan in plans.get(name, [None])]
             for name, seat in self._seats.items()
-            for plan in plans.get(name, [None])
         }
 
         def take(player: Player, turn: int) -> None:
@@ -202,8 +219,9 @@ class TimingSession:
                 sleep(SETTLE_SECONDS)
             player.take(cache, block_seconds)
 
-        play([list(players.values())], blocks, take, f"{shape}/{cache}")
-        return {name: SessionTurn.of(player) for name, player in players.items() if player.reason != "absent"}
+        play([list(chain(*players.values()))], blocks, take, f"{shape}/{cache}")
+        turns = {name: SessionTurn.of_several(several) for name, several in players.items()}
+        return {name: turn for name, turn in turns.items() if turn}
 
     def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
         """Returns what a contender answers to another request about a shape; None if it crashes or
