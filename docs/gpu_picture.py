@@ -9,8 +9,8 @@ from gpu_text import layer_of
 from results_index import Machine
 from speedup_picture import DARK, DIGITS, INCHES, LIGHT, Theme, fingerprint_of, save, set_axes
 
+from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.samples import blocks
-from dietlab.compare.results.table import LENGTH
 
 CACHE, RIVALS = "rotating", ("cublas", "cublaslt")
 """Operands from memory; the faster of these at each length: they take weights as they are, as dietlab

@@ -14,9 +14,9 @@ from results_text import number, target_of, value_of
 
 from dietlab.compare.results import Line, by_workload
 from dietlab.compare.results.criteria import GPU_CRITERIA
+from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.samples import Block, blocks
 from dietlab.compare.results.summary import STATISTICS
-from dietlab.compare.results.table import LENGTH
 from dietlab.problem import BatchMatmul
 from dietlab.view.pages.bench_text import markdown
 

@@ -11,7 +11,6 @@ from results_text import target_of, value_of
 from dietlab.base.errors import RecordError
 from dietlab.compare.results import Criterion, Line, summarise
 from dietlab.compare.results.criteria import CRITERIA, LONG, SHORTEST
-from dietlab.compare.results.summary import suite_of
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
@@ -34,7 +33,7 @@ def _chosen(measure: str, statistic: str, *lengths: tuple[int, int]) -> tuple[Cr
     return tuple(
         c
         for c in CRITERIA
-        if (c.measure, c.statistic) == (measure, statistic) and (not lengths or c.lengths in lengths)
+        if (c.measure, c.statistic) == (measure, statistic) and (not lengths or c.of.lengths in lengths)
     )
 
 
@@ -49,7 +48,7 @@ QUESTIONS = (
 def readme_table(machines: Sequence[Machine]) -> str:
     """Returns the table as Markdown, and below it each machine with the day of its measurement; of machines
     whose bench is the suite :data:`SUITE`."""
-    machines = [machine for machine in machines if suite_of(machine.bench) == SUITE]
+    machines = [machine for machine in machines if machine.bench.suite == SUITE]
     columns = [(machine, threads) for machine in machines for threads in machine.bench.threads]
     header = ["", "goal", *(f"{machine.name}, {_used(machine, threads)}" for machine, threads in columns)]
     rows = [

@@ -10,12 +10,11 @@ from results_index import Machine, Result
 from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, pivot, value_text
 
 from dietlab.compare.results import Criterion, Line, ResultTable, by_workload, summarise
-from dietlab.compare.results.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
-from dietlab.compare.results.row import OURS
+from dietlab.compare.results.criteria import EPILOGUE_AT_MOST, EVERY, SHORT, criteria_of
+from dietlab.compare.results.row import LENGTH, OURS
 from dietlab.compare.results.samples import Block, blocks
-from dietlab.compare.results.summary import STATISTICS, interval, suite_of
-from dietlab.compare.results.table import COLUMNS, LENGTH
-from dietlab.compare.results.table_parts import by_layer, by_length
+from dietlab.compare.results.summary import STATISTICS, interval
+from dietlab.compare.results.table import COLUMNS
 from dietlab.lab.ablation import SYMBOLIC
 from dietlab.measure import read_records
 from dietlab.problem import Shape, workload_from_json
@@ -25,8 +24,6 @@ INTRO = Path(__file__).with_name("results_intro.md")
 """The page's first part: what the words mean."""
 EPILOGUE_FROM = 32
 """The shortest T (rows) on which an epilogue is judged: shorter calls are too short to tell."""
-EVERY = (1, 1 << 30)
-"""A range of lengths that excludes none."""
 VARIANT = "variant"
 """Kind of contenders that are our own micro-kernel with an idea less or an epilogue more."""
 MEANS = ("mean", "geomean")
@@ -113,7 +110,7 @@ def _findings(result: Result) -> Iterator[str]:
         return
     lines = summarise(
         table,
-        [c for c in criteria_of(suite_of(table)) if not result.measures or c.measure in result.measures],
+        [c for c in criteria_of(table.suite) if not result.measures or c.measure in result.measures],
     )
     yield from _summary_tables(lines)
     yield misses(lines)
@@ -134,8 +131,9 @@ def _details(result: Result) -> Iterator[str]:
         yield from _lengths_text(table)
     else:
         yield _workload_text(table)
-        for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
-            yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
+        for what in ("layer", "length"):
+            header, rows = part_table(what, table)
+            yield f"By {what}:\n\n{markdown(header, rows)}" if rows else ""
         yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
         yield _contenders(table)
     yield "Studies:\n\n" + markdown(*study_table(table))
@@ -160,7 +158,7 @@ def _summary_tables(lines: Sequence[Line]) -> Iterator[str]:
 
 def _workload_text(table: ResultTable) -> str:
     """Mean speedup over the best vendor and mean regret for each operator by itself."""
-    chosen = [c for c in criteria_of(suite_of(table)) if c.statistic in MEANS and _by_operator(c)]
+    chosen = [c for c in criteria_of(table.suite) if c.statistic in MEANS and _by_operator(c)]
     lines = by_workload(table, chosen)
     lines = tuple(sorted(lines, key=lambda line: (line.workloads[0], chosen.index(line.criterion))))
     return "By operator:\n\n" + pivot(
@@ -172,7 +170,7 @@ def _by_operator(criterion: Criterion) -> bool:
     """Whether the table of operators has this line: a speedup over all short lengths or over a layer's
     own library, or regret."""
     return criterion.measure in ("own", "regret", "held-out") or (
-        criterion.measure in ("prepacked", "plain") and criterion.lengths in (SHORT, EVERY)
+        criterion.measure in ("prepacked", "plain") and criterion.of.lengths in (SHORT, EVERY)
     )
 
 

@@ -98,9 +98,10 @@ def bare(value: float, unit: str, digits: int | None = None) -> str:
 
 def target_of(criterion: Criterion) -> str:
     """Returns ``">= 1.10x"``."""
-    if criterion.at_least is not None:
-        return f">= {number(criterion.at_least, criterion.unit)}"
-    return f"<= {number(criterion.at_most, criterion.unit)}" if criterion.at_most is not None else ""
+    if criterion.target is None:
+        return ""
+    sign, bound = criterion.target.bound
+    return f"{sign} {number(bound, criterion.unit)}"
 
 
 def misses(lines: Sequence[Line]) -> str:

@@ -35,7 +35,7 @@ from dietlab.base.events import Event, Stage, StageAdvanced, StageFinished, Stag
 from dietlab.cli import main
 from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.compare.lineup import contenders_for
-from dietlab.compare.results.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
+from dietlab.compare.results.criteria import COLD, CPU_CRITERIA, CRITERIA, SHORT, Criterion, Target
 from dietlab.compare.results.journal import Journal, Turn, read_journal
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, Row
@@ -130,7 +130,7 @@ def pick(lines: Iterable[Line], measure: str, statistic: str, cache: str = "rota
         line
         for line in lines
         if (line.criterion.measure, line.criterion.statistic, line.cache) == (measure, statistic, cache)
-        and all(getattr(line.criterion, name) == value for name, value in match.items())
+        and all(getattr(line.criterion.of, name) == value for name, value in match.items())
     ]
     assert len(found) == 1, found
     return found[0]
@@ -468,7 +468,9 @@ def test_failed_studies_are_named_and_count_nowhere() -> None:
 
 def test_targets_stand_in_one_table_and_are_complete() -> None:
     bounds_of = {
-        (c.measure, c.statistic, c.lengths): (c.at_least, c.at_most) for c in CPU_CRITERIA if c.target
+        (c.measure, c.statistic, c.of.lengths): (c.target.at_least, c.target.at_most)
+        for c in CPU_CRITERIA
+        if c.target
     }
     large = 1 << 30
     assert bounds_of[("prepacked", "geomean", (1, 128))] == (1.10, None)
@@ -485,7 +487,7 @@ def test_targets_stand_in_one_table_and_are_complete() -> None:
     assert bounds_of[("peak", "mean", (128, large))] == (88.0, None)
     assert bounds_of[("tuning", "total", (1, large))] == (None, 600.0)
     assert bounds_of[("cores", "geomean", (32, large))] == (1.85, None)
-    assert {c.caches for c in CRITERIA if c.measure == "prepacked"} == {COLD}
+    assert {c.target.caches for c in CRITERIA if c.target and c.measure == "prepacked"} == {COLD}
 
 
 ratios = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=40)
@@ -526,16 +528,17 @@ def test_interval_holds_the_mean_and_repeats(values: list[float], seed: int) -> 
 
 @given(st.floats(-10, 10), st.floats(-10, 10))
 def test_a_target_is_met_exactly_from_its_bound_on(value: float, bound: float) -> None:
-    above = Criterion("prepacked", "geomean", "", at_least=bound)
-    below = Criterion("regret", "mean", "", at_most=bound)
+    above = Criterion("prepacked", "geomean", "", target=Target(at_least=bound))
+    below = Criterion("regret", "mean", "", target=Target(at_most=bound))
     assert above.met(value) == (value >= bound) and below.met(value) == (value <= bound)
-    assert Criterion("plain", "geomean", "").met(value) and not Criterion("plain", "geomean", "").target
+    assert Criterion("plain", "geomean", "").met(value) and not Criterion("plain", "geomean", "").goal
 
 
 def test_targets_hold_where_they_are_meant() -> None:
     from dietlab.compare.results.samples import Sample
 
-    criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
+    target = Target(88.0, threads=(1,), caches=("hot",))
+    criterion = Criterion("peak", "mean", "", "%", target=target)
     found = [Sample("w", Shape.of(T=128), 90.0)]
     assert line_of(criterion, 1, "hot", found).verdict == "met"
     assert line_of(criterion, 2, "hot", found).verdict == ""
@@ -560,7 +563,7 @@ def test_bounds_by_hand() -> None:
 
 
 def test_the_summary_says_what_a_kernel_at_the_roofline_would_reach() -> None:
-    line = pick(summarise(HAND_MADE), "prepacked", "geomean", at_least=1.10)
+    line = pick(summarise(HAND_MADE), "prepacked", "geomean", lengths=SHORT)
     ceilings = []
     for length, seconds, factor in ((7, 100e-6, 1.1), (64, 500e-6, 0.9)):
         ceilings.append(factor * seconds / max(2 * length * 2304 * 768 / 100e9, 4 * 2304 * 768 / 20e9))
@@ -568,7 +571,7 @@ def test_the_summary_says_what_a_kernel_at_the_roofline_would_reach() -> None:
     assert pick(summarise(HAND_MADE), "kernels", "most", cache="").ceiling is None
     unknown = replace(Hardware.preset("haswell-1core"), peak_gflops=None).to_json()
     unmeasured = table(turn_rows(64, mkl_packed=1.5), (facts(hardware=unknown),))
-    assert pick(summarise(unmeasured), "prepacked", "geomean", at_least=1.10).ceiling is None
+    assert pick(summarise(unmeasured), "prepacked", "geomean", lengths=SHORT).ceiling is None
 
 
 def test_while_weights_come_from_memory_a_prime_length_cannot_be_as_fast_as_a_longer_one() -> None:

@@ -85,7 +85,11 @@ def line(found: ResultTable, measure: str, cache: str = "hot") -> Line:
 
 
 def test_targets_of_a_gpu_are_complete() -> None:
-    bounds = {(c.measure, c.statistic): (c.at_least, c.at_most, c.dtypes) for c in GPU_CRITERIA}
+    bounds = {
+        (c.measure, c.statistic): (c.target.at_least, c.target.at_most, c.of.dtypes)
+        for c in GPU_CRITERIA
+        if c.target
+    }
     floats, halves = ("float32",), ("float16", "bfloat16")
     assert bounds == {
         ("cublas", "geomean"): (1.15, None, floats),
@@ -101,10 +105,12 @@ def test_targets_of_a_gpu_are_complete() -> None:
         ("kernels", "most"): (None, 12.0, ()),
         ("incorrect", "total"): (None, 0.0, ()),
     }
-    assert {c.processor for c in GPU_CRITERIA} == {"cuda"} and {c.processor for c in CPU_CRITERIA} == {"cpu"}
+    assert {c.of.processor for c in GPU_CRITERIA} == {"cuda"} and {c.of.processor for c in CPU_CRITERIA} == {
+        "cpu"
+    }
     assert set(CRITERIA) == {*GPU_CRITERIA, *CPU_CRITERIA}
     assert {"cublas", "cublaslt", "cublaslt-tuned"} <= set(GPU_VENDORS)
-    named = {name for c in GPU_CRITERIA for name in c.suites}
+    named = {name for c in GPU_CRITERIA if c.target for name in c.target.suites}
     assert named <= {name for name, suite in SUITES.items() if suite.target == "cuda"}
 
 
@@ -114,8 +120,8 @@ def test_every_operator_of_a_suite_is_judged_by_its_processor_and_type(name: str
     for task in suite.tasks:
         facts = study(task.name, task.workload, H200 if suite.target == "cuda" else CPU)
         found = [c for c in CRITERIA if counts(c, facts)]
-        assert {c.processor for c in found} == {suite.target}
-        vendors = {c.measure for c in found if c.target and (not c.suites or name in c.suites)}
+        assert {c.of.processor for c in found} == {suite.target}
+        vendors = {c.measure for c in found if c.target and (not c.target.suites or name in c.target.suites)}
         vendors &= {"prepacked", "plain", "cublas", "cublaslt", "cublaslt-tuned", "ansor"}
         if suite.target == "cuda" and task.workload.dtype == "float32":
             assert vendors == ({"cublas", "ansor"} if name in ("paper-gpu", "first-gpu") else set())
@@ -151,8 +157,8 @@ def test_the_same_rows_are_judged_by_where_they_were_measured() -> None:
         ("code", "most"): "met",
         ("peak", "mean"): "met",
     }
-    assert {x.criterion.processor for x in by_workload(on_gpu)} == {"cuda"}
-    assert {x.criterion.processor for x in by_workload(on_cpu)} == {"cpu"}
+    assert {x.criterion.of.processor for x in by_workload(on_gpu)} == {"cuda"}
+    assert {x.criterion.of.processor for x in by_workload(on_cpu)} == {"cpu"}
 
 
 def test_the_text_of_a_gpu_names_no_target_of_a_cpu() -> None:

@@ -22,7 +22,6 @@ from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, Row
 from dietlab.compare.results.summary import Line, summarise
 from dietlab.compare.results.table import COLUMNS, ResultTable
-from dietlab.compare.results.table_parts import by_layer, by_length
 from dietlab.compare.study import Study
 from dietlab.compare.suites import random_shapes, run_bench
 from dietlab.compare.suites.every_layer import OWN, EveryLayer
@@ -38,7 +37,7 @@ from dietlab.problem.layers import MODELS
 from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Operator, build
 from dietlab.view.pages.bench import render_bench_page
-from dietlab.view.pages.bench_text import render_bench
+from dietlab.view.pages.bench_text import part_table, render_bench
 
 NOBODY = audience(())
 EVERY = Dense(T=Dim(1, 2048), N=Dim(64, 4096), K=Dim(64, 4096))
@@ -118,7 +117,7 @@ def line(lines: Iterable[Line], measure: str, statistic: str, **match: Any) -> L
         line
         for line in lines
         if (line.criterion.measure, line.criterion.statistic) == (measure, statistic)
-        and all(getattr(line.criterion, name) == value for name, value in match.items())
+        and all(getattr(line.criterion.of, name) == value for name, value in match.items())
     ]
     return found
 
@@ -268,7 +267,8 @@ def test_the_targets_of_the_layers_hold_in_their_suite_only() -> None:
     other = summarise(replace(HAND_MADE, about={"suite": "bert-cpu"}))
     assert {line.criterion for line in other} <= set(CRITERIA)
     targets = {
-        (c.measure, c.statistic, c.lengths[0], c.operators): c.at_least or c.at_most for c in LAYER_CRITERIA
+        (c.measure, c.statistic, c.of.lengths[0], c.of.operators): c.target and c.target.bound[1]
+        for c in LAYER_CRITERIA
     }
     assert targets["own", "geomean", 1, "dense"] == 0.98 and targets["own", "worst", 1, "dense"] == 0.95
     assert targets["prepacked", "geomean", 1, "dense"] == 1.10
@@ -292,14 +292,16 @@ def test_frame_of_the_summary_names_the_worst_layer() -> None:
 
 
 def test_parts_by_hand() -> None:
-    odd, square = by_layer(HAND_MADE)
-    assert (odd.part, odd.held_out, odd.shapes) == (Shape.of(N=97, K=301), True, 2)
-    assert odd.values["over its own library"] == pytest.approx(math.sqrt(0.9 * 0.92))
-    assert odd.values["worst of these"] == pytest.approx(0.9)
-    assert not square.held_out and square.values["most regret"] == pytest.approx(1.0)
-    short, long = by_length(HAND_MADE)
-    assert (short.part, long.part) == (Shape.of(T=5), Shape.of(T=300))
-    assert long.values["over the best prepacked vendor"] == pytest.approx(math.sqrt(1.02 * 0.9))
+    header, layers = part_table("layer", HAND_MADE)
+    odd, square = (dict(zip(header, cells, strict=True)) for cells in layers)
+    assert (odd["layer"], odd["held out"], odd["shapes"]) == ("K=301,N=97", "yes", "2")
+    assert odd["over its own library"] == f"{math.sqrt(0.9 * 0.92):.3f} x"
+    assert odd["worst of these"] == "0.900 x" and odd["mean regret"] == "7.5 %"
+    assert not square["held out"] and square["most regret"] == "1.0 %"
+    header, lengths = part_table("length", HAND_MADE)
+    short, long = (dict(zip(header, cells, strict=True)) for cells in lengths)
+    assert (short["length"], long["length"]) == ("T=5", "T=300")
+    assert long["over the best prepacked vendor"] == f"{math.sqrt(1.02 * 0.9):.3f} x"
 
 
 def test_text_and_page_show_layers_and_lengths() -> None:

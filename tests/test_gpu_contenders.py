@@ -673,7 +673,7 @@ def test_a_match_on_a_gpu_asks_the_gpu_s_worker() -> None:
         assert [bool(c.absent) for c in played.contenders] == [False, False, True]
         turns = played.play(Shape.of(T=33), "rotating", 2, 0.001, {})
         assert "a CPU stands in for the GPU" in played.note
-    assert {name: (turn.correct, len(turn.samples)) for name, turn in turns.items()} == {
+    assert {name: (turn.correct, len(turn.samples)) for name, (turn,) in turns.items()} == {
         "cublas": (True, 2),
         "cublaslt": (True, 2),
     }

@@ -223,7 +223,7 @@ def test_notebook_computes_the_summary_by_hand() -> None:
         line
         for line in summarise(ResultTable.load(path))
         if line.criterion.measure == "prepacked"
-        and line.criterion.lengths == (1, 128)
+        and line.criterion.of.lengths == (1, 128)
         and line.criterion.statistic == "geomean"
         and (line.threads, line.cache) == (found["threads"], found["cache"])
     ]

@@ -568,7 +568,7 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
     monkeypatch.setattr(evaluation, "WORKER", evaluation.WORKER._replace(seconds=3.0))
     with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         assert played.unprobed == ""
-        turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]
+        turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"][0] for t in (2, 3, 4)]
         (pace,), note = played.paces.values(), played.note
     assert [turn.correct for turn in turns] == [True, None, True]
     assert [len(turn.samples) for turn in turns] == [2, 0, 2]
@@ -585,6 +585,6 @@ def test_match_without_a_compiler_goes_on_and_says_so(
 ) -> None:
     monkeypatch.setattr(compiler, "LINKERS", ())
     with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
-        turn = played.play(Shape.of(T=2), "hot", 1, 0.001, {})["openblas"]
+        turn = played.play(Shape.of(T=2), "hot", 1, 0.001, {})["openblas"][0]
     assert turn.correct and (turn.retaken, turn.kept) == (0, False)
     assert "C++ compiler" in played.note

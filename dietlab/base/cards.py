@@ -63,6 +63,11 @@ class Listing:
     items: Sequence[Any]
     cells: Callable[[Any], Sequence[Cell]] = tuple
 
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of all items, as texts."""
+        return [tuple(map(cell_text, self.cells(item))) for item in self.items]
+
 
 @dataclass(frozen=True)
 class Fold:

@@ -14,7 +14,6 @@ from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.compare.lineup import contenders_for
 from dietlab.compare.results import Report
-from dietlab.compare.results.holding import lacks
 from dietlab.compare.study import REPORT, Study
 from dietlab.compare.target import evaluation_target
 from dietlab.measure import CACHE_STATES
@@ -84,7 +83,7 @@ def save_report(report: Report, folder: Path, json_path: str | None = None) -> s
         RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed.
     """
     kept = folder / REPORT
-    more = lacks(report, kept)
+    more = report.lacks(kept)
     if not more:
         report.save(kept)
     if json_path and Path(json_path).resolve() != kept.resolve():

@@ -30,7 +30,6 @@ from dietlab.measure.timing.rotation import roofline_of
 from dietlab.measure.timing.target import timing_target
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import WORKING, Shape, ShapeSet, extents, workload_to_json
-from dietlab.scheme import Scheme
 from dietlab.tuning import Effort, Operator, TuningRun, effort_named, versions
 
 
@@ -98,26 +97,18 @@ def evaluate(
                 held_out = turn.shape in shapes.held_out
                 rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
                 progress.advance(standing(rows))
-        return Report(
-            workload=workload_to_json(lineup.dispatcher.workload),
-            hardware=lineup.dispatcher.hardware.to_json(),
+        notes = (
+            lineup.dispatcher.caution,
+            *lineup.notes,
+            opened.match.note,
+            opened.match.short,
+            *precision_notes(op.workload.dtype, target),
+        )
+        return replace(
+            opened.report({**op.facts, **overheads(op, shapes)}),
             versions=versions(),
-            tuning=opened.tuning,
-            library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
-            contenders=opened.contenders,
-            notes=tuple(
-                filter(
-                    None,
-                    (
-                        lineup.dispatcher.caution,
-                        *lineup.notes,
-                        opened.match.note,
-                        opened.match.short,
-                        *precision_notes(op.workload.dtype, target),
-                    ),
-                )
-            ),
+            notes=tuple(filter(None, notes)),
             shape_set=shapes,
         )
 
@@ -140,19 +131,40 @@ class Contest:
         """All contenders; the absent ones with their reason."""
         return (*(c for c in self.match.contenders if c.name != AGAIN), *self.lineup.absent)
 
-    @property
-    def tuning(self) -> dict[str, Any]:
-        """The cost of tuning, ours and per-shape tuning side by side."""
-        return _tuning(self.lineup.tuned, self.lineup.ansor)
+    def report(
+        self, library: Mapping[str, Any], name: str = "", tuning: Mapping[str, Any] | None = None
+    ) -> Report:
+        """Returns the report of the contest without rows.
+
+        Args:
+            library: facts of the library under test.
+            name: of the study.
+            tuning: facts of its tuning besides what that cost.
+        """
+        return Report(
+            workload_to_json(self.lineup.dispatcher.workload),
+            self.lineup.dispatcher.hardware.to_json(),
+            tuning={**_tuning(self.lineup.tuned, self.lineup.ansor), **(tuning or {})},
+            library=library,
+            contenders=self.contenders,
+            name=name,
+        )
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
         """Returns one shape: every contender's row, ours with its regret and with what it took again."""
         plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
-        turns = self.match.play(
+        played = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )
-        lost = _regret(turns, self.lineup.chosen_plan(shape)) if plans else None
-        turns, again = _told_again(_with_oracle(turns, self.lineup.candidates))
+        oracle = played.pop("oracle", ())
+        finalists = {one.plan: one for one in oracle if isinstance(one.plan, int) and one.samples}
+        turns, again = _told_again({name: several[0] for name, several in played.items()})
+        lost = None
+        if finalists:
+            plan = min(finalists, key=lambda plan: median(finalists[plan].samples))
+            turns["oracle"] = replace(finalists[plan], reason=self.lineup.candidates[plan].key)
+            if (chosen := self.lineup.chosen_plan(shape)) in finalists:
+                lost = regret({plan: one.samples for plan, one in finalists.items()}, chosen)
         ours = turns[OURS].samples
         rows = []
         for name, turn in turns.items():
@@ -201,28 +213,6 @@ def contest(
         if not skip_absent:
             require_all(opened.contenders)
         yield opened
-
-
-def _finalists(turns: Mapping[str, Player]) -> dict[int, Player]:
-    """Returns the oracle's plans that were timed, by number."""
-    plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
-    return {int(number): turn for number, turn in plans.items() if turn.samples}
-
-
-def _regret(turns: Mapping[str, Player], chosen: int) -> float | None:
-    """Returns the regret of a plan; None if it was not timed."""
-    finalists = _finalists(turns)
-    return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
-
-
-def _with_oracle(turns: dict[str, Player], candidates: Sequence[Scheme]) -> dict[str, Player]:
-    """Finalists ``oracle#i`` become one contender: the one with the least median."""
-    finalists = _finalists(turns)
-    others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
-    if not finalists:
-        return others
-    best = min(finalists, key=lambda number: median(finalists[number].samples))
-    return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
 
 
 def _told_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:

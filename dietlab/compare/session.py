@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import sleep
 from typing import Any, Protocol
@@ -153,19 +154,19 @@ class TimingSession:
 
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
-    ) -> dict[str, Player]:
-        """Times every contender on one shape in turns; the order is drawn again for each block.
+    ) -> dict[str, list[Player]]:
+        """Times every contender on one shape in turns; the order is drawn again for each block. Returns each
+        contender's turns, one a plan.
 
         Args:
             cache: a state of :class:`~dietlab.measure.timing.device.Device`.
-            plans: contenders that try several plans; they are known as ``name#plan``.
+            plans: those that contenders try, by the contender's name.
 
         Contenders that have nothing for this shape are left out.
         """
         players = {
-            name if plan is None else f"{name}#{plan}": Player(seat, shape, plan)
+            name: [Player(seat, shape, plan) for plan in plans.get(name, [None])]
             for name, seat in self._seats.items()
-            for plan in plans.get(name, [None])
         }
 
         def take(player: Player, turn: int) -> None:
@@ -173,8 +174,11 @@ class TimingSession:
                 sleep(SETTLE_SECONDS)
             player.take(cache, block_seconds)
 
-        play([list(players.values())], blocks, take, f"{shape}/{cache}")
-        return {name: player for name, player in players.items() if player.reason != "absent"}
+        play([list(chain(*players.values()))], blocks, take, f"{shape}/{cache}")
+        turns = {
+            name: [one for one in several if one.reason != "absent"] for name, several in players.items()
+        }
+        return {name: several for name, several in turns.items() if several}
 
     def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
         """Returns what a contender answers to another request about a shape; None if it crashes or

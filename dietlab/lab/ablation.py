@@ -17,7 +17,6 @@ from dietlab.compare.evaluate import Contest
 from dietlab.compare.lineup import Lineup, spread
 from dietlab.compare.results import ContenderInfo
 from dietlab.compare.results.journal import Journal, Turn
-from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import OURS
 from dietlab.compare.results.table import ResultTable
 from dietlab.compare.session import Entrant, TimingSession
@@ -275,12 +274,5 @@ def _contest(
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)
-        journal.add_study(
-            Report(
-                workload.to_json(),
-                study.hardware.to_json(),
-                contenders=contest.contenders,
-                name=subject.name,
-            )
-        )
+        journal.add_study(replace(contest.report({}, subject.name), workload=workload.to_json()))
         yield contest

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import Row
-from dietlab.compare.results.table import LENGTH
+from dietlab.compare.results.row import LENGTH, Row
 from dietlab.machine import Roofline
 from dietlab.measure.timing.rotation import roofline_of
 from dietlab.problem import Shape

@@ -22,6 +22,67 @@ COLD = ("interleaved", "rotating")
 """Cache states in which weights come from memory, as in a model with many layers."""
 
 
+EVERY = (1, 1 << 30)
+"""A range of T that excludes none."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The studies and the lengths that a line of the summary is about.
+
+    Args:
+        lengths: the range of T that counts, both ends included; a value over all lengths counts always.
+        operators: a workload counts if its operator begins with this.
+        processor: a workload counts if it was run on this kind of processor.
+        dims: a workload counts only if it has these static extents.
+        dtypes: a workload counts only if its operands are of one of these types (empty: of any).
+    """
+
+    lengths: tuple[int, int] = EVERY
+    operators: str = "dense"
+    processor: str = "cpu"
+    dims: tuple[tuple[str, int], ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound of a line's value, and the tables in which it is one; elsewhere the line has no target.
+
+    Args:
+        at_least, at_most: the bound: one of the two.
+        caches: states of the caches in which it holds (empty: in all).
+        threads: numbers of threads on which it holds (empty: on all).
+        suites: suites in whose tables it holds (empty: in all).
+        needs: the fewest workloads in the table before it is judged.
+    """
+
+    at_least: float | None = None
+    at_most: float | None = None
+    caches: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
+    suites: tuple[str, ...] = ()
+    needs: int = 1
+
+    @property
+    def bound(self) -> tuple[str, float]:
+        """The sign and the number: ``(">=", 1.1)``."""
+        return (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most or 0.0)
+
+    def met(self, value: float) -> bool:
+        """Returns whether a value keeps the bound."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def holds(self, threads: int, cache: str, suite: str) -> bool:
+        """Returns whether it is meant for these threads, this cache state and this suite."""
+        return (
+            (not self.caches or cache in self.caches)
+            and (not self.threads or threads in self.threads)
+            and (not self.suites or suite in self.suites)
+        )
+
+
 @dataclass(frozen=True)
 class Criterion:
     """One line of the summary.
@@ -31,35 +92,18 @@ class Criterion:
         statistic: how many shapes become one number.
         what: the line's name, for people.
         unit: ``x`` (times), ``%``, ``s``, ``us``, ``ns``, ``KiB``, ``GB``, or nothing.
-        lengths: the range of T that counts, both ends included; a value over all lengths counts always.
+        of: the studies and lengths that count.
+        target: what the value should be; None without a target.
         by_layer: each layer counts once, with the geometric mean over its lengths.
-        at_least, at_most: the target; none if both are None.
-        caches: states that the target holds for; in the others the line has no target.
-        threads: the target holds on these numbers of threads (empty: on all).
-        suites: the target holds in tables of these suites (empty: in all).
-        processor: a workload counts if it was run on this kind of processor.
-        operators: a workload counts if its operator begins with this.
-        dims: a workload counts only if it has these static extents.
-        dtypes: a workload counts only if its operands are of one of these types (empty: of any).
-        needs: the fewest workloads in the table before the target is judged.
     """
 
     measure: Measure
     statistic: Statistic
     what: str
     unit: str = "x"
-    lengths: tuple[int, int] = (1, 1 << 30)
+    of: Filter = Filter()
+    target: Target | None = None
     by_layer: bool = False
-    at_least: float | None = None
-    at_most: float | None = None
-    caches: tuple[str, ...] = ()
-    threads: tuple[int, ...] = ()
-    suites: tuple[str, ...] = ()
-    processor: str = "cpu"
-    operators: str = "dense"
-    dims: tuple[tuple[str, int], ...] = ()
-    dtypes: tuple[str, ...] = ()
-    needs: int = 1
 
     @property
     def compares(self) -> bool:
@@ -67,16 +111,16 @@ class Criterion:
         return self.measure not in (*get_args(OfShapes), *STUDY_MEASURES)
 
     @property
-    def target(self) -> str:
-        """``">= 1.10 x"``, or nothing."""
-        if self.at_least is not None:
-            return f">= {self.at_least:g} {self.unit}".strip()
-        return f"<= {self.at_most:g} {self.unit}".strip() if self.at_most is not None else ""
+    def goal(self) -> str:
+        """``">= 1.1 x"``, or nothing."""
+        if self.target is None:
+            return ""
+        sign, bound = self.target.bound
+        return f"{sign} {bound:g} {self.unit}".strip()
 
     def met(self, value: float) -> bool:
         """Returns whether a value reaches the target (always, without one)."""
-        above = self.at_least is None or value >= self.at_least
-        return above and (self.at_most is None or value <= self.at_most)
+        return self.target is None or self.target.met(value)
 
 
 EPILOGUE_AT_MOST = 1.03
@@ -86,158 +130,88 @@ SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
 """The ranges of T that lines of the summary cover, both ends included: the paper's, its shortest, and
 beyond it."""
 
-QKV = (("N", 2304), ("K", 768))
-
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 
+ANY, BATCHED = Filter(operators=""), Filter(operators="batch-matmul")
+FROM_17, FROM_32 = Filter((17, 1 << 30)), Filter((32, 1 << 30))
+QKV = Filter((128, 1 << 30), dims=(("N", 2304), ("K", 768)), dtypes=FLOATS)
+
+at_least, at_most = Target, partial(Target, None)
+cold = partial(Target, caches=COLD)
+"""A bound while weights come from memory."""
+
+prepacked, plain = partial(Criterion, "prepacked"), partial(Criterion, "plain")
+regret, held_out = partial(Criterion, "regret", unit="%"), partial(Criterion, "held-out", unit="%")
+prime, cores = partial(Criterion, "prime", of=FROM_17), partial(Criterion, "cores")
+
 CPU_CRITERIA: tuple[Criterion, ...] = (
-    Criterion(
-        "prepacked",
-        "geomean",
-        "over the best prepacked vendor, T=1..128",
-        lengths=SHORT,
-        at_least=1.10,
-        caches=COLD,
+    prepacked("geomean", "over the best prepacked vendor, T=1..128", of=Filter(SHORT), target=cold(1.10)),
+    prepacked("geomean", "over the best prepacked vendor, T<=32", of=Filter(SHORTEST), target=cold(1.25)),
+    prepacked(
+        "worst", "over the best prepacked vendor, worst of T=1..128", of=Filter(SHORT), target=cold(0.92)
     ),
-    Criterion(
-        "prepacked",
-        "geomean",
-        "over the best prepacked vendor, T<=32",
-        lengths=SHORTEST,
-        at_least=1.25,
-        caches=COLD,
+    prepacked("geomean", "over the best prepacked vendor, T=129..2048", of=Filter(LONG), target=cold(1.0)),
+    prepacked(
+        "worst", "over the best prepacked vendor, worst of T=129..2048", of=Filter(LONG), target=cold(0.92)
     ),
-    Criterion(
-        "prepacked",
-        "worst",
-        "over the best prepacked vendor, worst of T=1..128",
-        lengths=SHORT,
-        at_least=0.92,
-        caches=COLD,
+    plain("geomean", "over the best plain vendor, T<=64", of=Filter((1, 64)), target=cold(1.6)),
+    plain("geomean", "batched, over the best plain vendor, T=1..128", of=Filter(SHORT, "batch-matmul")),
+    plain(
+        "worst", "batched, over the best plain vendor, worst of T=1..128", of=Filter(SHORT, "batch-matmul")
     ),
+    Criterion("ansor", "geomean", "over per-shape tuning", of=ANY, target=at_least(1.3)),
+    Criterion("ansor", "worst", "over per-shape tuning, worst", of=ANY, target=at_least(1.0)),
+    regret("mean", "mean regret", of=ANY, target=at_most(1.0)),
+    regret("p99", "99th percentile of regret", of=ANY, target=at_most(5.0)),
     Criterion(
-        "prepacked",
-        "geomean",
-        "over the best prepacked vendor, T=129..2048",
-        lengths=LONG,
-        at_least=1.0,
-        caches=COLD,
+        "peak", "mean", "share of the FMA peak, N=2304 K=768, T>=128", "%", QKV, at_least(88.0, threads=(1,))
     ),
-    Criterion(
-        "prepacked",
-        "worst",
-        "over the best prepacked vendor, worst of T=129..2048",
-        lengths=LONG,
-        at_least=0.92,
-        caches=COLD,
-    ),
-    Criterion(
-        "plain", "geomean", "over the best plain vendor, T<=64", lengths=(1, 64), at_least=1.6, caches=COLD
-    ),
-    Criterion(
-        "plain",
-        "geomean",
-        "batched, over the best plain vendor, T=1..128",
-        lengths=SHORT,
-        operators="batch-matmul",
-    ),
-    Criterion(
-        "plain",
-        "worst",
-        "batched, over the best plain vendor, worst of T=1..128",
-        lengths=SHORT,
-        operators="batch-matmul",
-    ),
-    Criterion("ansor", "geomean", "over per-shape tuning", at_least=1.3, operators=""),
-    Criterion("ansor", "worst", "over per-shape tuning, worst", at_least=1.0, operators=""),
-    Criterion("regret", "mean", "mean regret", "%", at_most=1.0, operators=""),
-    Criterion("regret", "p99", "99th percentile of regret", "%", at_most=5.0, operators=""),
-    Criterion(
-        "peak",
-        "mean",
-        "share of the FMA peak, N=2304 K=768, T>=128",
-        "%",
-        (128, 1 << 30),
-        at_least=88.0,
-        threads=(1,),
-        dims=QKV,
-        dtypes=FLOATS,
-    ),
-    Criterion(
-        "peak",
-        "worst",
-        "share of the FMA peak, N=2304 K=768, worst of T>=128",
-        "%",
-        (128, 1 << 30),
-        threads=(1,),
-        dims=QKV,
-        dtypes=FLOATS,
-    ),
-    Criterion(
-        "prime",
-        "geomean",
-        "prime T over the faster neighbouring multiple of 8",
-        lengths=(17, 1 << 30),
-        at_least=0.95,
-    ),
-    Criterion(
-        "prime",
-        "worst",
-        "prime T over the faster neighbouring multiple of 8, worst",
-        lengths=(17, 1 << 30),
-        at_least=0.95,
-    ),
-    Criterion(
-        "cores", "geomean", "two cores over one, T>=32", lengths=(32, 1 << 30), at_least=1.85, operators=""
-    ),
-    Criterion("cores", "worst", "two cores over one, worst of T>=32", lengths=(32, 1 << 30), operators=""),
-    Criterion("tuning", "total", "tuning, all workloads", "s", at_most=600.0, operators="", needs=6),
-    Criterion("kernels", "most", "micro-kernels in a library", "", at_most=8.0, operators=""),
-    Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
-    Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", at_most=0.0, operators=""),
+    Criterion("peak", "worst", "share of the FMA peak, N=2304 K=768, worst of T>=128", "%", QKV),
+    prime("geomean", "prime T over the faster neighbouring multiple of 8", target=at_least(0.95)),
+    prime("worst", "prime T over the faster neighbouring multiple of 8, worst", target=at_least(0.95)),
+    cores("geomean", "two cores over one, T>=32", of=Filter((32, 1 << 30), ""), target=at_least(1.85)),
+    cores("worst", "two cores over one, worst of T>=32", of=Filter((32, 1 << 30), "")),
+    Criterion("tuning", "total", "tuning, all workloads", "s", ANY, at_most(600.0, needs=6)),
+    Criterion("kernels", "most", "micro-kernels in a library", "", ANY, at_most(8.0)),
+    Criterion("code", "most", "machine code of a library", "KiB", ANY, at_most(256.0)),
+    Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", ANY, at_most(0.0)),
 )
 """The lines that a CPU is judged by, from top to bottom."""
 
 PAPER_SUITES, LLM_SUITES = ("paper-gpu", "first-gpu"), ("llm-gpu", "first-gpu")
 """The suites with the paper's operators in float32, and with the layers of a served model."""
 
-on_gpu = partial(Criterion, processor="cuda", operators="")
+on_gpu = partial(Filter, operators="", processor="cuda")
+WHOLE_GPU, GPU_FLOATS, GPU_HALVES = on_gpu(), on_gpu(dtypes=FLOATS), on_gpu(dtypes=HALVES)
+in_paper = partial(Target, suites=PAPER_SUITES)
 
 GPU_CRITERIA: tuple[Criterion, ...] = (
-    on_gpu("cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=PAPER_SUITES),
-    on_gpu(
-        "cublas", "worst", "float32 over cuBLAS, worst", at_least=0.95, dtypes=FLOATS, suites=PAPER_SUITES
+    Criterion("cublas", "geomean", "float32 over cuBLAS", of=GPU_FLOATS, target=in_paper(1.15)),
+    Criterion("cublas", "worst", "float32 over cuBLAS, worst", of=GPU_FLOATS, target=in_paper(0.95)),
+    Criterion("ansor", "geomean", "float32 over per-shape tuning", of=GPU_FLOATS, target=in_paper(1.3)),
+    Criterion("cublaslt", "geomean", "halves over cuBLASLt's heuristic", of=GPU_HALVES, target=at_least(1.0)),
+    Criterion(
+        "cublaslt", "worst", "halves over cuBLASLt's heuristic, worst", of=GPU_HALVES, target=at_least(0.85)
     ),
-    on_gpu(
-        "ansor",
-        "geomean",
-        "float32 over per-shape tuning",
-        at_least=1.3,
-        dtypes=FLOATS,
-        suites=PAPER_SUITES,
-    ),
-    on_gpu("cublaslt", "geomean", "halves over cuBLASLt's heuristic", at_least=1.0, dtypes=HALVES),
-    on_gpu("cublaslt", "worst", "halves over cuBLASLt's heuristic, worst", at_least=0.85, dtypes=HALVES),
-    on_gpu(
+    Criterion(
         "cublaslt-tuned",
         "geomean",
         "stretch: halves over cuBLASLt tuned for each shape",
-        at_least=1.07,
-        dtypes=HALVES,
+        of=GPU_HALVES,
+        target=at_least(1.07),
     ),
-    on_gpu("held-out", "mean", "mean regret of held-out shapes", "%", at_most=2.0),
-    on_gpu(
+    held_out("mean", "mean regret of held-out shapes", of=WHOLE_GPU, target=at_most(2.0)),
+    Criterion(
         "padding",
         "most",
         "executed over useful multiply-adds, serving trace",
-        at_most=1.03,
-        dtypes=("bfloat16",),
-        suites=LLM_SUITES,
+        of=on_gpu(dtypes=("bfloat16",)),
+        target=at_most(1.03, suites=LLM_SUITES),
     ),
-    on_gpu("tuning", "most", "tuning of one operator, with compilation", "s", at_most=600.0),
-    on_gpu("trials", "most", "schemes tried for one operator", "", at_most=64.0),
-    on_gpu("kernels", "most", "micro-kernels in a library", "", at_most=12.0),
-    on_gpu("incorrect", "total", "evaluated shapes, wrong results", "", at_most=0.0),
+    Criterion("tuning", "most", "tuning of one operator, with compilation", "s", WHOLE_GPU, at_most(600.0)),
+    Criterion("trials", "most", "schemes tried for one operator", "", WHOLE_GPU, at_most(64.0)),
+    Criterion("kernels", "most", "micro-kernels in a library", "", WHOLE_GPU, at_most(12.0)),
+    Criterion("incorrect", "total", "evaluated shapes, wrong results", "", WHOLE_GPU, at_most(0.0)),
 )
 """The lines that a GPU is judged by, from top to bottom; the targets are set for an H200."""
 
@@ -245,55 +219,32 @@ CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
 """Every line of a summary, but for the suites in SUITE_CRITERIA. A study counts for those of its
 kind of processor only."""
 
-dense, batched = partial(Criterion, operators="dense"), partial(Criterion, operators="batch-matmul")
-most = partial(Criterion, statistic="most", operators="")
-total = partial(Criterion, statistic="total", operators="", at_most=0.0)
+own = partial(Criterion, "own")
 
 LAYER_CRITERIA: tuple[Criterion, ...] = (
-    dense("own", "geomean", "over each layer's own library", at_least=0.98, caches=COLD),
-    dense(
-        "own",
-        "worst",
-        "over each layer's own library, worst layer",
-        by_layer=True,
-        at_least=0.95,
-        caches=COLD,
-    ),
-    dense(
-        "prepacked",
-        "geomean",
-        "over the best prepacked vendor, T<=128",
-        lengths=SHORT,
-        at_least=1.10,
-        caches=COLD,
-    ),
-    dense(
-        "prepacked",
-        "geomean",
-        "over the best prepacked vendor, T>128",
-        lengths=LONG,
-        at_least=1.0,
-        caches=COLD,
-    ),
-    dense("prepacked", "worst", "over the best prepacked vendor, worst shape", at_least=0.92, caches=COLD),
-    batched("plain", "geomean", "batched, over the best plain vendor"),
-    batched("plain", "worst", "batched, over the best plain vendor, worst shape"),
-    dense("held-out", "mean", "mean regret of held-out shapes and layers", "%", at_most=1.5),
-    dense("held-out", "p99", "99th percentile of regret, held-out", "%", at_most=8.0),
-    batched("held-out", "mean", "batched, mean regret of held-out shapes", "%", at_most=1.5),
-    batched("held-out", "p99", "batched, 99th percentile of regret, held-out", "%", at_most=8.0),
-    dense("cores", "geomean", "two cores over one, T>=32", lengths=(32, 1 << 30)),
-    most("tuning", what="tuning of dense for every layer", unit="s", at_most=240.0, operators="dense"),
-    total("tuning", what="tuning, all three operators", unit="s", at_most=480.0, needs=3),
-    most("measurements", what="measurements of one operator", unit="", at_most=1000.0),
-    most("memory", what="peak memory of tuning", unit="GB", at_most=2.0),
-    most("kernels", what="micro-kernels in a library", unit="", at_most=12.0),
-    most("code", what="machine code of a library", unit="KiB", at_most=256.0),
-    most("dispatch", what="dispatch in the library", unit="ns", at_most=50.0),
-    most("call", what="call from Python without work", unit="us", at_most=2.0),
-    total("wrong", what="random shapes called, wrong results", unit="", operators="dense"),
-    total("wrong", what="batched, lengths called, wrong results", unit="", operators="batch-matmul"),
-    total("incorrect", what="evaluated shapes, wrong results", unit=""),
+    own("geomean", "over each layer's own library", target=cold(0.98)),
+    own("worst", "over each layer's own library, worst layer", target=cold(0.95), by_layer=True),
+    prepacked("geomean", "over the best prepacked vendor, T<=128", of=Filter(SHORT), target=cold(1.10)),
+    prepacked("geomean", "over the best prepacked vendor, T>128", of=Filter(LONG), target=cold(1.0)),
+    prepacked("worst", "over the best prepacked vendor, worst shape", target=cold(0.92)),
+    plain("geomean", "batched, over the best plain vendor", of=BATCHED),
+    plain("worst", "batched, over the best plain vendor, worst shape", of=BATCHED),
+    held_out("mean", "mean regret of held-out shapes and layers", target=at_most(1.5)),
+    held_out("p99", "99th percentile of regret, held-out", target=at_most(8.0)),
+    held_out("mean", "batched, mean regret of held-out shapes", of=BATCHED, target=at_most(1.5)),
+    held_out("p99", "batched, 99th percentile of regret, held-out", of=BATCHED, target=at_most(8.0)),
+    cores("geomean", "two cores over one, T>=32", of=FROM_32),
+    Criterion("tuning", "most", "tuning of dense for every layer", "s", target=at_most(240.0)),
+    Criterion("tuning", "total", "tuning, all three operators", "s", ANY, at_most(480.0, needs=3)),
+    Criterion("measurements", "most", "measurements of one operator", "", ANY, at_most(1000.0)),
+    Criterion("memory", "most", "peak memory of tuning", "GB", ANY, at_most(2.0)),
+    Criterion("kernels", "most", "micro-kernels in a library", "", ANY, at_most(12.0)),
+    Criterion("code", "most", "machine code of a library", "KiB", ANY, at_most(256.0)),
+    Criterion("dispatch", "most", "dispatch in the library", "ns", ANY, at_most(50.0)),
+    Criterion("call", "most", "call from Python without work", "us", ANY, at_most(2.0)),
+    Criterion("wrong", "total", "random shapes called, wrong results", "", target=at_most(0.0)),
+    Criterion("wrong", "total", "batched, lengths called, wrong results", "", BATCHED, at_most(0.0)),
+    Criterion("incorrect", "total", "evaluated shapes, wrong results", "", ANY, at_most(0.0)),
 )
 """The lines of a suite whose layers share one library, from top to bottom."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dietlab.base.cards import seconds_text
+from dietlab.base.cards import Listing, seconds_text
 from dietlab.compare.results.row import Row
 
 FIRST_CAPTION = "first call at a shape over later ones, in times, with what is prepared for that shape alone"
@@ -50,8 +50,12 @@ def _ratio(row: Row) -> float:
     return (row.first_seconds or 0.0) / row.seconds_median
 
 
-def first_cells(line: FirstCalls) -> tuple[str, ...]:
-    """Returns the cells below ``FIRST_HEADER``."""
+def first_listing(lines: Sequence[FirstCalls]) -> Listing:
+    """Returns them as a table, one line each."""
+    return Listing(FIRST_HEADER, lines, _cells)
+
+
+def _cells(line: FirstCalls) -> tuple[str, ...]:
     return (
         line.cache,
         line.contender,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from dietlab.compare.results.speedups import JUDGES, SUMMARY_HEADER, Summary, summarise, summary_cells
+from dietlab.base.cards import Listing
+from dietlab.compare.results.row import Row
+from dietlab.compare.results.speedups import JUDGES, SUMMARY_HEADER, Summary, summary_cells
 from dietlab.problem import Shape
-
-if TYPE_CHECKING:
-    from dietlab.compare.results.row import Row
 
 BOUND = "oracle"
 """The contender that is a bound, and stands beside the judge."""
@@ -37,39 +35,48 @@ class Part:
     summary: Summary
 
 
-Place = tuple[str, Mapping[str, int]]
-"""A part's name and its columns."""
+Place = Callable[[Shape], tuple[str, Mapping[str, int]]]
+"""The name and the columns of the part that a shape belongs to."""
 
 
-def parts(contender: str, cache: str, rows: Sequence[Row], place: Callable[[Shape], Place]) -> Iterator[Part]:
-    """Yields a summary of the rows at each place, in ascending order of the columns."""
-    found: dict[tuple[int, ...], list[Row]] = {}
+def by_place(rows: Iterable[Row], place: Place) -> dict[str, list[Row]]:
+    """Returns the rows by the name of their place, in ascending order of the columns."""
+    found: dict[tuple[tuple[int, ...], str], list[Row]] = {}
     for row in rows:
-        if row.speedup is None or not math.isfinite(row.speedup):
-            continue
-        found.setdefault(tuple(place(row.shape)[1].values()), []).append(row)
-    for _, some in sorted(found.items()):
-        where, columns = place(some[0].shape)
-        held_out = all(row.held_out for row in some)
-        yield Part(where, columns, held_out, summarise(contender, cache, some))
+        where, columns = place(row.shape)
+        found.setdefault((tuple(columns.values()), where), []).append(row)
+    return {where: some for (_, where), some in sorted(found.items(), key=lambda item: item[0])}
 
 
-def layer_place(length: str) -> Callable[[Shape], Place]:
+def parts(compared: Iterable[tuple[str, str, Sequence[Row]]], place: Place) -> tuple[Part, ...]:
+    """Returns a summary of the rows of each cache state and contender at each place, in ascending order of
+    the columns."""
+    found = []
+    for cache, contender, rows in compared:
+        finite = (row for row in rows if row.speedup is not None and math.isfinite(row.speedup))
+        for where, some in by_place(finite, place).items():
+            held_out = all(row.held_out for row in some)
+            columns = place(some[0].shape)[1]
+            found.append(Part(where, columns, held_out, Summary.of(contender, cache, some)))
+    return tuple(found)
+
+
+def layer_place(length: str) -> Place:
     """Returns a function from a shape to its layer: all extents but that of ``length``."""
 
-    def place(shape: Shape) -> Place:
+    def place(shape: Shape) -> tuple[str, Mapping[str, int]]:
         layer = shape.without(length)
         return str(layer), layer.to_json()
 
     return place
 
 
-def length_place(length: str, lengths: Collection[int]) -> Callable[[Shape], Place]:
+def length_place(length: str, lengths: Collection[int] = ()) -> Place:
     """Returns a function from a shape to its length, or to the powers of two that its length lies between if
     there are more than :data:`LENGTHS_ALONE`."""
     alone = len(lengths) <= LENGTHS_ALONE
 
-    def place(shape: Shape) -> Place:
+    def place(shape: Shape) -> tuple[str, Mapping[str, int]]:
         extent = shape[length]
         high = extent if alone else 1 << (extent - 1).bit_length()
         low = extent if alone else high // 2 + 1
@@ -90,12 +97,11 @@ def judged(found: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(sorted(some, key=lambda p: (caches.index(p.summary.cache), p.summary.contender == BOUND)))
 
 
-def part_header(what: str) -> tuple[str, ...]:
-    """Returns the header of a table of parts, called ``what``: ``layer`` or ``length``."""
-    return (*SUMMARY_HEADER[:2], what, *SUMMARY_HEADER[2:])
+def part_listing(what: str, found: Sequence[Part]) -> Listing:
+    """Returns the parts that matter as a table; ``what`` they are: ``layer`` or ``length``."""
+    return Listing((*SUMMARY_HEADER[:2], what, *SUMMARY_HEADER[2:]), judged(found), _cells)
 
 
-def part_cells(part: Part) -> tuple[str, ...]:
-    """Returns the cells below :func:`part_header`."""
+def _cells(part: Part) -> tuple[str, ...]:
     cells = summary_cells(part.summary)
     return (*cells[:2], part.where, *cells[2:])

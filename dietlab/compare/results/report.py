@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.base.cards import Card, Carded
+from dietlab.base.cards import Card, Carded, Fold, Listing, counted
 from dietlab.base.errors import RecordError, WorkloadError
 from dietlab.base.files import read_json, reading, write_json
-from dietlab.compare.results.first_calls import FirstCalls, first_calls
-from dietlab.compare.results.holding import lacks
-from dietlab.compare.results.one_layer import report_of_layer
-from dietlab.compare.results.parts import Part, Place, layer_place, length_place, parts
+from dietlab.compare.results.first_calls import FirstCalls, first_calls, first_listing
+from dietlab.compare.results.parts import Part, layer_place, length_place, part_listing, parts
 from dietlab.compare.results.policies import Padding, padding_over
-from dietlab.compare.results.report_card import report_card
-from dietlab.compare.results.row import OURS, ContenderInfo, Row, fastest, with_reasons
-from dietlab.compare.results.speedups import Summary, quality, summarise
-from dietlab.compare.results.trace import TraceTime, trace_time
-from dietlab.compare.results.trust import Trust
+from dietlab.compare.results.row import OURS, ContenderInfo, Row, contender_listing, lacking, rows_frame
+from dietlab.compare.results.speedups import (
+    Summary,
+    groups,
+    headline,
+    quality,
+    quality_listing,
+    summaries_frame,
+    summary_listing,
+)
+from dietlab.compare.results.trace import TraceTime, trace_times
+from dietlab.compare.results.trust import Trust, noise_of
 from dietlab.machine import Hardware, above_roofline
 from dietlab.machine.limits import Limits
 from dietlab.machine.target import hardware_target
-from dietlab.problem import Shape, ShapeSet, Workload, length_dim, workload_from_json
+from dietlab.problem import (
+    Shape,
+    ShapeSet,
+    Workload,
+    at_layer,
+    length_dim,
+    shapes_of_layer,
+    workload_from_json,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +116,11 @@ class Report(Carded):
         return study_folder(self.name, self.threads)
 
     @property
+    def ours(self) -> tuple[Row, ...]:
+        """The rows of the maker."""
+        return tuple(row for row in self.rows if row.contender == self.maker)
+
+    @property
     def complete(self) -> bool:
         """True if it was tuned, built and measured without failure."""
         return bool(self.tuning and self.library) and not self.failure
@@ -114,13 +132,12 @@ class Report(Carded):
     @property
     def remarks(self) -> tuple[str, ...]:
         """The notes, and one on our shares of the roofline above 1 if there are any."""
-        shares = [row.roofline for row in self.rows if row.contender == self.maker and row.correct]
-        return (*self.notes, *above_roofline(shares))
+        return (*self.notes, *above_roofline(row.roofline for row in self.ours if row.correct))
 
     @property
     def trust(self) -> Trust | None:
         """The trust that its figures deserve; None if nothing tells."""
-        return Trust.of(row for row in self.rows if row.contender == self.maker)
+        return Trust.of(self.ours)
 
     @property
     def first_calls(self) -> tuple[FirstCalls, ...]:
@@ -135,9 +152,7 @@ class Report(Carded):
     @property
     def summary(self) -> tuple[Summary, ...]:
         """One row a contender and cache state, with the combined ``best-prepacked`` and ``plain``."""
-        return tuple(
-            summarise(name, cache, rows) for cache in self.caches for name, rows in self.groups(cache).items()
-        )
+        return tuple(Summary.of(name, cache, rows) for cache, name, rows in self._compared())
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -161,19 +176,16 @@ class Report(Carded):
     @property
     def by_layer(self) -> tuple[Part, ...]:
         """:attr:`summary` for each layer; nothing if there are not several dynamic dimensions."""
-        return self._parts(layer_place(self.length))
+        return parts(self._compared(), layer_place(self.length)) if len(self.dims) > 1 else ()
 
     @property
     def by_length(self) -> tuple[Part, ...]:
         """:attr:`summary` for each length, or from one power of two to the next if there are many; nothing
         if there are not several dynamic dimensions."""
-        lengths = {row.shape[self.length] for row in self.rows} if len(self.dims) > 1 else set()
-        return self._parts(length_place(self.length, lengths))
-
-    def _parts(self, place: Callable[[Shape], Place]) -> tuple[Part, ...]:
-        caches = self.caches if len(self.dims) > 1 else ()
-        found = ((cache, *group) for cache in caches for group in self.groups(cache).items())
-        return tuple(part for cache, name, rows in found for part in parts(name, cache, rows, place))
+        if len(self.dims) < 2:
+            return ()
+        lengths = {row.shape[self.length] for row in self.rows}
+        return parts(self._compared(), length_place(self.length, lengths))
 
     def of_layer(self, layer: Mapping[str, int]) -> Report:
         """Returns the report of one layer: the length is its only dynamic dimension.
@@ -184,13 +196,21 @@ class Report(Carded):
         Raises:
             WorkloadError: if a dimension is missing or unknown, the operator is, or no shape has the layer.
         """
-        return report_of_layer(self, layer)
+        bound, length, wanted = at_layer(self.operator, layer), self.length, Shape.of(**layer)
+        measured = shapes_of_layer(self.shape_set or ShapeSet.of(self.weights), layer, length)
+        rows = tuple(
+            replace(row, shape=Shape.of(**{length: row.shape[length]}))
+            for row in self.rows
+            if row.shape.without(length) == wanted
+        )
+        shapes = measured if self.shape_set else None
+        return replace(self, workload=bound.to_json(), rows=rows, shape_set=shapes)
 
     @property
     def quality(self) -> dict[str, dict[str, float]]:
         """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
         shapes, worst) and the median share of the roofline; unknown figures are left out."""
-        ours = [row for row in self.rows if row.contender == self.maker and row.correct]
+        ours = [row for row in self.ours if row.correct]
         return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
 
     @property
@@ -204,12 +224,11 @@ class Report(Carded):
     @property
     def trace(self) -> tuple[TraceTime, ...]:
         """The time of a mean call of the trace for each cache state and contender, ours first."""
-        weights, found = self.weights, []
-        for cache in self.caches:
-            ours = [r for r in self.rows if r.cache == cache and r.contender == self.maker]
-            for name, rows in {self.maker: ours, **self.groups(cache)}.items():
-                found.append(trace_time(name, cache, rows, weights, ours))
-        return tuple(line for line in found if line is not None)
+        return tuple(
+            line
+            for cache in self.caches
+            for line in trace_times(cache, self.maker, self.ours, self.groups(cache), self.weights)
+        )
 
     @property
     def padding(self) -> tuple[Padding, ...]:
@@ -224,17 +243,11 @@ class Report(Carded):
 
     def groups(self, cache: str) -> dict[str, list[Row]]:
         """Returns rows by contender; a group of vendors is represented by the fastest for each shape."""
-        rows = [r for r in self.rows if r.cache == cache and r.speedup is not None and r.correct]
-        kinds = {c.name: c.kind for c in self.contenders}
-        groups: dict[str, list[Row]] = {}
-        for row in rows:
-            if row.contender != self.maker:
-                groups.setdefault(row.contender, []).append(row)
-        for kind in ("prepacked", "plain"):
-            best = fastest([r for r in rows if kinds.get(r.contender) == kind])
-            if best:
-                groups[f"best {kind} vendor"] = best
-        return groups
+        return groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
+
+    def _compared(self) -> Iterator[tuple[str, str, list[Row]]]:
+        """Yields the :meth:`groups` of all cache states."""
+        return ((cache, *group) for cache in self.caches for group in self.groups(cache).items())
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
@@ -243,28 +256,27 @@ class Report(Carded):
         parameters, and the ``reason`` where there was no result, which is not ``correct``. Shares of a
         model's time are in :func:`~dietlab.view.frame_time_shares`.
         """
-        import pandas as pd
-
-        names = [field.name for field in fields(Row)]
-        records = [
-            {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)}
-            for r in self.rows
-        ]
-        frame = pd.DataFrame(records, columns=None if records else names).drop(columns="shares")
-        return with_reasons(frame, [self.hardware.get("kind", "cpu")])
+        return rows_frame(self.rows, self.hardware.get("kind", "cpu"))
 
     def summary_frame(self) -> pd.DataFrame:
         """Returns a table with one row a contender and cache state: see :class:`Summary`."""
-        import pandas as pd
-
-        names = [field.name for field in fields(Summary)]
-        rows = [{**asdict(s), "worst_shape": str(Shape.from_json(s.worst_shape))} for s in self.summary]
-        return pd.DataFrame(rows, columns=names)
+        return summaries_frame(self.summary)
 
     @property
     def card(self) -> Card:
         """Its card in a notebook: the speedup over the best vendor, and as folds all tables."""
-        return report_card(self)
+        rivals = [c for c in self.contenders if not c.absent and c.name != self.maker]
+        shapes = counted(len({row.shape for row in self.rows}), "shape")
+        facts = (shapes, counted(len(rivals), "contender"), *headline(self.summary), *noise_of(self.trust))
+        sections = (
+            Fold(f"Speedup of {self.maker}", lambda: summary_listing(self.summary), unfolded=True),
+            Fold("Speedup by layer", lambda: part_listing("layer", self.by_layer)),
+            Fold("First calls", lambda: first_listing(self.first_calls)),
+            Fold("Quality of dispatch", lambda: quality_listing(self.quality)),
+            Fold("Contenders", lambda: contender_listing(self.contenders)),
+            Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
+        )
+        return Card("Report", f"{self.title} on {self.processor_name}", facts, sections)
 
     @property
     def title(self) -> str:
@@ -281,13 +293,15 @@ class Report(Carded):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON value: its facts, rows and summary."""
+        shapes = self.shape_set
         return {
             "schema_version": SCHEMA_VERSION,
             **self.facts,
             "rows": [row.to_json() for row in self.rows],
             "summary": [asdict(s) for s in self.summary],
             "quality": self.quality,
-            "shapes": _shapes_to_json(self.shape_set),
+            "shapes": shapes
+            and {"source": shapes.source, "dropped": shapes.dropped, "weights": shapes.to_json()},
             "trace": [asdict(t) for t in self.trace],
             "padding": [{**asdict(p), "waste": p.waste} for p in self.padding],
             "notes": list(self.notes),
@@ -329,7 +343,7 @@ class Report(Carded):
 
         Raises:
             RecordError: if no row has a right result, or the file's report holds more
-                (:func:`~dietlab.compare.results.holding.lacks`); what stands in the file stays.
+                (:meth:`lacks`); what stands in the file stays.
         """
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
@@ -338,11 +352,22 @@ class Report(Carded):
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 "Nothing was written.",
             )
-        if more := lacks(self, path):
+        if more := self.lacks(path):
             raise RecordError(
                 "a report takes the place of one that holds no more", more, "Name another file."
             )
         write_json(Path(path), self.to_json(), error=RecordError)
+
+    def lacks(self, path: str | Path) -> str:
+        """Returns in words what the report in a file, if there is one, holds besides all results of this one;
+        nothing if it holds no more, lacks one of them, is of another library, or cannot be read, or if this
+        one has none."""
+        try:
+            known = Report.load(path) if Path(path).exists() else replace(self, rows=())
+        except RecordError:
+            return ""
+        mine, theirs = ((r.workload, r.hardware, r.library.get("micro_kernels")) for r in (self, known))
+        return lacking(self.rows, known.rows) if mine == theirs else ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
@@ -352,11 +377,12 @@ class Report(Carded):
             remedy = "Evaluate again with this version."
             known = " or ".join(map(str, READABLE_VERSIONS))
             raise RecordError(f"a report has schema {known}", repr(schema), remedy)
-        return replace(
-            cls.of_facts(value, map(Row.from_json, value["rows"])),
-            notes=tuple(value["notes"]),
-            shape_set=_shapes_from_json(value.get("shapes")),
-        )
+        report = replace(cls.of_facts(value, map(Row.from_json, value["rows"])), notes=tuple(value["notes"]))
+        if (shapes := value.get("shapes")) is None:
+            return report
+        weights = ShapeSet.from_json(shapes["weights"])
+        weights = replace(weights, source=shapes["source"], dropped=shapes["dropped"])
+        return replace(report, shape_set=weights)
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
@@ -372,16 +398,3 @@ class Report(Carded):
 def study_folder(name: str, threads: int) -> str:
     """Returns ``dense-k768-n2304-2t``."""
     return f"{name}-{threads}t"
-
-
-def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:
-    if shapes is None:
-        return None
-    return {"source": shapes.source, "dropped": shapes.dropped, "weights": shapes.to_json()}
-
-
-def _shapes_from_json(value: Mapping[str, Any] | None) -> ShapeSet | None:
-    if value is None:
-        return None
-    shapes = ShapeSet.from_json(value["weights"])
-    return replace(shapes, source=value["source"], dropped=value["dropped"])

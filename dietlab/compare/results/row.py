@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from dietlab.base.cards import Listing
 from dietlab.problem import Shape
 from dietlab.scheme import with_parameters
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LENGTH = "T"
+"""The dimension that is called a *length*; the others of a shape make its layer."""
 
 OURS = "dietlab"
 """The contender that is ours."""
@@ -119,6 +123,24 @@ class ContenderInfo:
     detail: str = ""
 
 
+def contender_listing(contenders: Sequence[ContenderInfo]) -> Listing:
+    """Returns who took part as a table, and why the others did not."""
+    header = ("name", "kind", "version")
+    return Listing(header, contenders, lambda c: (c.name, c.kind, c.absent or c.version))
+
+
+def lacking(mine: Iterable[Row], theirs: Iterable[Row]) -> str:
+    """Returns in words what others hold besides all right results of mine; nothing if they hold no more or
+    lack one of them, or I have none."""
+    held, known = (
+        {(row.contender, row.cache, row.shape) for row in rows if row.correct} for rows in (mine, theirs)
+    )
+    if not held or not held < known:
+        return ""
+    names = dict.fromkeys(name for name, *_ in sorted(known - held))
+    return f"it has {len(known)} results, of which this one has {len(held)}: not all of {', '.join(names)}"
+
+
 def over_best(rows: Iterable[Row], besides: Collection[str] = ()) -> dict[tuple[Shape, str], float]:
     """Returns our speedup over the fastest other contender, for each shape and cache state; wrong results
     and the contenders ``besides`` do not count."""
@@ -139,8 +161,30 @@ def fastest(rows: Sequence[Row]) -> list[Row]:
     return list(best.values())
 
 
+def uncounted(rows: Iterable[Row], *, wrong: bool) -> dict[tuple[str, str], list[Row]]:
+    """Returns the rows that count nowhere by contender and cache state: those of wrong results, or those
+    without a result."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if not row.correct and (row.correct is None) != wrong:
+            found.setdefault((row.contender, row.cache), []).append(row)
+    return found
+
+
 def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
     """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
     ``scheme`` with its parameters, and a ``reason``."""
     found = with_parameters(frame, kinds)
     return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
+
+
+def rows_frame(rows: Sequence[Row], kind: str) -> pd.DataFrame:
+    """Returns the rows of one study, on a processor of this kind, as a table: see :class:`Row`."""
+    import pandas as pd
+
+    names = [field.name for field in fields(Row)]
+    records = [
+        {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)} for r in rows
+    ]
+    frame = pd.DataFrame(records, columns=None if records else names).drop(columns="shares")
+    return with_reasons(frame, [kind])

@@ -21,16 +21,17 @@ Wrong results count nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Protocol
 
 from dietlab.compare.results.bounds import Bound, bound_of
 from dietlab.compare.results.criteria import Criterion, Measure
 from dietlab.compare.results.policies import padding_over
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import Row, fastest
-from dietlab.compare.results.table import LENGTH, ResultTable
+from dietlab.compare.results.row import LENGTH, Row
+from dietlab.compare.results.speedups import JUDGES
 from dietlab.problem import Shape
 from dietlab.problem.traffic import read_table
 
@@ -41,9 +42,6 @@ TRACE = "serving"
 TRACED = 0.5
 """The least share of a trace's calls at measured lengths from which its sum is shown: fewer do not stand
 for the rest."""
-
-Rows = Mapping[Shape, Mapping[str, Row]]
-"""Correct rows of one study and cache state, by shape and contender."""
 
 
 SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
@@ -67,70 +65,70 @@ class Sample:
         return self.shape.to_json().get(LENGTH, 0)
 
 
+class Reports(Protocol):
+    """A table of reports of several studies: a :class:`~dietlab.compare.results.ResultTable`."""
+
+    @property
+    def reports(self) -> tuple[Report, ...]: ...
+
+    @property
+    def suite(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Block:
-    """All that was measured of one workload on some threads in one cache state; ``wrong`` has the shapes at
-    which our result was wrong, or there was none."""
+    """All that was measured of one workload on some threads in one cache state; ``alone`` is the report of
+    the same workload on one core, if there is one."""
 
     report: Report
     cache: str
-    rows: Rows
-    one_core: Rows
-    wrong: tuple[Shape, ...] = ()
+    alone: Report | None = None
 
-    @property
+    @cached_property
+    def rows(self) -> Mapping[Shape, Mapping[str, Row]]:
+        """The correct rows by shape and contender."""
+        found: dict[Shape, dict[str, Row]] = {}
+        for row in self.report.rows:
+            if row.correct and row.cache == self.cache:
+                found.setdefault(row.shape, {})[row.contender] = row
+        return found
+
+    @cached_property
     def ours(self) -> Mapping[Shape, Row]:
-        """The rows of the report's maker by shape."""
-        return {s: rows[self.report.maker] for s, rows in self.rows.items() if self.report.maker in rows}
+        """The correct rows of the report's maker by shape."""
+        return {row.shape: row for row in self.report.ours if row.correct and row.cache == self.cache}
+
+    @cached_property
+    def groups(self) -> Mapping[str, Sequence[Row]]:
+        """The rows of each other contender, and of the best vendors (:meth:`Report.groups`)."""
+        return self.report.groups(self.cache)
 
 
-def blocks(table: ResultTable) -> tuple[Block, ...]:
+def blocks(table: Reports) -> tuple[Block, ...]:
     """Returns the table by workload, threads and cache state, in this order."""
     reports = sorted(table.reports, key=lambda report: (report.name, report.threads))
-    found = {
-        (report.name, report.threads, cache): _by_shape(row for row in report.rows if row.cache == cache)
-        for report in reports
-        for cache in sorted(report.caches)
-    }
+    alone = {report.name: report for report in reports if report.threads == 1}
     return tuple(
-        Block(
-            report,
-            cache,
-            found[report.name, report.threads, cache],
-            found.get((report.name, 1, cache), {}),
-            tuple(
-                row.shape
-                for row in report.rows
-                if row.cache == cache and row.contender == report.maker and not row.correct
-            ),
-        )
-        for report in reports
-        for cache in sorted(report.caches)
+        Block(report, cache, alone.get(report.name)) for report in reports for cache in sorted(report.caches)
     )
-
-
-def _by_shape(rows: Iterable[Row]) -> Rows:
-    found: dict[Shape, dict[str, Row]] = {}
-    for row in rows:
-        if row.correct:
-            found.setdefault(row.shape, {})[row.contender] = row
-    return found
 
 
 def counts(criterion: Criterion, report: Report) -> bool:
     """Returns whether a study belongs to a line of the summary."""
-    if report.processor.kind != criterion.processor:
-        return False
-    operator, dtypes = report.operator, criterion.dtypes
-    fits = operator.operator.startswith(criterion.operators) and (not dtypes or operator.dtype in dtypes)
-    return fits and all(report.workload.get(name) == extent for name, extent in criterion.dims)
+    wanted, operator = criterion.of, report.operator
+    return (
+        report.processor.kind == wanted.processor
+        and operator.operator.startswith(wanted.operators)
+        and (not wanted.dtypes or operator.dtype in wanted.dtypes)
+        and all(report.workload.get(name) == extent for name, extent in wanted.dims)
+    )
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
     """Returns the values of every shape of a block that the criterion looks at."""
     if not counts(criterion, block.report):
         return []
-    low, high = criterion.lengths
+    low, high = criterion.of.lengths
     values = MEASURES.get(criterion.measure, partial(_over, criterion.measure))(block)
     return [
         Sample(block.report.name, shape, value, _ceiling(criterion, block, shape, value))
@@ -154,7 +152,7 @@ def _bound(block: Block, shape: Shape) -> Bound | None:
     return bound_of(block.report, block.cache, block.ours[shape])
 
 
-def bounds(table: ResultTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
+def bounds(table: Reports, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
     """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
         for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
@@ -166,17 +164,10 @@ def bounds(table: ResultTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bou
 Values = Iterator[tuple[Shape, float]]
 
 
-def _over_fastest(kind: str, block: Block) -> Values:
-    for shape, rows in block.rows.items():
-        candidates = [row for name, row in rows.items() if block.report.kind(name) == kind and row.speedup]
-        for row in fastest(candidates):
-            yield shape, row.speedup or 0.0
-
-
 def _over(contender: str, block: Block) -> Values:
-    for shape, rows in block.rows.items():
-        if contender in rows and rows[contender].speedup:
-            yield shape, rows[contender].speedup or 0.0
+    for row in block.groups.get(contender, ()):
+        if row.speedup:
+            yield row.shape, row.speedup
 
 
 def _regret(block: Block, held_out_only: bool = False) -> Values:
@@ -219,20 +210,22 @@ def _over_faster(throughput: float, *others: float) -> float:
 def _cores(block: Block) -> Values:
     if block.report.threads == 1:
         return
+    alone = Block(block.alone, block.cache).ours if block.alone else {}
     for shape, row in block.ours.items():
-        alone = block.one_core.get(shape, {}).get(block.report.maker)
-        if alone is not None:
-            yield shape, alone.seconds_median / row.seconds_median
+        if shape in alone:
+            yield shape, alone[shape].seconds_median / row.seconds_median
 
 
 def _incorrect(block: Block) -> Values:
     yield from dict.fromkeys(block.ours, 0.0).items()
-    yield from dict.fromkeys(block.wrong, 1.0).items()
+    for row in block.report.ours:
+        if row.cache == block.cache and not row.correct:
+            yield row.shape, 1.0
 
 
 MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
-    "prepacked": partial(_over_fastest, "prepacked"),
-    "plain": partial(_over_fastest, "plain"),
+    "prepacked": partial(_over, JUDGES[0]),
+    "plain": partial(_over, JUDGES[1]),
     "regret": _regret,
     "held-out": partial(_regret, held_out_only=True),
     "padding": _padding,

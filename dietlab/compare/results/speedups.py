@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING
 
+from dietlab.base.cards import Listing, Quantity
+from dietlab.compare.results.row import ContenderInfo, Row, fastest
+from dietlab.problem import Shape
+
 if TYPE_CHECKING:
-    from dietlab.compare.results.row import Row
+    import pandas as pd
 
 JUDGES = ("best prepacked vendor", "best plain vendor")
 """Contenders that a result is judged by: the first of them that took part."""
@@ -39,36 +43,88 @@ class Summary:
     worst_speedup: float
     worst_shape: dict[str, int]
 
+    @classmethod
+    def of(cls, contender: str, cache: str, rows: Sequence[Row]) -> Summary:
+        """Returns the geometric mean and worst case of the speedups in ``rows`` (at least one)."""
+        speedups = {
+            row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)
+        }
+        worst = min(speedups, key=lambda row: speedups[row])
+        held_out = [speedups[row] for row in speedups if row.held_out]
+        return cls(
+            contender=contender,
+            cache=cache,
+            shapes=len(speedups),
+            geomean_speedup=geometric_mean(speedups.values()),
+            geomean_speedup_held_out=geometric_mean(held_out) if held_out else None,
+            worst_speedup=speedups[worst],
+            worst_shape=worst.shape.to_json(),
+        )
 
-def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
-    """Returns the geometric mean and worst case of the speedups in ``rows`` (at least one)."""
-    speedups = {row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)}
-    worst = min(speedups, key=lambda row: speedups[row])
-    held_out = [speedups[row] for row in speedups if row.held_out]
-    return Summary(
-        contender=contender,
-        cache=cache,
-        shapes=len(speedups),
-        geomean_speedup=geometric_mean(speedups.values()),
-        geomean_speedup_held_out=geometric_mean(held_out) if held_out else None,
-        worst_speedup=speedups[worst],
-        worst_shape=worst.shape.to_json(),
-    )
+
+def groups(rows: Iterable[Row], contenders: Iterable[ContenderInfo], maker: str) -> dict[str, list[Row]]:
+    """Returns the right rows of one cache state that have a speedup, by contender but the ``maker``; a group
+    of vendors is represented by the fastest for each shape."""
+    kinds = {contender.name: contender.kind for contender in contenders}
+    counted = [row for row in rows if row.speedup is not None and row.correct]
+    found: dict[str, list[Row]] = {}
+    for row in counted:
+        if row.contender != maker:
+            found.setdefault(row.contender, []).append(row)
+    for kind, name in zip(("prepacked", "plain"), JUDGES, strict=True):
+        if best := fastest([row for row in counted if kinds.get(row.contender) == kind]):
+            found[name] = best
+    return found
 
 
 def quality(ours: Sequence[Row]) -> dict[str, float]:
-    """Returns regret and roofline share of our right results, as percentages."""
-    regrets = {
-        "mean_regret_percent": [r.regret for r in ours if r.regret is not None],
-        "held_out_mean_regret_percent": [r.regret for r in ours if r.held_out and r.regret is not None],
+    """Returns regret and roofline share of our right results, as percentages; what is unknown is left out."""
+    lost = [100 * row.regret for row in ours if row.regret is not None]
+    held_out = [100 * row.regret for row in ours if row.held_out and row.regret is not None]
+    shares = [100 * row.roofline for row in ours if row.roofline is not None]
+    found = {
+        **({"mean_regret_percent": fmean(lost)} if lost else {}),
+        **({"held_out_mean_regret_percent": fmean(held_out)} if held_out else {}),
+        **({"worst_regret_percent": max(lost)} if lost else {}),
+        **({"median_roofline_percent": median(shares)} if shares else {}),
     }
-    found = {name: 100 * fmean(values) for name, values in regrets.items() if values}
-    if regrets["mean_regret_percent"]:
-        found["worst_regret_percent"] = 100 * max(regrets["mean_regret_percent"])
-    shares = [row.roofline for row in ours if row.roofline is not None]
-    if shares:
-        found["median_roofline_percent"] = 100 * median(shares)
     return {name: round(value, 2) for name, value in found.items()}
+
+
+def summaries_frame(lines: Sequence[Summary]) -> pd.DataFrame:
+    """Returns the summaries as a table, one row each."""
+    import pandas as pd
+
+    names = [field.name for field in fields(Summary)]
+    rows = [{**asdict(line), "worst_shape": str(Shape.from_json(line.worst_shape))} for line in lines]
+    return pd.DataFrame(rows, columns=names)
+
+
+def quality_listing(found: Mapping[str, Mapping[str, float]]) -> Listing:
+    """Returns the :func:`quality` of several cache states as a table, one figure a line."""
+    items = [
+        (cache, name.replace("_", " "), n) for cache, values in found.items() for name, n in values.items()
+    ]
+    return Listing(("cache", "figure", "value"), items)
+
+
+def headline(lines: Sequence[Summary]) -> list[Quantity]:
+    """Returns the mean and the least speedup over the best vendor, or else over the first contender; nothing
+    without any."""
+    best = [line for line in lines if line.contender.startswith("best")]
+    return [
+        quantity
+        for line in (best or lines)[:1]
+        for quantity in (
+            Quantity(f"{line.geomean_speedup:.2f}x", f"over {line.contender} ({line.cache} cache)"),
+            Quantity(f"{line.worst_speedup:.2f}x", "at worst"),
+        )
+    ]
+
+
+def summary_listing(lines: Sequence[Summary]) -> Listing:
+    """Returns the summaries as a table, one line each."""
+    return Listing(SUMMARY_HEADER, lines, summary_cells)
 
 
 def summary_cells(line: Summary) -> tuple[str, ...]:

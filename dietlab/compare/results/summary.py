@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from dietlab.compare.results.criteria import (
     criteria_of,
 )
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.samples import Block, Sample, blocks, counts, samples
-from dietlab.compare.results.table import LENGTH, ResultTable
+from dietlab.compare.results.row import LENGTH
+from dietlab.compare.results.samples import Block, Reports, Sample, blocks, counts, samples
 from dietlab.machine.target import hardware_target
 from dietlab.problem import Shape
 
@@ -75,19 +74,18 @@ class Line:
     @property
     def used(self) -> str:
         """The cores or the GPU that a call uses: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
-        return hardware_target(self.criterion.processor).LIMITS.used(self.threads)
+        return hardware_target(self.criterion.of.processor).LIMITS.used(self.threads)
 
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of :meth:`ResultTable.summary_frame`: numbers in ``unit``; None where there is none."""
         criterion = self.criterion
         unit, factor = UNITS[criterion.unit]
-        target = criterion.at_most if criterion.at_least is None else criterion.at_least
         numbers = {
             "value": self.value,
             "low": self.low,
             "high": self.high,
-            "target": None if self.met is None else target,
+            "target": criterion.target.bound[1] if criterion.target and self.met is not None else None,
             "worst": self.worst.value,
             "ceiling": self.ceiling,
         }
@@ -113,7 +111,7 @@ class Line:
         return "" if self.met is None else "met" if self.met else "missed"
 
 
-def summarise(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+def summarise(table: Reports, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns every criterion (default: of the table's suite) that is meant for a study's kind of processor,
     on every number of threads and in every cache state, all its workloads together; what was not measured has
     no line.
@@ -122,34 +120,30 @@ def summarise(table: ResultTable, criteria: Sequence[Criterion] | None = None) -
         table: results of a suite.
         criteria: questions that are answered (default: those of the table's suite).
     """
-    criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
         groups.setdefault((block.report.threads, block.cache), []).append(block)
-    return tuple(line for criterion in criteria for line in _lines(criterion, table, groups))
+    return tuple(
+        line_of(criterion, threads, cache, found, table.suite)
+        for criterion in (criteria_of(table.suite) if criteria is None else criteria)
+        for (threads, cache), found in _found(criterion, table.reports, groups)
+        if found
+    )
 
 
-def _lines(
-    criterion: Criterion, table: ResultTable, groups: Mapping[tuple[int, str], Sequence[Block]]
-) -> Iterator[Line]:
+def _found(
+    criterion: Criterion, reports: Sequence[Report], groups: Mapping[tuple[int, str], Sequence[Block]]
+) -> Iterator[tuple[tuple[int, str], list[Sample]]]:
+    """Yields the values by threads and cache state, which is empty where values are of whole studies."""
     if criterion.measure in STUDY_MEASURES:
-        for threads in table.threads:
-            found = list(study_samples(criterion, table.reports, threads))
-            if found:
-                yield line_of(criterion, threads, "", found, suite_of(table))
-        return
-    for (threads, cache), members in sorted(groups.items()):
-        found = [sample for block in members for sample in samples(criterion, block)]
-        if found:
-            yield line_of(criterion, threads, cache, found, suite_of(table))
+        for threads in sorted({report.threads for report in reports if report.rows}):
+            yield (threads, ""), list(study_samples(criterion, reports, threads))
+    else:
+        for place, members in sorted(groups.items()):
+            yield place, [sample for block in members for sample in samples(criterion, block)]
 
 
-def suite_of(table: ResultTable) -> str:
-    """Returns the name of the suite; empty for a table that does not tell."""
-    return str(table.about.get("suite", ""))
-
-
-def by_workload(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+def by_workload(table: Reports, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns the criteria that look at shapes (default: of the table's suite), for each workload by
     itself.
 
@@ -157,9 +151,9 @@ def by_workload(table: ResultTable, criteria: Sequence[Criterion] | None = None)
         table: results of a suite.
         criteria: questions that are answered (default: those of the table's suite).
     """
-    criteria = criteria_of(suite_of(table)) if criteria is None else criteria
+    criteria = criteria_of(table.suite) if criteria is None else criteria
     return tuple(
-        line_of(criterion, block.report.threads, block.cache, found, suite_of(table))
+        line_of(criterion, block.report.threads, block.cache, found, table.suite)
         for block in blocks(table)
         for criterion in criteria
         if criterion.measure not in STUDY_MEASURES
@@ -171,42 +165,33 @@ def study_samples(criterion: Criterion, reports: Iterable[Report], threads: int)
     """Returns one value for each study that was tuned and built."""
     for report in reports:
         if report.threads == threads and report.complete and counts(criterion, report):
-            value = STUDY_VALUES[criterion.measure](report)
+            value = study_value(criterion.measure, report)
             if value is not None:
                 yield Sample(report.name, Shape(()), value)
 
 
-def _wrong(report: Report) -> float | None:
-    """Lengths or shapes with a wrong result; None where none was called."""
-    wrong = report.library.get("lengths_wrong", report.library.get("shapes_wrong"))
-    return None if wrong is None else float(len(wrong))
-
-
-def _tuned(name: str, scale: float, report: Report) -> float | None:
-    """Returns a fact of tuning in units of ``scale``; None where it was not kept."""
-    return _scaled(report.tuning.get(name), scale)
-
-
-def _built(name: str, scale: float, report: Report) -> float | None:
-    """Returns a fact of the library in units of ``scale``; None where it was not kept."""
-    return _scaled(report.library.get(name), scale)
-
-
-def _scaled(value: float | None, scale: float) -> float | None:
+def study_value(measure: Measure, report: Report) -> float | None:
+    """Returns what a study amounts to; None where that was not kept."""
+    if measure == "wrong":  # lengths or shapes, if any were called
+        wrong = report.library.get("lengths_wrong", report.library.get("shapes_wrong"))
+        return None if wrong is None else float(len(wrong))
+    part, name, scale = STUDY_VALUES[measure]
+    value = getattr(report, part).get(name)
     return None if value is None else value / scale
 
 
-STUDY_VALUES: Mapping[Measure, Callable[[Report], float | None]] = {
-    "tuning": partial(_tuned, "total_seconds", 1.0),
-    "trials": partial(_tuned, "trials", 1.0),
-    "measurements": partial(_tuned, "measurements", 1.0),
-    "memory": partial(_tuned, "peak_bytes", GB),
-    "kernels": partial(_built, "kernels", 1.0),
-    "code": partial(_built, "bytes", KIB),
-    "dispatch": partial(_built, "dispatch_ns", 1.0),
-    "call": partial(_built, "python_call_us", 1.0),
-    "wrong": _wrong,
+STUDY_VALUES: Mapping[Measure, tuple[str, str, float]] = {
+    "tuning": ("tuning", "total_seconds", 1.0),
+    "trials": ("tuning", "trials", 1.0),
+    "measurements": ("tuning", "measurements", 1.0),
+    "memory": ("tuning", "peak_bytes", GB),
+    "kernels": ("library", "kernels", 1.0),
+    "code": ("library", "bytes", KIB),
+    "dispatch": ("library", "dispatch_ns", 1.0),
+    "call": ("library", "python_call_us", 1.0),
 }
+"""The part of a report in which a measure of a whole study stands, its name there, and the unit in which it
+is shown as a multiple of that of the file."""
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
@@ -215,9 +200,10 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
     value = over(criterion.statistic, found)
     low, high = interval(criterion.statistic, np.array([sample.value for sample in found]))
     workloads = tuple(dict.fromkeys(sample.workload for sample in found))
+    target = criterion.target
+    judged = target is not None and target.holds(threads, cache, suite)
     # A sum over some of the workloads says nothing against its limit, unless it is beyond it already.
-    judged = bool(criterion.target) and _holds(criterion, threads, cache, suite)
-    if len(workloads) < criterion.needs and criterion.met(value):
+    if target and len(workloads) < target.needs and target.met(value):
         judged = False
     furthest = max if criterion.measure in LOWER_IS_BETTER else min
     return Line(
@@ -256,15 +242,6 @@ def ceiling_of(statistic: Statistic, found: Sequence[Sample]) -> float | None:
     """Returns the statistic of the ceilings; None if one of them is not known."""
     known = [sample.ceiling for sample in found if sample.ceiling is not None]
     return float(STATISTICS[statistic](np.array(known))) if len(known) == len(found) else None
-
-
-def _holds(criterion: Criterion, threads: int, cache: str, suite: str) -> bool:
-    """Returns whether the target is meant for these threads, this cache state and this suite."""
-    return (
-        (not criterion.caches or cache in criterion.caches)
-        and (not criterion.threads or threads in criterion.threads)
-        and (not criterion.suites or suite in criterion.suites)
-    )
 
 
 STATISTICS: Mapping[Statistic, Callable[[Values], float]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.base.errors import RecordError
-from dietlab.base.files import read_json, read_text, reading, write_whole
+from dietlab.base.files import read_json, read_text, reading, write_json, write_whole
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import Row, with_reasons
+from dietlab.compare.results.row import LENGTH, Row, with_reasons
+from dietlab.compare.results.summary import summarise
 from dietlab.problem import Shape
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 2
 DIGITS = 7
 """Significant digits of a number in the CSV: far below what repeats."""
-
-LENGTH = "T"
-"""The dimension that is called a *length*; the others of a shape make its layer."""
 
 COLUMNS = (
     "workload",
@@ -50,6 +47,10 @@ COLUMNS = (
     "first_seconds",
     "plan",
 )
+
+TIMES = ("seconds_median", "seconds_low", "seconds_high")
+NUMBERS = (*TIMES, "gflops", "speedup", "regret", "roofline", "padding_waste", "again", "first_seconds")
+"""Columns of times, and of all numbers that may be unknown."""
 
 LATER = ("again", "first_seconds")
 """Columns that files have since they are measured."""
@@ -110,6 +111,11 @@ class ResultTable:
         return tuple(sorted({report.threads for report in self.reports if report.rows}))
 
     @property
+    def suite(self) -> str:
+        """The name of the suite; empty if that is not known."""
+        return str(self.about.get("suite", ""))
+
+    @property
     def failures(self) -> tuple[Report, ...]:
         """Reports of studies that could not be measured."""
         return tuple(report for report in self.reports if report.failure)
@@ -117,7 +123,7 @@ class ResultTable:
     @property
     def wrong(self) -> tuple[Entry, ...]:
         """The rows of a report's maker that have no time: a wrong result, or none."""
-        return tuple(e for e in self.entries if e.row.contender == e.report.maker and not e.row.correct)
+        return tuple(Entry(r, row) for r in self.reports for row in r.ours if not row.correct)
 
     def report(self, name: str, threads: int) -> Report:
         """Returns the report of one study, its rows by shape.
@@ -155,8 +161,6 @@ class ResultTable:
         """
         import pandas as pd
 
-        from dietlab.compare.results.summary import summarise  # it reads this module's tables
-
         lines = [line.columns for line in summarise(self)]
         frame = pd.DataFrame(lines).drop(columns=["worst_layer"] if lines and not self.has_layers else [])
         types = {"low": float, "high": float, "target": float, "ceiling": float}
@@ -169,8 +173,21 @@ class ResultTable:
         ordered = sorted(
             self.entries, key=lambda e: (e.report.name, e.report.threads, e.row.cache, e.row.shape)
         )
-        cells = pd.DataFrame(map(_cells, ordered), columns=list(self.columns), dtype=object)
-        text: str = cells.to_csv(index=False, lineterminator="\n")
+        values = [
+            {
+                **vars(row),
+                **row.shape.to_json(),
+                "workload": report.name,
+                "threads": report.threads,
+                "kind": report.kind(row.contender),
+            }
+            for report, row in ordered
+        ]
+        extents = {LENGTH, *(name for report in self.reports for name in report.operator.dims)}
+        types = {**dict.fromkeys(NUMBERS, float), **dict.fromkeys(extents, "Int64")}
+        cells = pd.DataFrame(values, columns=list(self.columns)).astype(types)
+        finite = cells.replace([math.inf, -math.inf], math.nan)  # what is not has no place in a table
+        text: str = finite.to_csv(index=False, lineterminator="\n", float_format=f"%.{DIGITS}g")
         return text
 
     def save(self, path: str | Path) -> None:
@@ -178,13 +195,13 @@ class ResultTable:
         replaced whole or not at all."""
         target = Path(path)
         data = self.to_csv().encode()
-        _replace(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
+        write_whole(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data, RecordError)
         facts = {
             "schema_version": SCHEMA_VERSION,
             "about": dict(self.about),
             "studies": [{**report.facts, "threads": report.threads} for report in self.reports],
         }
-        _replace(facts_path(target), (json.dumps(facts, indent=1) + "\n").encode())
+        write_json(facts_path(target), facts, error=RecordError)
 
     @classmethod
     def load(cls, path: str | Path) -> ResultTable:
@@ -226,45 +243,6 @@ def facts_path(table: Path) -> Path:
     return table.with_name(table.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    write_whole(path, data, RecordError)
-
-
-def _cells(entry: Entry) -> dict[str, str]:
-    report, row = entry
-    values: dict[str, Any] = {
-        "workload": report.name,
-        "threads": report.threads,
-        "cache": row.cache,
-        **row.shape.to_json(),
-        "held_out": row.held_out,
-        "contender": row.contender,
-        "kind": report.kind(row.contender),
-        "correct": row.correct,
-        "seconds_median": row.seconds_median,
-        "seconds_low": row.seconds_low,
-        "seconds_high": row.seconds_high,
-        "gflops": row.gflops,
-        "speedup": row.speedup,
-        "regret": row.regret,
-        "roofline": row.roofline,
-        "padding_waste": row.padding_waste,
-        "retaken": row.retaken,
-        "again": row.again,
-        "first_seconds": row.first_seconds,
-        "plan": row.plan,
-    }
-    return {name: _text(value) for name, value in values.items()}
-
-
-def _text(value: Any) -> str:
-    """Formats a cell; unknown values are empty, since neither None nor not-a-number has a place in a
-    table."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
-
-
 def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str, int], list[Row]]:
     """Returns the rows of a CSV by name and threads of their study."""
     dims = {report.name: tuple(report.operator.dims) for report in reports}
@@ -276,36 +254,25 @@ def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str,
     known: dict[tuple[str, int], list[Row]] = {(report.name, report.threads): [] for report in reports}
     for number, cells in enumerate(reader, 2):
         try:
-            known[cells["workload"], int(cells["threads"])].append(_row(cells, dims))
+            known[cells["workload"], int(cells["threads"])].append(_row(cells, dims[cells["workload"]]))
         except (KeyError, TypeError, ValueError) as error:
             where = f"{source}, line {number}: {error!r}"
             raise RecordError("every line of a bench's CSV is a row", where) from None
     return known
 
 
-def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
-    def number(name: str) -> float | None:
-        return float(cells[name]) if cells[name] else None
-
-    def time(name: str) -> float:
-        return float(cells[name]) if cells[name] else math.nan
-
-    return Row(
-        shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
-        held_out=cells["held_out"] == "True",
-        contender=cells["contender"],
-        cache=cells["cache"],
-        seconds_median=time("seconds_median"),
-        seconds_low=time("seconds_low"),
-        seconds_high=time("seconds_high"),
-        gflops=number("gflops") or 0.0,
-        correct=CORRECT[cells["correct"]],
-        speedup=number("speedup"),
-        regret=number("regret"),
-        roofline=number("roofline"),
-        padding_waste=number("padding_waste"),
-        plan=cells["plan"] or None,
-        retaken=int(cells["retaken"] or 0),
-        again=number("again") if "again" in cells else None,
-        first_seconds=number("first_seconds") if "first_seconds" in cells else None,
-    )
+def _row(cells: Mapping[str, str], dims: Sequence[str]) -> Row:
+    numbers = {name: float(cells[name]) if cells.get(name) else None for name in NUMBERS}
+    values: dict[str, Any] = {
+        **numbers,
+        **{name: math.nan for name in TIMES if numbers[name] is None},
+        "gflops": numbers["gflops"] or 0.0,
+        "shape": Shape.of(**{name: int(cells[name]) for name in dims}),
+        "held_out": cells["held_out"] == "True",
+        "contender": cells["contender"],
+        "cache": cells["cache"],
+        "correct": CORRECT[cells["correct"]],
+        "plan": cells["plan"] or None,
+        "retaken": int(cells["retaken"] or 0),
+    }
+    return Row(**values)

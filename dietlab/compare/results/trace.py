@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dietlab.compare.results.row import Row
 from dietlab.problem import Shape
-
-if TYPE_CHECKING:
-    from dietlab.compare.results.row import Row
 
 
 @dataclass(frozen=True)
@@ -29,21 +26,26 @@ class TraceTime:
     speedup: float | None
 
 
-def trace_time(
-    contender: str, cache: str, rows: Sequence[Row], weights: Mapping[Shape, float], ours: Sequence[Row]
-) -> TraceTime | None:
-    """Returns a contender's ``rows`` and ``ours`` of one cache state, summed by weight over the shapes that
-    both were right on; None if there are none."""
-    mine, theirs = _seconds(ours), _seconds(rows)
-    common = [shape for shape in theirs if shape in mine and shape in weights]
-    share = math.fsum(weights[shape] for shape in common)
-    if not share:
-        return None
-    theirs_total = math.fsum(weights[shape] * theirs[shape] for shape in common)
-    ours_total = math.fsum(weights[shape] * mine[shape] for shape in common)
-    speedup = None if rows is ours else theirs_total / ours_total
-    return TraceTime(contender, cache, share, theirs_total / share, speedup)
+def trace_times(
+    cache: str,
+    maker: str,
+    ours: Sequence[Row],
+    others: Mapping[str, Sequence[Row]],
+    weights: Mapping[Shape, float],
+) -> Iterator[TraceTime]:
+    """Yields the sums by weight of one cache state, ``maker``'s first, then those of the ``others`` by name:
+    each over the shapes that it and ``ours`` were right on; nothing of one without any."""
+    mine = _seconds(row for row in ours if row.cache == cache)
+    for name, rows in {maker: ours, **others}.items():
+        theirs = mine if name == maker else _seconds(rows)
+        common = [shape for shape in theirs if shape in mine and shape in weights]
+        share = math.fsum(weights[shape] for shape in common)
+        if share:
+            total = math.fsum(weights[shape] * theirs[shape] for shape in common)
+            ours_total = math.fsum(weights[shape] * mine[shape] for shape in common)
+            speedup = None if name == maker else total / ours_total
+            yield TraceTime(name, cache, share, total / share, speedup)
 
 
-def _seconds(rows: Sequence[Row]) -> dict[Shape, float]:
+def _seconds(rows: Iterable[Row]) -> dict[Shape, float]:
     return {row.shape: row.seconds_median for row in rows if row.correct and row.seconds_median > 0}

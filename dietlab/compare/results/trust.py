@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from dietlab.base.cards import counted
+from dietlab.base.cards import Quantity, counted
 from dietlab.base.statistics import CONFIDENCE
 from dietlab.compare.results.row import Row
 
@@ -49,3 +49,10 @@ class Trust:
             f"{self.high:.2f}x the second time, {self.mean:.3f}x in the geometric mean: on one shape a "
             f"difference under {100 * self.noise:.0f} % is noise"
         )
+
+
+def noise_of(trust: Trust | None) -> list[Quantity]:
+    """Returns the noise on one shape, in percent; nothing if it is not known."""
+    if trust is None or trust.pairs == 1:
+        return []
+    return [Quantity(f"{100 * trust.noise:.0f} %", "on one shape is noise")]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 import numpy as np
 
 from dietlab.base.errors import DispatchError
 from dietlab.base.events import Audience
-from dietlab.compare.suites.validity import POISON, close
+from dietlab.compare.suites.validity import POISON, Checked, close
 from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
 from dietlab.tuning import Operator
 
@@ -28,20 +26,9 @@ MOST_STEPS, MOST_ELEMENTS = 1 << 27, 1 << 23
 would take many minutes."""
 
 
-@dataclass(frozen=True)
-class RandomCheck:
-    """The number of shapes that were called, and those with a wrong result, or none."""
-
-    checked: int
-    wrong: tuple[Shape, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"shapes_checked": self.checked, "shapes_wrong": [shape.to_json() for shape in self.wrong]}
-
-
 def check_shapes(
     op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None, seed: int = 0
-) -> RandomCheck:
+) -> Checked:
     """Calls a library on random shapes and compares each result with a float64 reference.
 
     Args:
@@ -56,7 +43,7 @@ def check_shapes(
             if not _is_right(op, shape, pool, Random(f"{seed}/{number}")):
                 wrong.append(shape)
             progress.advance(f"{len(wrong)} wrong")
-    return RandomCheck(len(chosen), tuple(wrong))
+    return Checked("shapes", len(chosen), tuple(wrong))
 
 
 def random_shapes(workload: Workload, count: int, seed: int = 0) -> Iterator[Shape]:

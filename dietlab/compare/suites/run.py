@@ -29,11 +29,11 @@ from dietlab.compare.suites.lengths import PAPER_LENGTHS
 from dietlab.compare.suites.random_shapes import check_shapes
 from dietlab.compare.suites.studies import own_libraries, study_of, watched
 from dietlab.compare.suites.suite import Suite, Task
-from dietlab.compare.suites.validity import check_lengths
+from dietlab.compare.suites.validity import Checked, check_lengths
 from dietlab.compare.target import evaluation_target
 from dietlab.machine import Hardware
 from dietlab.machine.target import hardware_target
-from dietlab.problem import Shape, ShapeSet
+from dietlab.problem import Shape, ShapeSet, workload_to_json
 from dietlab.tuning import Effort, Operator, effort_named, versions
 
 PEAK = "peak_bytes"
@@ -201,43 +201,46 @@ def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
     wanted = bench.every_length and _on_host(bench.target)
-    return wanted and facts is not None and not facts.failure and not _checks(facts)
-
-
-def _checks(facts: Report | None) -> dict[str, Any]:
-    """Returns the known results of the check of every length, or of random shapes."""
-    found = facts.library.items() if facts else ()
-    return {name: value for name, value in found if name.startswith(("lengths_", "shapes_"))}
+    return wanted and facts is not None and not facts.failure and not Checked.known(facts.library)
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
     """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
     hardware, before = _processor(bench, job.threads), progress.done
-    facts = Report(job.task.workload.to_json(), hardware.to_json(), name=job.task.name)
     try:
         with bench.listeners.stage(job.name, 1, "study") as studies:
             _measure(bench, job, hardware, progress)
             studies.advance()
     except DietlabError as error:
-        known = bench.journal.studies.get((job.task.name, job.threads), facts)
-        bench.journal.add_study(replace(known, failure=str(error)))
+        bench.journal.add_study(replace(_known(bench, job, hardware), failure=str(error)))
         progress.advance(f"{job.name} failed: {error}", by=len(job.turns) - (progress.done - before))
 
 
+def _known(bench: Bench, job: Job, hardware: Hardware) -> Report:
+    """Returns the report of a job's study as earlier sittings left it, or a new one without any facts."""
+    begun = Report(workload_to_json(job.task.workload), hardware.to_json(), name=job.task.name)
+    return bench.journal.studies.get((job.task.name, job.threads), begun)
+
+
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
-    task = job.task
+    task, known = job.task, _known(bench, job, hardware)
     study = study_of(task, bench.out, hardware, bench.tuning)
     op, memory = watched(study, bench.listeners)
-    if memory is not None:
-        _keep_memory(bench, job, study, memory)
-    known, run = bench.journal.studies.get((task.name, job.threads)), study.run()
-    checks = _checks(known) or (_checked(study, op, bench.listeners) if bench.every_length else {})
-    if known is not None and not job.turns:
-        bench.journal.add_study(replace(known, library={**known.library, **checks}))
+    peak: int = max(memory or 0, known.tuning.get(PEAK, 0))  # of the greatest of all sittings
+    if memory is not None:  # kept at once: nobody can measure it later
+        known = replace(known, tuning={**known.tuning, PEAK: peak})
+        bench.journal.add_study(known)
+    checked = Checked.known(known.library)
+    if not checked and bench.every_length:
+        checked = _checked(study, op, bench.listeners)
+    if not job.turns:
+        bench.journal.add_study(replace(known, library={**known.library, **checked}))
         return
-    own = own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners)
-    library = {**op.facts, **checks, **overheads(op, study.shapes)}
-    seen = {record.shape for record in run.records}
+    run, own = (
+        study.run(),
+        own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners),
+    )
+    library = {**op.facts, **checked, **overheads(op, study.shapes)}
     with contest(
         op,
         [name for name in task.against if name != OWN],
@@ -249,28 +252,10 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         ansor_shapes=_paper_shapes(task),
         more=own.entrants,
     ) as opened:
-        peak = known.tuning if known else {}
-        tuning = {**opened.tuning, **own.facts, **{k: v for k, v in peak.items() if k == PEAK}}
-        bench.journal.add_study(
-            Report(
-                study.workload.to_json(),
-                study.hardware.to_json(),
-                tuning=tuning,
-                library=library,
-                contenders=opened.contenders,
-                name=task.name,
-            )
-        )
+        tuning = {**own.facts, **({PEAK: peak} if peak else {})}
+        bench.journal.add_study(opened.report(library, task.name, tuning))
+        seen = {record.shape for record in run.records}
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
-
-
-def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
-    """Keeps the peak of tuning at once: nobody can measure it later. A study that was tuned in several
-    sittings has that of the greatest."""
-    bare = Report(study.workload.to_json(), study.hardware.to_json(), name=job.task.name)
-    known = bench.journal.studies.get((job.task.name, job.threads), bare)
-    tuning = {**known.tuning, PEAK: max(peak, known.tuning.get(PEAK, 0))}
-    bench.journal.add_study(replace(known, tuning=tuning))
 
 
 def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
@@ -27,19 +27,28 @@ POISON = np.float32(-7e30)
 
 
 @dataclass(frozen=True)
-class Validity:
-    """The number of lengths that were called, and those with a wrong result."""
+class Checked:
+    """Calls of a library and those with a wrong result, or none: of ``lengths`` or of whole ``shapes``."""
 
+    of: str
     checked: int
-    wrong: tuple[int, ...]
+    wrong: tuple[Any, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {"lengths_checked": self.checked, "lengths_wrong": list(self.wrong)}
+        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``."""
+        wrong = [call.to_json() if isinstance(call, Shape) else call for call in self.wrong]
+        return {f"{self.of}_checked": self.checked, f"{self.of}_wrong": wrong}
+
+    @staticmethod
+    def known(facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what :meth:`to_json` left among the facts of a library; nothing without a check."""
+        names = {name for of in ("lengths", "shapes") for name in Checked(of, 0, ()).to_json()}
+        return {name: value for name, value in facts.items() if name in names}
 
 
 def check_lengths(
     dispatcher: Dispatcher, listeners: Audience, lengths: Iterable[int] | None = None
-) -> Validity:
+) -> Checked:
     """Calls a library of the same plans and tree on every length and compares with a float64 reference.
 
     Static extents are small here: which plan a length takes, and how its rows are covered, does not
@@ -58,7 +67,7 @@ def check_lengths(
             if not right(length):
                 wrong.append(length)
             progress.advance(f"{len(wrong)} wrong")
-    return Validity(len(chosen), tuple(wrong))
+    return Checked("lengths", len(chosen), tuple(wrong))
 
 
 def all_lengths(workload: Workload) -> tuple[int, ...]:

@@ -184,7 +184,8 @@ def _entries(
 def _rows(
     match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool, shares: bool
 ) -> list[Row]:
-    turns = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
+    played = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
+    turns = {name: several[0] for name, several in played.items()}
     flops, ours = model.flops(shape), turns[OURS].samples if OURS in turns else ()
     rows = [
         with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)

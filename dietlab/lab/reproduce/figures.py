@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dietlab.compare.results import Report, ResultTable
-from dietlab.compare.results.row import ANSOR, OURS
-from dietlab.compare.results.table import LENGTH
+from dietlab.compare.results.row import ANSOR, LENGTH, OURS
 from dietlab.lab.models import frame_padding
 from dietlab.lab.reproduce.findings import over, prepacked, rivals
 from dietlab.lab.reproduce.paper import EDGES, TREATMENTS, reported_speedups, reported_throughput

@@ -10,8 +10,7 @@ from statistics import geometric_mean
 
 from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.results.criteria import SHORT
-from dietlab.compare.results.row import ANSOR, OURS, over_best
-from dietlab.compare.results.table import LENGTH
+from dietlab.compare.results.row import ANSOR, LENGTH, OURS, over_best
 from dietlab.lab.models.runtimes import ALSO_OURS
 from dietlab.lab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS
 

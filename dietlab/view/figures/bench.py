@@ -6,8 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dietlab.compare.results.report import Report
+from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.speedups import JUDGES
-from dietlab.compare.results.table import LENGTH, ResultTable
+from dietlab.compare.results.table import ResultTable
 from dietlab.view.figures.base import add_ring, extent_axis, new_figure, shape_axis, speedup_title
 from dietlab.view.figures.ratios import plot_ratios
 from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup

@@ -6,9 +6,11 @@ plotly and pandas are imported when something is drawn.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from dietlab.base.cards import Listing
 from dietlab.base.errors import WorkloadError
 from dietlab.compare.results.policies import PLANS, POLICIES, Padding, policy_waste
 from dietlab.compare.results.report import Report
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-TRACE_HEADER = ("cache", "contender", "us a call", "speedup", "share of calls")
-PADDING_HEADER = ("padding", "waste", "executed for one needed")
 SYMBOLS = dict(zip((PLANS, *POLICIES), ("circle", "triangle-up", "x-thin-open", "square-open"), strict=True))
 ROLES = ("ours", "accent3", "accent1", "accent6")
 COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=True))
@@ -45,15 +45,21 @@ def traffic_words(report: Report) -> str:
     return words
 
 
-def trace_cells(line: TraceTime) -> tuple[str, ...]:
-    """Returns the cells below ``TRACE_HEADER``."""
+def trace_listing(lines: Sequence[TraceTime]) -> Listing:
+    """Returns the times over a trace as a table, in microseconds a call."""
+    header = ("cache", "contender", "us a call", "speedup", "share of calls")
+    return Listing(header, lines, _trace_cells)
+
+
+def _trace_cells(line: TraceTime) -> tuple[str, ...]:
     speedup = "-" if line.speedup is None else f"{line.speedup:.2f}x"
     return line.cache, line.contender, f"{MICRO * line.seconds:.1f}", speedup, f"{100 * line.share:.0f} %"
 
 
-def padding_cells(line: Padding) -> tuple[str, ...]:
-    """Returns the cells below ``PADDING_HEADER``."""
-    return line.policy, f"{100 * line.waste:.1f} %", f"{line.ratio:.2f}x"
+def padding_listing(lines: Sequence[Padding]) -> Listing:
+    """Returns the padding of each policy as a table."""
+    header = ("padding", "waste", "executed for one needed")
+    return Listing(header, lines, lambda x: (x.policy, f"{100 * x.waste:.1f} %", f"{x.ratio:.2f}x"))
 
 
 def frame_traffic(report: Report) -> pd.DataFrame:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
+from statistics import fmean
 
 from dietlab.base.cards import counted
 from dietlab.compare.results.criteria import criteria_of
-from dietlab.compare.results.row import ANSOR
-from dietlab.compare.results.samples import bounds
+from dietlab.compare.results.parts import Place, by_place, layer_place, length_place, parts
+from dietlab.compare.results.row import ANSOR, LENGTH, uncounted
+from dietlab.compare.results.samples import Block, blocks, bounds
+from dietlab.compare.results.speedups import JUDGES, summary_listing
 from dietlab.compare.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
-from dietlab.compare.results.speedups import summary_cells as contender_cells
-from dietlab.compare.results.summary import Line, by_workload, suite_of, summarise
-from dietlab.compare.results.table import LENGTH, Entry, ResultTable
-from dietlab.compare.results.table_parts import COLUMNS as PART_COLUMNS
-from dietlab.compare.results.table_parts import Part, by_layer, by_length
+from dietlab.compare.results.summary import Line, by_workload, summarise
+from dietlab.compare.results.table import ResultTable
 from dietlab.machine import above_roofline
 from dietlab.problem import Shape
 from dietlab.view.progress import duration
@@ -36,6 +36,13 @@ SUMMARY_HEADER = (
     "at the roofline",
     "target",
     "verdict",
+)
+PART_COLUMNS = (
+    "over its own library",
+    "over the best prepacked vendor",
+    "worst of these",
+    "mean regret",
+    "most regret",
 )
 SHOWN = 8
 """The most shapes of wrong results that are listed."""
@@ -69,8 +76,8 @@ def tables(table: ResultTable) -> list[tuple[str, Table]]:
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
-        ("By layer", part_table("layer", by_layer(table))),
-        ("By length", part_table("length", by_length(table))),
+        ("By layer", part_table("layer", table)),
+        ("By length", part_table("length", table)),
         ("By contender", contender_table(table)),
         ("Roofline", roofline_table(table)),
         ("Studies", study_table(table)),
@@ -93,7 +100,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
         between,
         f"{_number(line.worst.value, unit)} {line.worst.workload}{where}",
         f"{_number(line.ceiling, unit)} {unit}" if line.ceiling is not None else "",
-        line.criterion.target if line.verdict else "",
+        line.criterion.goal if line.verdict else "",
         line.verdict,
     )
 
@@ -102,33 +109,45 @@ def workload_table(table: ResultTable) -> Table:
     """Returns the summary's speedups and regrets for each workload by itself."""
     chosen = [
         one
-        for one in criteria_of(suite_of(table))
+        for one in criteria_of(table.suite)
         if (one.compares and one.measure != ANSOR) or one.measure in ("regret", "held-out")
     ]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
 
 
-def part_table(what: str, parts: Sequence[Part]) -> Table:
-    """Returns the values of layers or lengths: speedups (x) and regrets (%)."""
+def part_table(what: str, table: ResultTable) -> Table:
+    """Returns each layer over its lengths or each length over all layers, speedups (x) and regrets (%);
+    nothing of workloads of one dimension.
+
+    Args:
+        what: ``layer`` or ``length``.
+    """
     rows = [
-        (
-            part.workload,
-            part.used,
-            part.cache,
-            str(part.part),
-            "yes" if part.held_out else "",
-            str(part.shapes),
-            *(_value(part, name) for name in PART_COLUMNS),
-        )
-        for part in parts
+        (block.report.name, block.report.used, block.cache, *cells)
+        for block in blocks(table)
+        if len(block.report.operator.dims) > 1
+        for cells in _part_cells(block, layer_place(LENGTH) if what == "layer" else length_place(LENGTH))
     ]
     return ("workload", USED, "cache", what, "held out", "shapes", *PART_COLUMNS), rows
 
 
-def _value(part: Part, name: str) -> str:
-    unit = PART_COLUMNS[name].unit
-    return f"{_number(part.values[name], unit)} {unit}" if name in part.values else "-"
+def _part_cells(block: Block, place: Place) -> Iterator[tuple[str, ...]]:
+    compared = ((block.cache, name, block.groups.get(name, ())) for name in ("own", JUDGES[0]))
+    found = {(part.where, part.summary.contender): part.summary for part in parts(compared, place)}
+    for where, ours in by_place(block.ours.values(), place).items():
+        own, best = found.get((where, "own")), found.get((where, JUDGES[0]))
+        lost = [100 * row.regret for row in ours if row.regret is not None]
+        yield (
+            where,
+            "yes" if all(row.held_out for row in ours) else "",
+            str(len(ours)),
+            f"{own.geomean_speedup:.3f} x" if own else "-",
+            f"{best.geomean_speedup:.3f} x" if best else "-",
+            f"{best.worst_speedup:.3f} x" if best else "-",
+            f"{fmean(lost):.1f} %" if lost else "-",
+            f"{max(lost):.1f} %" if lost else "-",
+        )
 
 
 def contender_table(table: ResultTable) -> Table:
@@ -136,7 +155,7 @@ def contender_table(table: ResultTable) -> Table:
     rows = [
         (report.name, report.used, *cells)
         for report in table.reports
-        for cells in map(contender_cells, report.summary)
+        for cells in summary_listing(report.summary).rows
     ]
     return ("workload", USED, *CONTENDER_HEADER), rows
 
@@ -243,23 +262,19 @@ def notes_of(table: ResultTable) -> list[tuple[str, list[str]]]:
         ("Absent", list(absent)),
         (
             "Roofline",
-            above_roofline(e.row.roofline for e in table.entries if e.row.contender == e.report.maker),
+            above_roofline(row.roofline for report in table.reports for row in report.ours),
         ),
     ]
     return [(heading, notes) for heading, notes in found if notes]
 
 
-def _uncounted(table: ResultTable, *, wrong: bool) -> Iterable[str]:
-    found: dict[tuple[str, str, str, str], list[Entry]] = {}
-    for entry in table.entries:
-        if not entry.row.correct and (entry.row.correct is None) != wrong:
-            key = (entry.report.name, entry.report.used, entry.row.cache, entry.row.contender)
-            found.setdefault(key, []).append(entry)
-    for (workload, used, cache, contender), entries in found.items():
-        shown = _listed(sorted(entry.row.shape for entry in entries))
-        reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""
-        where = f"{contender}, {workload}, {used}, {cache}"
-        yield f"{where}: {counted(len(entries), 'shape')}, {shown}{reason}"
+def _uncounted(table: ResultTable, *, wrong: bool) -> Iterator[str]:
+    for report in table.reports:
+        for (contender, cache), rows in uncounted(report.rows, wrong=wrong).items():
+            shown = _listed(sorted(row.shape for row in rows))
+            reason = f": {rows[0].plan}" if rows[0].plan else ""
+            where = f"{contender}, {report.name}, {report.used}, {cache}"
+            yield f"{where}: {counted(len(rows), 'shape')}, {shown}{reason}"
 
 
 def _listed(shapes: Sequence[Shape]) -> str:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dietlab.base.cards import counted
+from dietlab.base.cards import Listing, counted
 from dietlab.base.files import write_whole
-from dietlab.compare.results.first_calls import FIRST_CAPTION, FIRST_HEADER, first_cells
-from dietlab.compare.results.parts import judged, part_cells, part_header
+from dietlab.compare.results.first_calls import FIRST_CAPTION, first_listing
+from dietlab.compare.results.parts import part_listing
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import Row
-from dietlab.compare.results.speedups import SUMMARY_HEADER, summary_cells
-from dietlab.view.figures.traffic import (
-    PADDING_HEADER,
-    TRACE_HEADER,
-    padding_cells,
-    trace_cells,
-    traffic_words,
-)
+from dietlab.compare.results.row import uncounted
+from dietlab.compare.results.speedups import summary_listing
+from dietlab.view.figures.traffic import padding_listing, trace_listing, traffic_words
 from dietlab.view.pages.page import figure_markup, render_page
 from dietlab.view.progress import duration
 
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TRACE_CAPTION = "time of a mean call over the trace, and the speedup of {} on the same calls"
+PARTS_CAPTION = "speedup of {} by {}, in times"
 PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
 SUMMARY_CAPTION = "speedup of {0} over each contender, in times (above 1: {0} is faster)"
 
@@ -38,12 +33,36 @@ class Fact(NamedTuple):
     value: str
 
 
-class PartTable(NamedTuple):
-    """A table of speedups by layer or by length: its title, its header and its cells."""
+class Numbers(NamedTuple):
+    """A table of a report: its name, the heading and the sentence above it, its caption, its header and rows,
+    and how many columns are words: they are flush left."""
 
-    title: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    name: str
+    heading: str
+    above: str
+    caption: str
+    table: Listing
+    words: int
+
+
+def tables_of(report: Report) -> Iterator[Numbers]:
+    """Yields the tables of a report that have rows, and the summary in any case."""
+    maker, words = report.maker, traffic_words(report)
+    summary = summary_listing(report.summary)
+    yield Numbers("summary", "Summary", "", SUMMARY_CAPTION.format(maker), summary, 2)
+    others = [
+        Numbers(f"by-{what}", f"Speedup by {what}", "", PARTS_CAPTION.format(maker, what), listing, 3)
+        for what, found in (("layer", report.by_layer), ("length", report.by_length))
+        for listing in (part_listing(what, found),)
+    ]
+    others += [
+        Numbers(
+            "trace", "Over the trace", words, TRACE_CAPTION.format(maker), trace_listing(report.trace), 2
+        ),
+        Numbers("padding", "", "", PADDING_CAPTION, padding_listing(report.padding), 1),
+        Numbers("first", "First calls", "", FIRST_CAPTION, first_listing(report.first_calls), 2),
+    ]
+    yield from (shown for shown in others if shown.table.items)
 
 
 def render_html(report: Report) -> str:
@@ -56,25 +75,12 @@ def render_html(report: Report) -> str:
         "report.html.j2",
         report.title,
         report=report,
-        tables=_fact_tables(report),
-        caption=SUMMARY_CAPTION.format(report.maker),
-        summary_header=SUMMARY_HEADER,
-        summary=[summary_cells(line) for line in report.summary],
-        parts=_part_tables(report),
-        traffic=traffic_words(report),
-        trace_caption=TRACE_CAPTION.format(report.maker),
-        trace_header=TRACE_HEADER,
-        trace=[trace_cells(line) for line in report.trace],
-        padding_caption=PADDING_CAPTION,
-        padding_header=PADDING_HEADER,
-        padding=[padding_cells(line) for line in report.padding],
-        first_caption=FIRST_CAPTION,
-        first_header=FIRST_HEADER,
-        first=[first_cells(line) for line in report.first_calls],
+        facts=_fact_tables(report),
+        numbers=list(tables_of(report)),
         present=[c for c in report.contenders if not c.absent],
         absent=[c for c in report.contenders if c.absent],
-        wrong=uncounted(report, wrong=True),
-        missing=uncounted(report, wrong=False),
+        wrong=_uncounted(report, wrong=True),
+        missing=_uncounted(report, wrong=False),
         figures=list(_figures(report)),
     )
 
@@ -104,18 +110,15 @@ def render_text(report: Report) -> str:
         report.title,
         f"on {report.processor_name}, {report.used}",
         *([f"How far to trust this: {report.trust}."] if report.trust else []),
-        "",
-        SUMMARY_CAPTION.format(report.maker),
-        *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
-        *_parts_text(report),
-        *_trace_text(report),
-        *_first_text(report),
     ]
+    for shown in tables_of(report):
+        above = [f"{shown.name}: {shown.above}"] if shown.above else []
+        lines += ["", *above, shown.caption, *_aligned(shown.table, shown.words)]
     for title, entries in (
         ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
         ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
-        ("wrong results, not counted", uncounted(report, wrong=True)),
-        ("no results", uncounted(report, wrong=False)),
+        ("wrong results, not counted", _uncounted(report, wrong=True)),
+        ("no results", _uncounted(report, wrong=False)),
         ("quality of dispatch", [": ".join(fact) for fact in facts(report.quality)]),
         ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
         ("library", [": ".join(fact) for fact in facts(report.library)]),
@@ -126,48 +129,12 @@ def render_text(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _part_tables(report: Report) -> list[PartTable]:
-    """Returns the speedups by layer and by length; nothing if there are not several dynamic dimensions."""
-    tables = (("layer", judged(report.by_layer)), ("length", judged(report.by_length)))
-    return [
-        PartTable(f"by {what}", part_header(what), [part_cells(part) for part in found])
-        for what, found in tables
-        if found
-    ]
-
-
-def _parts_text(report: Report) -> Iterator[str]:
-    for table in _part_tables(report):
-        yield from ("", f"speedup of {report.maker} {table.title}, in times")
-        yield from _aligned(table.header, table.rows, left=3)
-
-
-def _trace_text(report: Report) -> Iterator[str]:
-    """Times and padding over the trace, as far as they are known."""
-    if report.trace:
-        yield from ("", f"trace: {traffic_words(report)}", TRACE_CAPTION.format(report.maker))
-        yield from _aligned(TRACE_HEADER, [trace_cells(line) for line in report.trace], left=2)
-    if report.padding:
-        yield from ("", PADDING_CAPTION)
-        yield from _aligned(PADDING_HEADER, [padding_cells(line) for line in report.padding], left=1)
-
-
-def _first_text(report: Report) -> Iterator[str]:
-    if report.first_calls:
-        yield from ("", FIRST_CAPTION)
-        yield from _aligned(FIRST_HEADER, [first_cells(line) for line in report.first_calls], left=2)
-
-
-def uncounted(report: Report, *, wrong: bool) -> list[str]:
+def _uncounted(report: Report, *, wrong: bool) -> list[str]:
     """Lists who gave wrong results, or none, for how many shapes, and why on the first of them."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in report.rows:
-        if not row.correct and (row.correct is None) != wrong:
-            found.setdefault((row.contender, row.cache), []).append(row)
     return [
         f"{contender} ({cache} cache): {counted(len(rows), 'shape')}, the first {rows[0].shape}"
         + (f": {rows[0].plan}" if rows[0].plan else "")
-        for (contender, cache), rows in found.items()
+        for (contender, cache), rows in uncounted(report.rows, wrong=wrong).items()
     ]
 
 
@@ -265,14 +232,15 @@ def _any_has(report: Report, field: str) -> bool:
     return any(row.contender == report.maker and getattr(row, field) is not None for row in report.rows)
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Columns two spaces apart; the first ``left`` are flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+def _aligned(table: Listing, words: int) -> list[str]:
+    """Columns two spaces apart; those of ``words`` are flush left, the others flush right."""
+    rows = table.rows
+    widths = [max(map(len, column)) for column in zip(table.header, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     return [
         "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
+            cell.ljust(width) if i < words else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
-        for line in [header, rule, *rows]
+        for line in [table.header, rule, *rows]
     ]
