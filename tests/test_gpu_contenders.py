@@ -114,7 +114,7 @@ def test_names_agree_everywhere() -> None:
 def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
     kernel = Scheme.from_key("32x32x16.t8x8.s2")
     dispatcher = Dispatcher(DENSE, Hardware.preset("h100"), (kernel,), Leaf(0))
-    op: Any = SimpleNamespace(manifest=dispatcher.to_json(), path=Path("library.so"))
+    op: Any = SimpleNamespace(manifest=dispatcher.to_json(), dispatcher=dispatcher, path=Path("library.so"))
     shapes = ShapeSet.extents(DENSE, [5])
     with (
         pytest.raises(DispatchError, match=r"on NVIDIA H100 SXM are cublas, .*oracle; got openblas, mkl"),

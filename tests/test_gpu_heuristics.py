@@ -171,7 +171,7 @@ def test_detected_gpus_with_a_preset_are_known_as_such() -> None:
 def test_an_unknown_gpu_is_a_clear_error(asked: Asked) -> None:
     with pytest.raises(HardwareError, match=r"know the GPU; got NVIDIA T4\. .*gpu=.*H100_SXM"):
         Heuristics(Hardware.preset("t4"))
-    assert Heuristics(Hardware.preset("t4"), gpu="A100_SXM_80GB").limits == "A100_SXM_80GB"
+    assert Heuristics(Hardware.preset("t4"), gpu="A100_SXM_80GB").gpu == "A100_SXM_80GB"
     with pytest.raises(HardwareError, match=r"know the GPU; got T4\. They know A100_SXM_80GB, .*B200"):
         Heuristics(Hardware.preset("t4"), gpu="T4")
     with pytest.raises(HardwareError, match="know the GPU; got END"):
