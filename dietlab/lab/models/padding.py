@@ -37,9 +37,9 @@ def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
 def frame_padding(report: Report) -> pd.DataFrame:
     """Returns one row for each padding policy and contender that was timed at all lengths it takes.
 
-    ``step_ms`` is a mean step of the trace, ``tokens_per_second`` are those that someone asked for,
-    ``waste`` is the share of executed tokens that nobody did (0 to 1), and ``speedup`` is the time of the
-    step over that of ours without padding.
+    ``step_ms`` is a mean step of the trace, ``tokens_per_second`` counts requested tokens only, ``waste`` is
+    the share of executed tokens that were not requested (0 to 1), and ``speedup`` is the time of the step
+    over that of ours without padding.
 
     Args:
         report: of a model, with times at padded lengths.
@@ -52,7 +52,7 @@ def frame_padding(report: Report) -> pd.DataFrame:
             times.setdefault(row.contender, {})[row.shape["T"]] = row.seconds_median
     longest = report.workload["T"][1]
     weights = {shape["T"]: weight for shape, weight in report.weights.items()}
-    asked = fsum(weight * length for length, weight in weights.items())
+    useful = fsum(weight * length for length, weight in weights.items())
     rows = []
     for name, policy in EVERY_POLICY.items():
         executed = {length: _padded(policy, length, longest) for length in weights}
@@ -60,7 +60,7 @@ def frame_padding(report: Report) -> pd.DataFrame:
         for contender, known in times.items():
             if set(executed.values()) <= set(known):
                 step = fsum(weight * known[executed[length]] for length, weight in weights.items())
-                rows.append((name, contender, 1e3 * step, asked / step, 1 - asked / tokens))
+                rows.append((name, contender, 1e3 * step, useful / step, 1 - useful / tokens))
     frame = pd.DataFrame(rows, columns=["policy", "contender", "step_ms", "tokens_per_second", "waste"])
     ours = frame[(frame.policy == NO_PADDING) & (frame.contender == OURS)].step_ms
     return frame.assign(speedup=frame.step_ms / ours.iloc[0] if len(ours) else float("nan"))

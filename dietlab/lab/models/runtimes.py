@@ -91,7 +91,11 @@ def runtime(
     if name == "torch-compile":
         return compiled(original), known
     if name == FROZEN:
-        return frozen(original), f"{known}, {PACKED}"
+        import torch._inductor.config
+
+        # In this process from now on: torch.compile passes over options={"freezing": True}.
+        torch._inductor.config.freezing = True
+        return compiled(original), f"{known}, {PACKED}"
     ahead = f"{known}, ahead of time"
     if name == TORCH_AHEAD:
         return compile_ahead(model, original), ahead
@@ -116,15 +120,6 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
     import torch
 
     return called(torch.compile(model, dynamic=True, **options))
-
-
-def frozen(model: torch.nn.Module) -> Run:
-    """Returns the model compiled for any length, its weights frozen and packed, in this process from now on:
-    ``torch.compile`` passes over ``options={"freezing": True}``."""
-    import torch._inductor.config
-
-    torch._inductor.config.freezing = True
-    return compiled(model)
 
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:

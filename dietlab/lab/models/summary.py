@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dietlab.base.statistics import Values, bootstrap
+from dietlab.base.statistics import bootstrap
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ANSOR, over_best
 from dietlab.lab.models.runtimes import ALSO_OURS
@@ -47,28 +47,19 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame([row for report in reports for row in _rows(report)])
-
-
-def _rows(report: Report) -> Iterable[dict[str, Any]]:
-    for contender, by_length in speedups(report).items():
-        if by_length:
-            values = [*by_length.values()]
-            low, high = bootstrap(np.asarray(values), _geomeans)
-            worst = min(by_length, key=lambda length: by_length[length])
-            yield {
-                "model": report.workload["operator"],
-                "batch": report.workload["batch"],
-                "cores": report.threads,
-                "contender": contender,
-                "lengths": len(values),
-                "geomean": geometric_mean(values),
-                "low": low,
-                "high": high,
-                "worst": by_length[worst],
-                "worst_T": worst,
-            }
-
-
-def _geomeans(drawn: Values) -> Values:
-    return np.asarray(np.exp(np.log(drawn).mean(axis=1)))
+    rows = []
+    for report in reports:
+        of = {
+            "model": report.workload["operator"],
+            "batch": report.workload["batch"],
+            "cores": report.threads,
+        }
+        for contender, found in speedups(report).items():
+            if found:
+                values = np.array([*found.values()])
+                low, high = bootstrap(values, lambda drawn: np.asarray(np.exp(np.log(drawn).mean(axis=1))))
+                about = {"contender": contender, "lengths": len(values), "geomean": geometric_mean(values)}
+                worst = min(found, key=lambda length: found[length])
+                ends = {"low": low, "high": high, "worst": found[worst], "worst_T": worst}
+                rows.append({**of, **about, **ends})
+    return pd.DataFrame(rows)

@@ -4,21 +4,17 @@ stages as for our own records, with a table of times in place of a tuning."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.lab.published.models import LearnedTiles
 from dietlab.lab.published.times import Times, dense_of
-from dietlab.lab.published.triton_tile import TritonTile
+from dietlab.machine import Hardware
 from dietlab.problem import ShapeSet
 from dietlab.problem.dims import Shape
 from dietlab.scheme import Scheme
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
 from dietlab.tuning.choice import Choice
-
-Values = npt.NDArray[np.float64]
 
 FITS = 4
 """Fits of trees that fill the grid in; with one, their own noise misleads the tree."""
@@ -35,77 +31,45 @@ ELSEWHERE = 0.5
 they that are held out."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The training shapes and others around them, with the seconds of every tile.
+def grid(times: Times, seed: int = 0) -> Choice:
+    """Returns the choice among all tiles on the training shapes and others around them.
 
     Between and beside the training shapes, times are those of trees that learned from them
     (:class:`~dietlab.lab.published.models.LearnedTiles`); at them, the geometric mean of measured and
     learned, since a single measured time is noisy and the best of thirty even more.
-
-    Args:
-        seconds: ``[tiles, shapes]``.
     """
-
-    times: Times
-    shapes: ShapeSet
-    seconds: Values
-
-    @classmethod
-    def of(cls, times: Times, seed: int = 0) -> Grid:
-        """Returns the grid of training shapes with their times."""
-        shapes = ShapeSet.of(weighted_shapes(times.shapes, seed))
-        model = LearnedTiles(seed=seed, count=FITS).fit(*times.measured())
-        table = model.seconds(times.pairs(shapes.shapes)).reshape(len(times.tiles), len(shapes))
-        places = {shape: place for place, shape in enumerate(shapes.shapes)}
-        known = [places[shape] for shape in times.shapes]
-        table[:, known] = np.sqrt(times.seconds * table[:, known])
-        return cls(times, shapes, table)
-
-    @property
-    def choice(self) -> Choice:
-        """The choice among the tiles."""
-        workload = dense_of(self.shapes, self.times.operator.dtype)
-        return Choice(workload, tuple(Scheme(tile) for tile in self.times.tiles), self.shapes, self.seconds)
+    shapes = ShapeSet.of(weighted_shapes(times.shapes, seed))
+    model = LearnedTiles(seed=seed, count=FITS).fit(*times.measured())
+    table = model.seconds(times.pairs(shapes.shapes)).reshape(len(times.tiles), len(shapes))
+    places = {shape: place for place, shape in enumerate(shapes.shapes)}
+    known = [places[shape] for shape in times.shapes]
+    table[:, known] = np.sqrt(times.seconds * table[:, known])
+    return Choice(dense_of(shapes, times.operator.dtype), tuple(map(Scheme, times.tiles)), shapes, table)
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A portfolio of tiles with its decision tree."""
-
-    portfolio: Portfolio
-    dispatcher: Dispatcher
-
-    def tile(self, shape: Shape) -> TritonTile:
-        """Returns the tile that serves a shape."""
-        kernel = self.dispatcher.scheme(shape).kernel
-        assert isinstance(kernel, TritonTile)
-        return kernel
-
-
-def choose_tiles(grid: Grid, max_tiles: int = 8, tolerance: float = 0.0003) -> Chosen:
-    """Chooses tiles, and trains their tree on the grid of the training shapes.
+def choose_tiles(
+    choice: Choice, hardware: Hardware, max_tiles: int = 8, tolerance: float = 0.0003
+) -> Dispatcher:
+    """Chooses tiles, and trains their tree on the shapes of a :func:`grid`.
 
     Args:
         max_tiles: the most tiles.
         tolerance: a further rule must lower the weighted mean loss by more than this.
     """
-    choice = grid.choice
     numbers, curve = choice.best(max_tiles)
     places = [choice.schemes.index(Scheme(choice.kernels[number])) for number in sorted(numbers)]
-    alone = choice.best(1)[0][0]
     portfolio = Portfolio(
         choice.workload,
-        grid.times.hardware,
+        hardware,
         tuple(choice.schemes[place].kernel for place in places),
         tuple(choice.schemes[place] for place in places),
-        grid.shapes,
-        tuple(tuple(grid.seconds[place].tolist()) for place in places),
-        tuple(grid.seconds.min(axis=0).tolist()),
+        choice.shapes,
+        tuple(tuple(choice.table[place].tolist()) for place in places),
+        tuple(choice.table.min(axis=0).tolist()),
         curve,
-        Scheme(choice.kernels[alone]),
+        Scheme(choice.kernels[choice.best(1)[0][0]]),
     )
-    return Chosen(portfolio, train_dispatcher(portfolio, tolerance=tolerance))
+    return train_dispatcher(portfolio, tolerance=tolerance)
 
 
 def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]:

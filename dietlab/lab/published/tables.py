@@ -14,7 +14,7 @@ from dietlab.base.shipped import data_path
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, untimed
 from dietlab.lab.published.judging import judge_choice, judge_models
-from dietlab.lab.published.records import Published
+from dietlab.lab.published.records import Operator, Published
 from dietlab.lab.published.times import Times, dense_of
 from dietlab.machine import Hardware
 from dietlab.problem.dims import Shape
@@ -31,13 +31,10 @@ CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.lab.published.judging.judge_choice`."""
 
 MAKER = "Triton (tree)"
-"""Whose speedups the reports tell: the programs are Triton's, and a tree chose among them."""
+"""Whose speedups the reports have: the programs are Triton's, and a tree chose among them."""
 
 GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
-
-WITHIN = 1e-4
-"""The difference of two speedups, a ratio, below which they are equal: the tables have four places."""
 
 
 def derive_tables(
@@ -51,7 +48,7 @@ def derive_tables(
     """
     import pandas as pd
 
-    found: dict[str, list[pd.DataFrame]] = {"speedups": [], "regret": [], "sizes": [], "models": []}
+    found: dict[str, list[pd.DataFrame]] = {}
     for operator in _layers(published):
         times = Times.of(published, operator, LAYERS)
         for seed in seeds:
@@ -65,21 +62,17 @@ def derive_tables(
             }
             for name, part in parts.items():
                 if name != "speedups" or seed == seeds[0]:
-                    found[name].append(_beside(place, part))
+                    found.setdefault(name, []).append(part.assign(**place)[[*place, *part.columns]])
             tell(f"{published.gpu} {operator}, seed {seed}: regret {summary(speedups)['regret']:.2f} %")
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
-def _layers(published: Published) -> list[Any]:
-    found = [o for o in published.operators if o.dtype == "float16" and o.layout != "tt"]
+def _layers(published: Published) -> list[Operator]:
     shown = {record.operator for record in published.records if record.collection in LAYERS}
-    if not shown.intersection(found):
+    found = sorted(o for o in shown if o.dtype == "float16" and o.layout != "tt")
+    if not found:
         raise RecordError(f"records have float16 layers of {' or '.join(LAYERS)}", published.gpu)
-    return [operator for operator in found if operator in shown]
-
-
-def _beside(place: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(**place)[[*place, *table.columns]]
+    return found
 
 
 def summary(speedups: pd.DataFrame) -> dict[str, float]:
@@ -97,8 +90,7 @@ def summary(speedups: pd.DataFrame) -> dict[str, float]:
         "ninth": tree.quantile(0.9),
         "worst": tree.max(),
         "whole": tree[~speedups["cut"]].mean(),
-        "portfolio": lost["portfolio"].mean(),
-        "one": lost["one"].mean(),
+        **{name: lost[name].mean() for name in ("portfolio", "one")},
         **means,
     }
 
@@ -132,17 +124,11 @@ def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
 
 
 def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) -> Report:
-    names = ("T", "N", "K")
-    shapes = [Shape.of(**dict(zip(names, map(int, one), strict=True))) for one in part[[*names]].to_numpy()]
+    shapes = [Shape.of(**one) for one in part[["T", "N", "K"]].to_dict("records")]
     rows = []
     for shape, one in zip(shapes, part.to_dict("records"), strict=True):
-        rows.append(
-            replace(
-                untimed(shape, MAKER, held_out=True),
-                plan=one["tile"],
-                regret=100 * (one["best"] / one["tree"] - 1),
-            )
-        )
+        ours = untimed(shape, MAKER, held_out=True)
+        rows.append(replace(ours, plan=one["tile"], regret=100 * (one["best"] / one["tree"] - 1)))
         others = {"cublas": 1.0, "oracle": one["best"], "one tile": one["one"]}
         rows += [untimed(shape, w, one["tree"] / x, held_out=True) for w, x in others.items()]
     contenders = (

@@ -84,18 +84,17 @@ class Times:
 
     def pairs(self, shapes: Sequence[Shape]) -> Pairs:
         """Returns every tile, cut, with every shape, tile by tile."""
-        every = [(tile.cut(shape), shape) for tile in self.tiles for shape in shapes]
-        return Pairs([tile for tile, _ in every], [shape for _, shape in every], self.hardware)
+        every = ((tile.cut(shape), shape) for tile in self.tiles for shape in shapes)
+        return Pairs(*zip(*every, strict=True), self.hardware)
 
     def measured(self) -> tuple[Pairs, Values]:
         """Returns the programs that were measured, each once a shape, with their seconds, shape by shape."""
         found = {
-            (shape, tile.cut(shape)): self.seconds[row, column]
+            (tile.cut(shape), shape): self.seconds[row, column]
             for column, shape in enumerate(self.shapes)
             for row, tile in enumerate(self.tiles)
         }
-        pairs = Pairs([tile for _, tile in found], [shape for shape, _ in found], self.hardware)
-        return pairs, np.array(list(found.values()))
+        return Pairs(*zip(*found, strict=True), self.hardware), np.array(list(found.values()))
 
 
 def dense_of(shapes: Iterable[Shape], dtype: str) -> Dense:

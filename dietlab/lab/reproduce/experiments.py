@@ -164,17 +164,12 @@ def _models(folder: Path, every: Sequence[Calls], settings: Settings) -> tuple[P
 def _model(folder: Path, study: Study, calls: Calls, settings: Settings) -> Path:
     model, lengths, also = calls.model, calls.shapes, calls.also
     cores, against = settings.hardware.cores, settings.amounts.against
-    name = f"{findings.kind_of(model.name)}-b{model.batch}"
+    name = f"{model.name.partition('-')[0]}-b{model.batch}"
     target = folder / RESULTS / f"{HERE}-{name}-{cores}core.report.json.gz"
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
-    journal = resumed(
-        home / EVALUATION,
-        model=model.to_json(),
-        lengths=lengths.to_json(),
-        against=against,
-        effort=calls.timing,
-    )
+    about = {"model": model.to_json(), "lengths": lengths.to_json(), "against": against}
+    journal = resumed(home / EVALUATION, **about, effort=calls.timing)
     turns = [Turn("", cores, CACHE, shape) for shape in (*lengths, *also)]
     if not (target.exists() and all(turn in journal.rows for turn in turns)):
         report = evaluate_model(
@@ -234,9 +229,8 @@ def recorded(kind: str, results: Path) -> ResultTable:
 
 def models(kinds: Sequence[str], results: Path) -> ResultTable:
     """Returns the reports of some kinds of whole models of this machine as a table."""
-    found = (report for _, report in findings.models(results, *kinds))
     named = (
         replace(report, name=f"{report.workload['operator']}, batch {report.workload['batch']}")
-        for report in found
+        for _, report in findings.models(results, *kinds)
     )
     return ResultTable(tuple(named))
