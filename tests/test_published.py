@@ -27,8 +27,7 @@ from dietlab.cost.metrics import spearman
 from dietlab.lab.published import autoheuristic
 from dietlab.lab.published.autoheuristic import COLUMNS, download, read_autoheuristic
 from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.choosing import choose_tiles, grid, weighted_shapes
-from dietlab.lab.published.cuda_l2 import RIVALS, reduce_cuda_l2
+from dietlab.lab.published.choosing import Times, choose_tiles, grid, weighted_shapes
 from dietlab.lab.published.judging import SIZES, folds, judge_choice, judge_models
 from dietlab.lab.published.models import LearnedTiles, Smooth, models_of
 from dietlab.lab.published.records import CUBLAS, Operator, Published, PublishedRecord
@@ -36,13 +35,14 @@ from dietlab.lab.published.tables import (
     CHOICES,
     GPUS,
     LAYERS,
+    RIVALS,
     derive_tables,
     read_table,
     recorded_reports,
+    reduce_cuda_l2,
     summary,
     write_tables,
 )
-from dietlab.lab.published.times import Times
 from dietlab.lab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
 from dietlab.lab.reproduce.paper import reported_report
 from dietlab.machine import Hardware
@@ -325,7 +325,7 @@ def test_models_learn_what_the_bound_misses(times: Times) -> None:
         for name, model in models_of().items()
     }
     assert errors["learned over bound"] < 0.03 < errors["bound"] < errors["paper"]
-    with pytest.raises(ModelError, match="fitted before it is asked"):
+    with pytest.raises(ModelError, match="fitted before it predicts"):
         LearnedTiles().seconds(pairs)
     with pytest.raises(ModelError, match="learns from records"):
         LearnedTiles().fit(Pairs([], [], H100), np.zeros(0))

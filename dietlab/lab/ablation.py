@@ -92,7 +92,9 @@ def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
         loose = whole.changed(ahead=False, block=0, order="ws")
         found.append(Variant("no packing", loose, workload, packs=False))
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
-        found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
+        found += [
+            Variant(str(epilogue), whole, replace(workload, **vars(epilogue))) for epilogue in EPILOGUES
+        ]
     return tuple(found)
 
 
@@ -127,23 +129,12 @@ def _symbolic(layer: Dense) -> Dense:
     return replace(layer, N=n, K=k)
 
 
-def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
-    return replace(layer, bias=epilogue.bias, activation=epilogue.activation, residual=epilogue.residual)
-
-
 def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
     """Returns the scheme of most lengths up to ``usual``."""
     ((name, dim),) = dispatcher.workload.dims.items()
-    served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
-        Shape.of(**{name: dim.low})
-    ]
-    return Counter(dispatcher.scheme(shape) for shape in served).most_common(1)[0][0]
-
-
-def _register_tile(scheme: Scheme) -> CpuScheme:
-    if not isinstance(scheme.kernel, CpuMicroKernel):
-        raise DietlabError("the ablation takes a CPU's scheme apart", scheme.key)
-    return scheme
+    served = [length for length in dim if length <= usual] or [dim.low]
+    schemes = (dispatcher.scheme(Shape.of(**{name: length})) for length in served)
+    return Counter(schemes).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)
@@ -213,9 +204,12 @@ def run_ablation(
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
+    chosen = Scheme.from_key(scheme) if scheme else dominating(dispatcher)
+    if not isinstance(chosen.kernel, CpuMicroKernel):
+        raise DietlabError("the ablation takes a CPU's scheme apart", chosen.key)
     subject = Subject(
         Path(out).name if out else opened.folder.name,
-        _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher)),
+        chosen,
         workload or opened.workload,
         lengths_named(effort) if lengths is None else tuple(lengths),
         tuple(only),
@@ -229,7 +223,11 @@ def run_ablation(
     }
     with locked(subject.folder, ONE_AT_A_TIME):
         journal = Journal(subject.folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
-        left = [turn for turn in _turns(opened, subject, caches) if turn not in journal.rows]
+        ((name, dim),) = subject.workload.dims.items()
+        shapes = spread([Shape.of(**{name: length}) for length in subject.lengths if length in dim])
+        cores = opened.hardware.cores
+        turns = [Turn(subject.name, cores, cache, shape) for shape in shapes for cache in caches]
+        left = [turn for turn in turns if turn not in journal.rows]
         seen = {record.shape for record in opened.run().records}
         try:
             done = len(journal.rows)
@@ -240,14 +238,6 @@ def run_ablation(
         finally:
             journal.kept.table.save(subject.folder / TABLE)
     return journal.kept.table
-
-
-def _turns(study: Study, subject: Subject, caches: Sequence[str]) -> Iterator[Turn]:
-    ((name, dim),) = subject.workload.dims.items()
-    shapes = [Shape.of(**{name: length}) for length in subject.lengths if length in dim]
-    for shape in spread(shapes):
-        for cache in caches:
-            yield Turn(subject.name, study.hardware.cores, cache, shape)
 
 
 @contextmanager
@@ -275,12 +265,6 @@ def _contest(
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)
-        journal.add_study(
-            Report(
-                workload.to_json(),
-                study.hardware.to_json(),
-                contenders=contest.contenders,
-                name=subject.name,
-            )
-        )
+        facts = workload.to_json(), study.hardware.to_json()
+        journal.add_study(Report(*facts, contenders=contest.contenders, name=subject.name))
         yield contest

@@ -114,19 +114,13 @@ def _recorded_table(column: str) -> pd.DataFrame:
 
 def about() -> str:
     """Versions here and those of the records, and the processor that the records belong to."""
-    processor, there = hardware(), recorded().header["versions"]
-    speed = f"{processor.peak_gflops:.0f} GFLOP/s peak"
-    return "\n".join(
-        [
-            f"here:          {_listed(versions())}",
-            f"recorded with: {_listed(there)}",
-            f"recorded on:   {processor.name}, {processor.cores} core, {speed}",
-        ]
+    here, there = (
+        ", ".join(f"{name} {version}" for name, version in packages.items())
+        for packages in (versions(), recorded().header["versions"])
     )
-
-
-def _listed(packages: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in packages.items())
+    processor = hardware()
+    on = f"{processor.name}, {processor.cores} core, {processor.peak_gflops:.0f} GFLOP/s peak"
+    return f"here:          {here}\nrecorded with: {there}\nrecorded on:   {on}"
 
 
 # --- values that several notebooks start from -------------------------------------------------
@@ -145,10 +139,8 @@ def replayed_run(strategy: str = "marginal") -> TuningRun:
     """Replays a joint search for the paper's eight lengths over the records: 64 of the 1088
     micro-kernels."""
     # The records are of weights in cache.
-    effort, runner = (
-        replace(EFFORTS["quick"], decisions=96, timing=Timing()),
-        ReplayRunner(recorded().records),
-    )
+    effort = replace(EFFORTS["quick"], decisions=96, timing=Timing())
+    runner = ReplayRunner(recorded().records)
     return tune(space(), ShapeSet.uniform(workload(), n=8), runner, effort, strategy)
 
 
@@ -298,13 +290,7 @@ def largest_kernel() -> str:
 
 def _padded_to_longest() -> Line:
     """Returns the line of padding to the longest: every call costs as much as 128 rows."""
-    times = microseconds()
-    whole = float(times[LONGEST].min())
-    return {int(T): whole for T in times.columns}
-
-
-def _one_kernel() -> Line:
-    return _recorded(dict.fromkeys(shapes(), largest_kernel()))
+    return dict.fromkeys(map(int, microseconds().columns), float(microseconds()[LONGEST].min()))
 
 
 def _one_kernel_medians() -> Line:
@@ -333,10 +319,6 @@ def _by_dispatcher() -> Line:
     return _recorded({shape: dispatcher.scheme(shape).key for shape in shapes()})
 
 
-def _oracle() -> Line:
-    return {int(T): float(least) for T, least in microseconds().min().items()}
-
-
 def _fastest_by(predict: Callable[..., Any], kernels: Sequence[Scheme]) -> Line:
     """Returns the recorded times of the micro-kernels with the least predicted time."""
     best = predict(kernels, shapes()).argmin(axis=0)
@@ -350,10 +332,10 @@ def _recorded(chosen: Mapping[Shape, str]) -> Line:
 
 _LINES: dict[str, tuple[str, Callable[[], Line]]] = {
     "01": ("padded to 128", _padded_to_longest),
-    "02": ("one micro-kernel, padded", _one_kernel),
+    "02": ("one micro-kernel, padded", lambda: _recorded(dict.fromkeys(shapes(), largest_kernel()))),
     "03": ("the same, median of blocks", _one_kernel_medians),
     "04": ("chosen by a cost model", _by_model),
     "05": ("joint search", _by_search),
     "06": ("dispatcher", _by_dispatcher),
-    "07": ("oracle", _oracle),
+    "07": ("oracle", lambda: {int(T): float(least) for T, least in microseconds().min().items()}),
 }

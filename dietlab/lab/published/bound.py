@@ -6,7 +6,7 @@ All is of pairs of a tile and a shape, products with 16-bit operands on tensor c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -57,6 +57,12 @@ class Pairs:
     tiles: Sequence[TritonTile]
     shapes: Sequence[Shape]
     hardware: Hardware
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[TritonTile, Shape]], hardware: Hardware) -> Pairs:
+        """Returns the pairs in their order."""
+        every = tuple(pairs)
+        return cls([tile for tile, _ in every], [shape for _, shape in every], hardware)
 
     def of_tiles(self, name: str) -> IntArray:
         """Returns a parameter of each tile."""

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.choosing import choose_tiles, grid
+from dietlab.lab.published.choosing import Times, choose_tiles, grid
 from dietlab.lab.published.models import Formula, models_of
-from dietlab.lab.published.times import Times
 from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.problem import Shape
 

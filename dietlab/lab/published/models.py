@@ -90,7 +90,7 @@ class LearnedTiles:
 
     def seconds(self, pairs: Pairs) -> Values:
         if not self.trees:
-            raise ModelError("a model is fitted before it is asked", "no fit", "Call fit(pairs, seconds).")
+            raise ModelError("a model is fitted before it predicts", "no fit", "Call fit(pairs, seconds).")
         features = self._features(pairs)
         found = np.mean([ask_trees(member, features) for member in self.trees], axis=0)
         if self.smooth is not None:

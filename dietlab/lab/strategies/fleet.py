@@ -34,8 +34,8 @@ class RoundWork:
     """The work of one round.
 
     Args:
-        serial: seconds that the tuner itself takes, fitting and searching, before it asks.
-        jobs: that it then asks for; none at last, when it fits once more.
+        serial: seconds that the tuner itself takes, fitting and searching, before the round.
+        jobs: of the round; none at last, when the tuner fits once more.
         ahead: whether the tuner proposed it while the round before was measured.
         told: seconds that the tuner takes once the round was measured.
         stage: of the tuning.
