@@ -170,19 +170,26 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
     """
     import plotly.graph_objects as go
 
-    points = _points(prediction)
     drawn = go.Figure(figure)
-    for axis, shown in _axes_of(points, drawn):
-        if axis.type == "log" and min(shown) <= 0:
+    if prediction is None:
+        return drawn
+    x: list[float] = []
+    if isinstance(prediction, Mapping):
+        points = {_number(at): _number(value) for at, value in sorted(prediction.items())}
+        x, y = [*points], [*points.values()]
+    else:
+        y = [_number(prediction)]
+    for axis, shown in ((drawn.layout.xaxis, x), (drawn.layout.yaxis, y)):
+        if axis.type == "log" and min(shown, default=1.0) <= 0:
             raise DietlabError("a prediction on a logarithmic axis is above 0", min(shown))
-    if isinstance(points, float):
-        # Plotly takes a line's value, but its label's logarithm.
-        label = {"y": log10(points)} if drawn.layout.yaxis.type == "log" else {}
-        drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
-        drawn.layout.annotations[-1].update(label)
-    elif points:
-        drawn.add_scatter(x=[*points], y=[*points.values()], mode="lines+markers", line=MINE, name=YOURS)
+    if x:
+        drawn.add_scatter(x=x, y=y, mode="lines+markers", line=MINE, name=YOURS)
         drawn.update_layout(showlegend=True)
+    elif y:
+        # Plotly takes a line's value, but its label's logarithm.
+        label = {"y": log10(y[0])} if drawn.layout.yaxis.type == "log" else {}
+        drawn.add_hline(y=y[0], line=MINE, annotation_text=YOURS, annotation_position="top left")
+        drawn.layout.annotations[-1].update(label)
     return drawn
 
 
@@ -214,21 +221,6 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
         near = f"{abs(100 * (ratio - 1)):.0f} %"
         off = near if 0.5 < ratio < 2 else f"a factor of {max(ratio, 1 / ratio):.1f}"
     return f"{words}: {off} too {'high' if mine > value else 'low'}"
-
-
-def _points(prediction: Any) -> float | dict[float, float] | None:
-    if not isinstance(prediction, Mapping):
-        return None if prediction is None else _number(prediction)
-    return {_number(x): _number(y) for x, y in sorted(prediction.items())}
-
-
-def _axes_of(
-    points: float | Mapping[float, float] | None, figure: go.Figure
-) -> list[tuple[Any, list[float]]]:
-    """Returns the axes on which a prediction has numbers, with these."""
-    if isinstance(points, float):
-        return [(figure.layout.yaxis, [points])]
-    return [(figure.layout.xaxis, [*points]), (figure.layout.yaxis, [*points.values()])] if points else []
 
 
 def _number(value: Any) -> float:

@@ -105,20 +105,6 @@ class LearnedTiles:
         return np.stack(list(found.values()), axis=1)
 
 
-@dataclass(frozen=True)
-class BothTiles:
-    """The geometric mean of what is learned over the bound, which counts twice, and from sizes alone."""
-
-    over: LearnedTiles
-    alone: LearnedTiles
-
-    def fit(self, pairs: Pairs, seconds: Values) -> BothTiles:
-        return BothTiles(self.over.fit(pairs, seconds), self.alone.fit(pairs, seconds))
-
-    def seconds(self, pairs: Pairs) -> Values:
-        return np.asarray(np.cbrt(self.over.seconds(pairs) ** 2 * self.alone.seconds(pairs)))
-
-
 def size_features(pairs: Pairs) -> dict[str, Values]:
     """Returns the sizes of tiles and shapes, and how the one covers the other, as logarithms or shares."""
     tile, extents, warps = pairs.tile, pairs.extents, pairs.of_tiles("warps")
@@ -198,11 +184,9 @@ def _near(one: Values, other: Values, length: float) -> Values:
 
 def models_of(seed: int = 0) -> Mapping[str, TileModel]:
     """Returns the cost models that are compared, by name."""
-    over, alone = LearnedTiles(seed=seed), LearnedTiles(over_bound=False, seed=seed)
     return {
         "paper": Formula(lambda pairs: pairs.paper),  # padding and waves at the processor's peak
         "bound": Formula(lambda pairs: pairs.bound.total),
-        "learned": alone,
-        "learned over bound": over,
-        "both": BothTiles(over, alone),
+        "learned": LearnedTiles(over_bound=False, seed=seed),
+        "learned over bound": LearnedTiles(seed=seed),
     }

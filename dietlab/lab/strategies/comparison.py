@@ -281,8 +281,8 @@ def load_comparison(path: str | Path) -> Comparison:
     """
     with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
         value = read_json(path)
-        courses = tuple(
-            Course(c["strategy"], c["seed"], tuple(c["quality"]), tuple(c["seconds"]), c["chosen"])
-            for c in value["courses"]
+        courses = (
+            Course(**{**one, "quality": tuple(one["quality"]), "seconds": tuple(one["seconds"])})
+            for one in value["courses"]
         )
-        return Comparison(value["survey"], value["analytic"], courses)
+        return Comparison(value["survey"], value["analytic"], tuple(courses))

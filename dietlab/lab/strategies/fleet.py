@@ -163,7 +163,7 @@ def scaling(
         for count in devices:
             found = [time(rounds, count) for rounds in of]
             faster = [one / each.seconds for one, each in zip(first, found, strict=True)]
-            seconds, serial = np.median([(each.seconds, each.serial) for each in found], axis=0).tolist()
-            rows.append((way, count, seconds, serial, float(np.median(faster)), min(faster), max(faster)))
+            every = [(each.seconds, each.serial, ratio) for each, ratio in zip(found, faster, strict=True)]
+            rows.append((way, count, *np.median(every, axis=0).tolist(), min(faster), max(faster)))
     names = ["proposed", "devices", "seconds", "serial", "times_faster", "low", "high"]
     return pd.DataFrame(rows, columns=names)

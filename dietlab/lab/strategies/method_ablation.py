@@ -93,9 +93,7 @@ class MethodAblation:
         """
         with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
             value = read_json(path)
-            parts = (
-                Lost(p["without"], p["instead"], p["shapes"], tuple(p["ratios"])) for p in value["parts"]
-            )
+            parts = (Lost(**{**part, "ratios": tuple(part["ratios"])}) for part in value["parts"])
             tunings = tunings_from_json(value["tunings"])
             return cls(value["survey"], tuple(value["quality"]), tuple(parts), tunings)
 
