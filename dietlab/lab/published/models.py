@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +38,6 @@ one the covariance has fallen to 0.6."""
 
 WIDE, NOISES = (0.3, 0.6), (0.03, 0.06, 0.1)
 """Standard deviations of a logarithm of time that are tried: of what features explain, and of the rest."""
-
-
-class TileModel(Protocol):
-    """A cost model of tiles: seconds of pairs of a tile and a shape."""
-
-    def fit(self, pairs: Pairs, seconds: Values) -> TileModel: ...
-
-    def seconds(self, pairs: Pairs) -> Values: ...
 
 
 @dataclass(frozen=True)
@@ -182,7 +173,7 @@ def _near(one: Values, other: Values, length: float) -> Values:
     return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / (length**2 * one.shape[1])))
 
 
-def models_of(seed: int = 0) -> Mapping[str, TileModel]:
+def models_of(seed: int = 0) -> Mapping[str, Formula | LearnedTiles]:
     """Returns the cost models that are compared, by name."""
     return {
         "paper": Formula(lambda pairs: pairs.paper),  # padding and waves at the processor's peak
