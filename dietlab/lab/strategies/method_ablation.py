@@ -130,20 +130,6 @@ class Whole:
 
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
-    def model(self) -> Numbers:
-        """Returns the schemes of the least predicted time."""
-        return np.asarray(self.run.seconds_table(self.survey.space.schemes, self.shapes).argmin(axis=0))
-
-    def without_learning(self) -> Numbers:
-        """Returns the schemes of the least time in the analytic draft."""
-        draft = Analytic.of(self.survey.space, self.survey.cache)
-        return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
-
-    def without_adaptation(self) -> Numbers:
-        """Returns the scheme of the highest learned throughput, the same for every shape."""
-        best = int(self.run.model.throughput(self.survey.space.schemes).argmax())
-        return np.full(len(self.shapes), best)
-
     def separate(self) -> Numbers:
         """Returns the choice after as many measurements as the run took, an equal part on each tuned shape by
         itself: schemes at random, the fastest of which serves it and what is nearest to it."""
@@ -197,12 +183,16 @@ def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]
     Args:
         ahead: the method with rounds ahead.
     """
-    tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
-    separate = whole.separate()
+    survey, shapes, run = whole.survey, whole.shapes, whole.run
+    schemes = survey.space.schemes
+    model = run.seconds_table(schemes, shapes).argmin(axis=0)
+    draft = Analytic.of(survey.space, survey.cache).seconds(schemes, shapes).argmin(axis=0)
+    highest = np.full(len(shapes), run.model.throughput(schemes).argmax())
+    tree, separate, optimum = whole.tree(), whole.separate(), whole.optimum()
     choices = {
         ("micro-kernels for every shape", "the best divisor", "all"): (whole.divisors(), optimum),
-        ("adaptation cost", "the highest throughput", "all"): (whole.without_adaptation(), model),
-        ("learned model", "the analytic draft", "all"): (whole.without_learning(), model),
+        ("adaptation cost", "the highest throughput", "all"): (highest, model),
+        ("learned model", "the analytic draft", "all"): (draft, model),
         ("joint measurement", "each shape by itself", "tuned"): (separate, tree),
         ("joint measurement", "each shape by itself", "held out"): (separate, tree),
         ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(tree), tree),
