@@ -27,7 +27,7 @@ from dietlab.cli import main
 from dietlab.compare.study import Study
 from dietlab.cost import Analytic, adaptation_cost, fit_cost_model
 from dietlab.lab.heuristics.agreement import Values, compare_with_heuristics, frame_heuristics
-from dietlab.lab.heuristics.nvidia import GPUS, MODULE, PRODUCTS, TARGETS, Configuration, Heuristics, gpu_name
+from dietlab.lab.heuristics.nvidia import GPUS, MODULE, PRODUCTS, TARGETS, Configuration, Heuristics, gpu_of
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial
 from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
@@ -163,9 +163,9 @@ def test_detected_gpus_with_a_preset_are_known_as_such() -> None:
         detected = replace(Hardware.preset(preset), name=name)
         if preset == "t4":
             with pytest.raises(HardwareError):
-                gpu_name(detected)
+                gpu_of(detected)
         else:
-            assert gpu_name(detected).partition("_")[0] == gpu_name(Hardware.preset(preset)).partition("_")[0]
+            assert gpu_of(detected).partition("_")[0] == gpu_of(Hardware.preset(preset)).partition("_")[0]
 
 
 def test_an_unknown_gpu_is_a_clear_error(asked: Asked) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, Workload, extents
-from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda import limits
 
 MODULE = "nvMatmulHeuristics"
 PACKAGE = "nvidia-matmul-heuristics"
@@ -137,7 +137,7 @@ class Heuristics:
         if target not in TARGETS:
             known = ", ".join(TARGETS)
             raise DietlabError(f"a target is one of {known}", repr(target), "cutlass is nearest to ours.")
-        self.gpu = gpu or gpu_name(hardware)
+        self.gpu = gpu or gpu_of(hardware)
         self.target = target
         try:
             self._module: Any = importlib.import_module(MODULE)
@@ -192,13 +192,13 @@ class Heuristics:
         return tuple(dict.fromkeys(Configuration.of(one["kernel"], one["runtime"]) for one in found))
 
 
-def gpu_name(hardware: Hardware) -> str:
+def gpu_of(hardware: Hardware) -> str:
     """Returns the heuristics' name of a GPU.
 
     Raises:
         HardwareError: if it is a CPU, or a GPU that they do not know.
     """
-    gpu_of(hardware)
+    limits.gpu_of(hardware)
     if hardware.name not in GPUS:
         known = ", ".join(dict.fromkeys(GPUS.values()))
         raise HardwareError(
