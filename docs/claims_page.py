@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.findings import claims_table
 from dietlab.lab.reproduce.paper import read_claims
 from dietlab.view.pages.bench_text import markdown
 

@@ -47,7 +47,7 @@ from dietlab.compare.suites.deadline import Deadline, OutOfTime
 from dietlab.compare.suites.lengths import LENGTHS, PAPER_LENGTHS
 from dietlab.compare.suites.run import JOURNAL, TABLE, jobs, play, run_bench
 from dietlab.compare.suites.suite import SUITES, suite_named
-from dietlab.lab.ablation import SYMBOLIC, Subject, dominating, heights, variants
+from dietlab.lab.ablation import SYMBOLIC, chosen_variants, dominating, heights, variants
 from dietlab.machine import Hardware
 from dietlab.problem import Dense, Dim, Shape, ShapeSet
 from dietlab.scheme import Leaf, Scheme, Split
@@ -993,12 +993,12 @@ def test_tiles_of_several_heights_are_timed_with_constant_and_with_symbolic_exte
 
 def test_some_variants_are_built_alone() -> None:
     kernel, avx2 = cpu_scheme(8, 32, 4, edge="even"), Hardware.preset("haswell-1core")
-    subject = Subject("edges", kernel, QKV, (960,), ("bound checks", "local padding"), Path("edges"))
-    assert [v.name for v in subject.chosen(avx2)] == ["dietlab", "local padding", "bound checks"]
-    every = replace(subject, variants=()).chosen(avx2)
+    some = chosen_variants(kernel, QKV, avx2, ("bound checks", "local padding"))
+    assert [v.name for v in some] == ["dietlab", "local padding", "bound checks"]
+    every = chosen_variants(kernel, QKV, avx2)
     assert {v.name for v in every} > {"no packing", SYMBOLIC, "+bias"}
     with pytest.raises(DietlabError, match=r"variants of the scheme are dietlab, .*got glue"):
-        replace(subject, variants=("glue",)).chosen(avx2)
+        chosen_variants(kernel, QKV, avx2, ("glue",))
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:

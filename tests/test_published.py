@@ -24,27 +24,25 @@ from dietlab.cli import main
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import OURS
 from dietlab.cost.metrics import spearman
-from dietlab.lab.published import autoheuristic, fetching
-from dietlab.lab.published.autoheuristic import COLUMNS, read_autoheuristic
+from dietlab.lab.published import autoheuristic
+from dietlab.lab.published.autoheuristic import COLUMNS, download, read_autoheuristic
 from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.choosing import Grid, choose_tiles, weighted_shapes
-from dietlab.lab.published.cuda_l2 import RIVALS, reduce_cuda_l2
-from dietlab.lab.published.fetching import download
+from dietlab.lab.published.choosing import Times, choose_tiles, grid, weighted_shapes
 from dietlab.lab.published.judging import SIZES, folds, judge_choice, judge_models
-from dietlab.lab.published.models import LearnedTiles, models_of
+from dietlab.lab.published.models import LearnedTiles, Smooth, models_of
 from dietlab.lab.published.records import CUBLAS, Operator, Published, PublishedRecord
-from dietlab.lab.published.smooth import Smooth
 from dietlab.lab.published.tables import (
     CHOICES,
     GPUS,
     LAYERS,
+    RIVALS,
     derive_tables,
     read_table,
     recorded_reports,
+    reduce_cuda_l2,
     summary,
     write_tables,
 )
-from dietlab.lab.published.times import Times
 from dietlab.lab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
 from dietlab.lab.reproduce.paper import reported_report
 from dietlab.machine import Hardware
@@ -257,7 +255,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, content: bytes | Exception) -> list[s
             raise content
         return Answer(content)
 
-    monkeypatch.setattr(fetching, "urlopen", answer)
+    monkeypatch.setattr(autoheuristic, "urlopen", answer)
     return asked
 
 
@@ -287,7 +285,6 @@ def test_the_command_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     content = archive(tmp_path / "a.zip", text_of(rows())).read_bytes()
     digest = sha256(content).hexdigest()
     monkeypatch.setattr(autoheuristic, "ARCHIVES", {"h100": ("h100_mm.zip", digest)})
-    monkeypatch.setattr(fetching, "ARCHIVES", autoheuristic.ARCHIVES)
     asked = serve(monkeypatch, content)
     out = ["--out", str(tmp_path / "out"), "--gpu", "h100"]
     done = CliRunner().invoke(main, ["fetch-records", "autoheuristic", *out])
@@ -328,7 +325,7 @@ def test_models_learn_what_the_bound_misses(times: Times) -> None:
         for name, model in models_of().items()
     }
     assert errors["learned over bound"] < 0.03 < errors["bound"] < errors["paper"]
-    with pytest.raises(ModelError, match="fitted before it is asked"):
+    with pytest.raises(ModelError, match="fitted before it predicts"):
         LearnedTiles().seconds(pairs)
     with pytest.raises(ModelError, match="learns from records"):
         LearnedTiles().fit(Pairs([], [], H100), np.zeros(0))
@@ -338,9 +335,9 @@ def test_the_process_goes_through_its_values() -> None:
     features = np.linspace(-1, 1, 40).reshape(20, 2)
     values = np.sin(3 * features[:, 0])
     smooth = Smooth.fit(features, values)
-    assert smooth.ask(features) == pytest.approx(values, abs=0.05)
+    assert smooth.expected(features) == pytest.approx(values, abs=0.05)
     between = (features[1:] + features[:-1]) / 2
-    assert smooth.ask(between) == pytest.approx(np.sin(3 * between[:, 0]), abs=0.05)
+    assert smooth.expected(between) == pytest.approx(np.sin(3 * between[:, 0]), abs=0.05)
 
 
 def test_each_layer_of_several_lengths_is_held_out_shape_by_shape(times: Times) -> None:
@@ -357,10 +354,10 @@ def test_the_grid_has_the_shapes_and_others_as_heavy() -> None:
 
 
 def test_a_tree_over_few_tiles_comes_near_the_best(times: Times) -> None:
-    chosen = choose_tiles(Grid.of(times), max_tiles=4)
-    assert len(chosen.portfolio) <= 4 and set(chosen.dispatcher.workload.dims) == {"T", "N", "K"}
+    chosen = choose_tiles(grid(times), times.hardware, max_tiles=4)
+    assert len(chosen.schemes) <= 4 and set(chosen.workload.dims) == {"T", "N", "K"}
     lost = [
-        times.seconds[times.tiles.index(chosen.tile(shape)), column] / times.best[column] - 1
+        times.seconds[times.tiles.index(chosen.scheme(shape).kernel), column] / times.best[column] - 1
         for column, shape in enumerate(times.shapes)
     ]
     assert 0 <= np.mean(lost) < 0.1
@@ -381,7 +378,7 @@ def test_ranks() -> None:
 
 
 def test_learned_models_rank_better_than_none(times: Times) -> None:
-    frame = judge_models(times, told=(40,)).set_index("model")
+    frame = judge_models(times, counts=(40,)).set_index("model")
     assert list(frame.index) == ["paper", "bound", "learned", "learned over bound", "both"]
     assert frame.loc["learned over bound", "pairwise"] > frame.loc["paper", "pairwise"]
     assert frame[["pairwise", "peak@1", "peak@5"]].stack().between(0, 1).all()

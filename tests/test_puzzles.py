@@ -23,7 +23,7 @@ from dietlab.lab.puzzles import Puzzle
 from dietlab.lab.puzzles.answers import WrongAnswer, close, number, said, whole_numbers
 from dietlab.lab.puzzles.blocking import loads
 from dietlab.lab.puzzles.pictures import EXPECTED, YOURS
-from dietlab.lab.puzzles.split import TRAP, lost
+from dietlab.lab.puzzles.trees import TRAP, lost
 
 Answer = Callable[..., Any]
 

@@ -27,10 +27,9 @@ from dietlab.compare.suites.deadline import Deadline, OutOfTime
 from dietlab.lab.models import Model
 from dietlab.lab.reproduce import run as run_module
 from dietlab.lab.reproduce.amounts import AMOUNTS
-from dietlab.lab.reproduce.claims import claims_table
 from dietlab.lab.reproduce.experiments import Settings, recorded, sticking_out
 from dietlab.lab.reproduce.figures import treatments
-from dietlab.lab.reproduce.findings import FINDERS, Finding
+from dietlab.lab.reproduce.findings import FINDERS, Finding, claims_table
 from dietlab.lab.reproduce.page import render_reproduction, write_claims, write_reproduction
 from dietlab.lab.reproduce.paper import DENSE, EDGES, read_claims, reported_speedups, reported_throughput
 from dietlab.lab.reproduce.run import EstimatedProgress, Reproduction, begun, reproduce

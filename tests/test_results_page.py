@@ -29,7 +29,7 @@ from dietlab.compare.results.criteria import GPU_CRITERIA
 from dietlab.compare.results.row import OURS
 from dietlab.compare.results.table import COLUMNS, ResultTable
 from dietlab.lab.ablation import SYMBOLIC
-from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.findings import claims_table
 from dietlab.lab.reproduce.paper import DENSE, read_claims
 from dietlab.tuning.strategies.paper import PaperStrategy
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dietlab.lab.published.cuda_l2 import reduce_cuda_l2
 from dietlab.lab.published.records import Published
-from dietlab.lab.published.tables import derive_tables, write_tables
+from dietlab.lab.published.tables import derive_tables, reduce_cuda_l2, write_tables
 
 SEEDS = 2
 """Draws of what is held out: each holds out every shape once, so that more change little."""

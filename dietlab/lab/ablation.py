@@ -91,7 +91,9 @@ def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
         loose = whole.changed(ahead=False, block=0, order="ws")
         found.append(Variant("no packing", loose, workload, packs=False))
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
-        found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
+        found += [
+            Variant(str(epilogue), whole, replace(workload, **vars(epilogue))) for epilogue in EPILOGUES
+        ]
     return tuple(found)
 
 
@@ -126,56 +128,28 @@ def _symbolic(layer: Dense) -> Dense:
     return replace(layer, N=n, K=k)
 
 
-def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
-    return replace(layer, bias=epilogue.bias, activation=epilogue.activation, residual=epilogue.residual)
-
-
 def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
     """Returns the scheme of most lengths up to ``usual``."""
     ((name, dim),) = dispatcher.workload.dims.items()
-    served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
-        Shape.of(**{name: dim.low})
-    ]
-    return Counter(dispatcher.scheme(shape) for shape in served).most_common(1)[0][0]
+    served = [length for length in dim if length <= usual] or [dim.low]
+    schemes = (dispatcher.scheme(Shape.of(**{name: length})) for length in served)
+    return Counter(schemes).most_common(1)[0][0]
 
 
-def _register_tile(scheme: Scheme) -> CpuScheme:
-    if not isinstance(scheme.kernel, CpuMicroKernel):
-        raise DietlabError("the ablation takes a CPU's scheme apart", scheme.key)
-    return scheme
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The scheme that is taken apart, and where.
+def chosen_variants(
+    scheme: CpuScheme, workload: Workload, hardware: Hardware, only: Sequence[str] = ()
+) -> list[Variant]:
+    """Returns the variants that are built, the whole scheme first.
 
     Args:
-        name: of the study in the table.
-        scheme: whose variants are built.
-        workload: what they compute.
-        lengths: those that are measured, as far as they lie in the range.
-        variants: names of those that are built (empty: all).
-        folder: gets the rows and the libraries.
+        only: names of variants (default: all).
+
+    Raises:
+        DietlabError: if there is none of such a name.
     """
-
-    name: str
-    scheme: CpuScheme
-    workload: Workload
-    lengths: tuple[int, ...]
-    variants: tuple[str, ...]
-    folder: Path
-
-    def chosen(self, hardware: Hardware) -> list[Variant]:
-        """Returns the variants that are built, the whole scheme first.
-
-        Raises:
-            DietlabError: if there is none of such a name.
-        """
-        scheme, workload = self.scheme, self.workload
-        every = (*variants(scheme, workload), *heights(scheme, workload, hardware))
-        require_names("variants of the scheme", [variant.name for variant in every], self.variants)
-        wanted = {OURS, *self.variants}
-        return [variant for variant in every if variant.name in wanted or not self.variants]
+    every = [*variants(scheme, workload), *heights(scheme, workload, hardware)]
+    require_names("variants of the scheme", [variant.name for variant in every], only)
+    return [variant for variant in every if not only or variant.name in (OURS, *only)]
 
 
 def run_ablation(
@@ -212,67 +186,63 @@ def run_ablation(
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
     dispatcher = opened.operator().dispatcher
-    subject = Subject(
-        Path(out).name if out else opened.folder.name,
-        _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher)),
-        workload or opened.workload,
-        lengths_named(effort) if lengths is None else tuple(lengths),
-        tuple(only),
-        Path(out) if out else opened.folder / FOLDER,
-    )
+    chosen = Scheme.from_key(scheme) if scheme else dominating(dispatcher)
+    if not isinstance(chosen.kernel, CpuMicroKernel):
+        raise DietlabError("the ablation takes a CPU's scheme apart", chosen.key)
+    workload, hardware = workload or opened.workload, opened.hardware
+    folder = Path(out) if out else opened.folder / FOLDER
+    name = folder.name if out else opened.folder.name
     about = {
-        "suite": f"ablation of {subject.scheme.key}",
+        "suite": f"ablation of {chosen.key}",
         "effort": effort,
         "versions": versions(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    with locked(subject.folder, ONE_AT_A_TIME):
-        journal = Journal(subject.folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
-        left = [turn for turn in _turns(opened, subject, caches) if turn not in journal.rows]
+    with locked(folder, ONE_AT_A_TIME):
+        journal = Journal(folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
+        ((dim, extents),) = workload.dims.items()
+        wanted = lengths_named(effort) if lengths is None else lengths
+        shapes = spread([Shape.of(**{dim: length}) for length in wanted if length in extents])
+        turns = [Turn(name, hardware.cores, cache, shape) for shape in shapes for cache in caches]
+        left = [turn for turn in turns if turn not in journal.rows]
         seen = {record.shape for record in opened.run().records}
         try:
             done = len(journal.rows)
             with audience(observers).stage("bench", done + len(left), "shape", done) as progress:
                 if left:
-                    with _contest(opened, dispatcher, subject, effort, journal) as contest:
+                    found = chosen_variants(chosen, workload, hardware, only)
+                    with _contest(dispatcher, hardware, found, folder, effort) as contest:
+                        report = replace(contest.report({}, name), workload=workload.to_json())
+                        journal.add_study(report)
                         play(contest, left, seen, journal, progress)
         finally:
-            journal.kept.table.save(subject.folder / TABLE)
+            journal.kept.table.save(folder / TABLE)
     return journal.kept.table
-
-
-def _turns(study: Study, subject: Subject, caches: Sequence[str]) -> Iterator[Turn]:
-    ((name, dim),) = subject.workload.dims.items()
-    shapes = [Shape.of(**{name: length}) for length in subject.lengths if length in dim]
-    for shape in spread(shapes):
-        for cache in caches:
-            yield Turn(subject.name, study.hardware.cores, cache, shape)
 
 
 @contextmanager
 def _contest(
-    study: Study, dispatcher: Dispatcher, subject: Subject, effort: str, journal: Journal
+    dispatcher: Dispatcher, hardware: Hardware, found: Sequence[Variant], folder: Path, effort: str
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
     entries: list[Entrant] = []
     absent: list[ContenderInfo] = []
-    workload = subject.workload
-    single = replace(dispatcher, schemes=(scheme_with(subject.scheme, edge="even"),), tree=Leaf(0))
-    for number, variant in enumerate(subject.chosen(study.hardware)):
-        home = subject.folder / f"variant-{number}"
-        kind = "ours" if variant.name == OURS else "variant"
+    whole = found[0]
+    single = replace(dispatcher, schemes=(whole.scheme,), tree=Leaf(0))
+    for number, variant in enumerate(found):
+        home = folder / f"variant-{number}"
+        kind = "ours" if variant is whole else "variant"
         try:
             build(replace(single, workload=variant.built, schemes=(variant.scheme,)), home)
         except BuildError as error:
-            if variant.name == OURS:
+            if variant is whole:
                 raise
             absent.append(ContenderInfo(variant.name, kind, absent=str(error)))
             continue
         options = {"library": str(home / "library")}
         entries.append(Entrant(variant.name, "library", kind, options, variant.scheme.key, variant.workload))
-    with TimingSession(workload, study.hardware, entries) as match:
+    with TimingSession(whole.workload, hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)
-        journal.add_study(replace(contest.report({}, subject.name), workload=workload.to_json()))
         yield contest

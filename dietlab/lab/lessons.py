@@ -114,19 +114,13 @@ def _recorded_table(column: str) -> pd.DataFrame:
 
 def about() -> str:
     """Versions here and those of the records, and the processor that the records belong to."""
-    processor, there = hardware(), recorded().header["versions"]
-    speed = f"{processor.peak_gflops:.0f} GFLOP/s peak"
-    return "\n".join(
-        [
-            f"here:          {_listed(versions())}",
-            f"recorded with: {_listed(there)}",
-            f"recorded on:   {processor.name}, {processor.cores} core, {speed}",
-        ]
+    here, there = (
+        ", ".join(f"{name} {version}" for name, version in packages.items())
+        for packages in (versions(), recorded().header["versions"])
     )
-
-
-def _listed(packages: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in packages.items())
+    processor = hardware()
+    on = f"{processor.name}, {processor.cores} core, {processor.peak_gflops:.0f} GFLOP/s peak"
+    return f"here:          {here}\nrecorded with: {there}\nrecorded on:   {on}"
 
 
 # --- values that several notebooks start from -------------------------------------------------
@@ -145,10 +139,8 @@ def replayed_run(strategy: str = "marginal") -> TuningRun:
     """Replays a joint search for the paper's eight lengths over the records: 64 of the 1088
     micro-kernels."""
     # The records are of weights in cache.
-    effort, runner = (
-        replace(EFFORTS["quick"], decisions=96, timing=Timing()),
-        ReplayRunner(recorded().records),
-    )
+    effort = replace(EFFORTS["quick"], decisions=96, timing=Timing())
+    runner = ReplayRunner(recorded().records)
     return tune(space(), ShapeSet.uniform(workload(), n=8), runner, effort, strategy)
 
 
@@ -178,19 +170,26 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
     """
     import plotly.graph_objects as go
 
-    points = _points(prediction)
     drawn = go.Figure(figure)
-    for axis, shown in _axes_of(points, drawn):
-        if axis.type == "log" and min(shown) <= 0:
+    if prediction is None:
+        return drawn
+    x: list[float] = []
+    if isinstance(prediction, Mapping):
+        points = {_number(at): _number(value) for at, value in sorted(prediction.items())}
+        x, y = [*points], [*points.values()]
+    else:
+        y = [_number(prediction)]
+    for axis, shown in ((drawn.layout.xaxis, x), (drawn.layout.yaxis, y)):
+        if axis.type == "log" and min(shown, default=1.0) <= 0:
             raise DietlabError("a prediction on a logarithmic axis is above 0", min(shown))
-    if isinstance(points, float):
-        # Plotly takes a line's value, but its label's logarithm.
-        label = {"y": log10(points)} if drawn.layout.yaxis.type == "log" else {}
-        drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
-        drawn.layout.annotations[-1].update(label)
-    elif points:
-        drawn.add_scatter(x=[*points], y=[*points.values()], mode="lines+markers", line=MINE, name=YOURS)
+    if x:
+        drawn.add_scatter(x=x, y=y, mode="lines+markers", line=MINE, name=YOURS)
         drawn.update_layout(showlegend=True)
+    elif y:
+        # Plotly takes a line's value, but its label's logarithm.
+        label = {"y": log10(y[0])} if drawn.layout.yaxis.type == "log" else {}
+        drawn.add_hline(y=y[0], line=MINE, annotation_text=YOURS, annotation_position="top left")
+        drawn.layout.annotations[-1].update(label)
     return drawn
 
 
@@ -222,21 +221,6 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
         near = f"{abs(100 * (ratio - 1)):.0f} %"
         off = near if 0.5 < ratio < 2 else f"a factor of {max(ratio, 1 / ratio):.1f}"
     return f"{words}: {off} too {'high' if mine > value else 'low'}"
-
-
-def _points(prediction: Any) -> float | dict[float, float] | None:
-    if not isinstance(prediction, Mapping):
-        return None if prediction is None else _number(prediction)
-    return {_number(x): _number(y) for x, y in sorted(prediction.items())}
-
-
-def _axes_of(
-    points: float | Mapping[float, float] | None, figure: go.Figure
-) -> list[tuple[Any, list[float]]]:
-    """Returns the axes on which a prediction has numbers, with these."""
-    if isinstance(points, float):
-        return [(figure.layout.yaxis, [points])]
-    return [(figure.layout.xaxis, [*points]), (figure.layout.yaxis, [*points.values()])] if points else []
 
 
 def _number(value: Any) -> float:
@@ -298,13 +282,7 @@ def largest_kernel() -> str:
 
 def _padded_to_longest() -> Line:
     """Returns the line of padding to the longest: every call costs as much as 128 rows."""
-    times = microseconds()
-    whole = float(times[LONGEST].min())
-    return {int(T): whole for T in times.columns}
-
-
-def _one_kernel() -> Line:
-    return _recorded(dict.fromkeys(shapes(), largest_kernel()))
+    return dict.fromkeys(map(int, microseconds().columns), float(microseconds()[LONGEST].min()))
 
 
 def _one_kernel_medians() -> Line:
@@ -333,10 +311,6 @@ def _by_dispatcher() -> Line:
     return _recorded({shape: dispatcher.scheme(shape).key for shape in shapes()})
 
 
-def _oracle() -> Line:
-    return {int(T): float(least) for T, least in microseconds().min().items()}
-
-
 def _fastest_by(predict: Callable[..., Any], kernels: Sequence[Scheme]) -> Line:
     """Returns the recorded times of the micro-kernels with the least predicted time."""
     best = predict(kernels, shapes()).argmin(axis=0)
@@ -350,10 +324,10 @@ def _recorded(chosen: Mapping[Shape, str]) -> Line:
 
 _LINES: dict[str, tuple[str, Callable[[], Line]]] = {
     "01": ("padded to 128", _padded_to_longest),
-    "02": ("one micro-kernel, padded", _one_kernel),
+    "02": ("one micro-kernel, padded", lambda: _recorded(dict.fromkeys(shapes(), largest_kernel()))),
     "03": ("the same, median of blocks", _one_kernel_medians),
     "04": ("chosen by a cost model", _by_model),
     "05": ("joint search", _by_search),
     "06": ("dispatcher", _by_dispatcher),
-    "07": ("oracle", _oracle),
+    "07": ("oracle", lambda: {int(T): float(least) for T, least in microseconds().min().items()}),
 }

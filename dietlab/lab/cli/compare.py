@@ -10,12 +10,18 @@ from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
-from dietlab.lab.strategies.comparison import TARGET, Comparison, compare_strategies, rivals, save_comparison
+from dietlab.lab.strategies.comparison import TARGET, compare_strategies, rivals, save_comparison
 from dietlab.lab.strategies.figures import comparison_table
 from dietlab.lab.strategies.surveyed import surveyed
 from dietlab.measure import read_records
 from dietlab.tuning import STRATEGIES
 from dietlab.view.pages.bench_text import markdown
+
+NOTES = (
+    f"Trials until the best schemes tried reach {100 * TARGET:.0f} % of the exhaustive optimum, the "
+    "geometric mean over the shapes: median over the seeds and its 95 % interval.\n"
+    "Times random's: that over random search's, so that less than 1 is fewer."
+)
 
 
 @click.command("compare")
@@ -60,20 +66,9 @@ def compare_command(
         found = compare_strategies(survey, names, range(seeds), effort, telling.observers)
     if out:
         save_comparison(found, out)
-    facts = {"survey": found.survey, "analytic": found.analytic}
-    facts["strategies"] = found.summary().to_dict("records")
-    show(facts, as_json, comparison_text(found))
+    rows = found.summary().to_dict("records")
+    text = f"""{markdown(*comparison_table(found))}
 
-
-def comparison_text(found: Comparison) -> str:
-    """Returns the table with what its columns mean."""
-    return "\n".join(
-        [
-            markdown(*comparison_table(found)),
-            "",
-            f"The analytic draft alone, without a measurement: {100 * found.analytic:.1f} % of the optimum.",
-            f"Trials until the best schemes tried reach {100 * TARGET:.0f} % of the exhaustive optimum, the "
-            "geometric mean over the shapes: median over the seeds and its 95 % interval.",
-            "Times random's: that over random search's, so that less than 1 is fewer.",
-        ]
-    )
+The analytic draft alone, without a measurement: {100 * found.analytic:.1f} % of the optimum.
+{NOTES}"""
+    show({"survey": found.survey, "analytic": found.analytic, "strategies": rows}, as_json, text)

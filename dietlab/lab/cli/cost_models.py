@@ -1,4 +1,4 @@
-"""``dietlab cost-models``: which there are, and how well each predicts what it was not told."""
+"""``dietlab cost-models``: which there are, and how well each predicts held-out measurements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dietlab.cli.options import json_option, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
-from dietlab.lab.heuristics.measured import RANDOM, TOLD, drawn_beside, frame_measured
+from dietlab.lab.heuristics.drafts import RANDOM, TOLD, drawn_beside, frame_measured
 from dietlab.view.pages.bench_text import markdown
 
 LEARNED = 400
-"""Measurements that a model learns from unless told otherwise."""
+"""Measurements that a model learns from by default."""
 
 SHOWN = {
     "pairwise": "{:.3f}",
@@ -96,11 +96,11 @@ def cost_models_command(
     if drafts:
         if source or len(counts) > 1:
             raise DietlabError("--drafts are told one number, and of no other operator", source or told)
-        judged = [
-            frame_measured(survey, drawn_beside(path), counts[0], seeds)
+        rows = [
+            row
             for survey, path in zip(surveys, paths, strict=True)
+            for row in frame_measured(survey, drawn_beside(path), counts[0], seeds).to_dict("records")
         ]
-        rows = [row for table in judged for row in table.to_dict("records")]
         cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
         show(rows, as_json, markdown(list(rows[0]), cells))
         return
@@ -115,19 +115,15 @@ def cost_models_command(
 
 
 def _table(frame: Any) -> str:
-    """Returns the table as text: of each metric the mean and, of the first three, the 95 % interval."""
+    """Returns the table as text: of each metric the mean and, of some, the 95 % interval."""
     keys = ["survey", "split", "told", "model"]
-    rows = [
-        [*(str(row[key]) for key in keys), *(_cell(row, name, form) for name, form in SHOWN.items())]
-        for row in frame.to_dict("records")
-    ]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [str(row[key]) for key in keys]
+        for name, form in SHOWN.items():
+            missing = name not in row or row[name] != row[name]
+            ends = f" ({form} to {form})" if name in ("pairwise", "peak@1", "mape") else ""
+            values = [row.get(f"{name}{end}") for end in ("", " low", " high")]
+            cells.append("" if missing else (form + ends).format(*values))
+        rows.append(cells)
     return markdown([*keys, *SHOWN], rows)
-
-
-def _cell(row: dict[str, Any], name: str, form: str) -> str:
-    if name not in row or row[name] != row[name]:
-        return ""
-    text = form.format(row[name])
-    if name in ("pairwise", "peak@1", "mape"):
-        text += f" ({form.format(row[f'{name} low'])} to {form.format(row[f'{name} high'])})"
-    return text

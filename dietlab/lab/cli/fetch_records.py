@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from dietlab.cli.options import json_option, show
-from dietlab.lab.published.autoheuristic import ARCHIVES, LICENCE, REPOSITORY
-from dietlab.lab.published.fetching import fetch_autoheuristic
+from dietlab.lab.published.autoheuristic import ARCHIVES, LICENCE, REPOSITORY, fetch_autoheuristic
 from dietlab.lab.published.records import Published
 
 DEFAULT = "runs/autoheuristic"

@@ -92,7 +92,8 @@ def heuristics_command(
         table = frame_drafts(space, wanted, reference, top)
         if path:
             add_rows(Path(path), table)
-        show(_rows(table), as_json, _drafts_text(space, table))
+        rows: list[dict[str, Any]] = table.astype(object).where(table.notna(), None).to_dict("records")
+        show(rows, as_json, _drafts_text(space, table))
         return
     found = compare_with_heuristics(space, wanted, model, reference, top)
     show([one.row() for one in found], as_json, _text(space, model, reference, found))
@@ -103,11 +104,6 @@ def _preset_space(workload: Workload, cover: Cover, hardware: str | None) -> Spa
         raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
     chip = processor(hardware, None)
     return build_space(workload, chip, edges_of(cover, workload, chip))
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.astype(object).where(table.notna(), None).to_dict("records")
-    return rows
 
 
 def _drafts_text(space: Space, table: pd.DataFrame) -> str:
@@ -126,9 +122,9 @@ def _text(space: Space, model: CostModel | None, reference: Heuristics, found: S
     frame = frame_heuristics(found)
     table = frame.astype(object).where(frame.notna(), "-").to_string(index=False)
     ranked = f"the model of {model.samples} schemes" if model else "the bound alone"
-    held, asked = sum(one.in_space for one in found), sum(len(one.matches) for one in found)
+    held, proposed = sum(one.in_space for one in found), sum(len(one.matches) for one in found)
     return (
         f"{space.workload} on {space.hardware.name}: {len(space)} schemes, ranked by {ranked}\n\n"
         f"{table}\n\nNVIDIA's choices are those for {reference.gpu}, {reference.target}: the space has the "
-        f"tiles of {held} of {asked}"
+        f"tiles of {held} of {proposed}"
     )

@@ -50,16 +50,16 @@ dietlab reproduce --summary
 """
 
 
-def _step_lines() -> str:
-    """Returns a line for each step: its name and times; below it what it shows."""
-    lines = []
-    for step in STEPS.values():
-        quick, full = (round(step.seconds[effort] / 60) for effort in ("quick", "full"))
-        lines.append(click.wrap_text(f"{step.name} ({quick} and {full} min): {step.shows}", 96, "  ", "    "))
-    return "\n".join(lines)
+LINES = (
+    f"{step.name} ({step.seconds['quick'] / 60:.0f} and {step.seconds['full'] / 60:.0f} min): {step.shows}"
+    for step in STEPS.values()
+)
 
 
-@click.command("reproduce", help=HELP.format(steps=_step_lines()))
+@click.command(
+    "reproduce",
+    help=HELP.format(steps="\n".join(click.wrap_text(line, 96, "  ", "    ") for line in LINES)),
+)
 @click.option(
     "--effort",
     type=click.Choice(list(AMOUNTS)),
@@ -85,11 +85,7 @@ def reproduce_command(
     """Runs the steps and shows the claims."""
     names, deadline = words(only), Deadline(seconds)
     require_names("steps of a reproduction", STEPS, names)
-    if summary:
-        work = Reproduction.open(out)
-    else:
-        work = begun(out, effort, threads)
-        work = _run(work, names, deadline, quiet)
+    work = Reproduction.open(out) if summary else _run(begun(out, effort, threads), names, deadline, quiet)
     write_claims(work)
     click.echo(f"{claims_text(work)}\n\n{markdown(*step_table(work))}\n")
     click.echo(page_or_reason(partial(write_reproduction, work)))

@@ -48,11 +48,10 @@ class Match:
     @property
     def exact(self) -> bool:
         """True if step, stages and splits are equal too."""
-        if self.scheme is None:
-            return False
-        wanted, kernel = self.configuration, self.scheme.kernel
-        found = (kernel.step, kernel.stages, kernel.splits)
-        return found == (wanted.step, wanted.stages, wanted.splits)
+        names = ("step", "stages", "splits")
+        return self.scheme is not None and all(
+            getattr(self.scheme.kernel, name) == getattr(self.configuration, name) for name in names
+        )
 
 
 @dataclass(frozen=True)
@@ -140,22 +139,17 @@ def compare_with_heuristics(
         MissingDependencyError: if the heuristics are not installed.
         HardwareError: if the space is a CPU's, or of a GPU that they do not know.
     """
-    _ = gpu_of(space.hardware)
+    gpu_of(space.hardware)
     reference = Heuristics(space.hardware) if reference is None else reference
     chosen, schemes = tuple(shapes), space.schemes
     table = (Analytic.of(space) if model is None else model).seconds(schemes, chosen)
-    return tuple(
-        _compare(schemes, table[:, column], shape, reference.configurations(space.workload, shape, count))
-        for column, shape in enumerate(chosen)
-    )
-
-
-def _compare(
-    schemes: Sequence[CudaScheme], seconds: Values, shape: Shape, wanted: Sequence[Configuration]
-) -> Comparison:
-    best = int(seconds.argmin())
-    matches = tuple(_match(one, schemes, seconds) for one in wanted)
-    return Comparison(shape, matches, schemes[best], float(seconds[best]), len(schemes))
+    found = []
+    for shape, seconds in zip(chosen, table.T, strict=True):
+        wanted = reference.configurations(space.workload, shape, count)
+        matches = tuple(_match(one, schemes, seconds) for one in wanted)
+        best = int(seconds.argmin())
+        found.append(Comparison(shape, matches, schemes[best], float(seconds[best]), len(schemes)))
+    return tuple(found)
 
 
 def _match(wanted: Configuration, schemes: Sequence[CudaScheme], seconds: Values) -> Match:

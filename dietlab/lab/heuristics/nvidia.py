@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, Literal, Protocol
 
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
@@ -63,8 +62,8 @@ GPUS = {
     "NVIDIA GeForce RTX 5080": "RTX_5080",
     "NVIDIA GeForce RTX 5090": "RTX_5090",
 }
-"""The heuristics' names of GPUs by those of drivers and presets. An A100 of 40 GB is asked about as one of
-80 GB, whose memory is faster and which is the same otherwise."""
+"""The heuristics' names of GPUs by those of drivers and presets. An A100 of 40 GB counts as one of 80 GB,
+whose memory is faster and which is the same otherwise."""
 
 COUNT = 8
 """The most configurations that are requested for a shape."""
@@ -80,8 +79,8 @@ class Configuration:
         stages: tiles of shared memory.
         splits: blocks that share one tile's reduction (split-K); 1 for none. Theirs meet in memory, ours in a
             cluster.
-        seconds: of a call, as NVIDIA's model estimates it; None without an estimate. It does not tell
-            configurations apart.
+        seconds: of a call, as NVIDIA's model estimates it; None without an estimate. Configurations
+            that differ in it alone are equal.
 
     ``key`` reads ``128x64x32.s4``, with a split ``128x64x32.s4.k3``, as ours do.
 
@@ -99,6 +98,12 @@ class Configuration:
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.step, self.stages, self.splits) < 1:
             raise DietlabError("a configuration's sizes are positive", self.key, "Make each 1 or more.")
+
+    @classmethod
+    def of(cls, kernel: Any, seconds: float) -> Configuration:
+        """Returns the package's own value as one of ours."""
+        tile = (kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k)
+        return cls(*tile, kernel.stages, kernel.split_k, float(seconds) if seconds > 0 else None)
 
     @property
     def key(self) -> str:
@@ -130,26 +135,22 @@ class Heuristics:
 
     def __init__(self, hardware: Hardware, target: KernelLibrary = "cutlass", gpu: str | None = None) -> None:
         if target not in TARGETS:
-            raise DietlabError(
-                f"a target is one of {', '.join(TARGETS)}", repr(target), "cutlass is nearest to ours."
-            )
+            known = ", ".join(TARGETS)
+            raise DietlabError(f"a target is one of {known}", repr(target), "cutlass is nearest to ours.")
         self.gpu = gpu or gpu_of(hardware)
         self.target = target
-        self._module: Any = _import()
-        self._library: Any = self._open()
-
-    def _open(self) -> Any:
-        module = self._module
-        known = [gpu.name for gpu in module.NvMatmulHeuristicsNvidiaGpu if gpu.name != "END"]
-        if self.gpu not in known:
-            raise HardwareError(
-                "NVIDIA's heuristics know the GPU", self.gpu, f"They know {', '.join(known)}."
-            )
         try:
-            return module.NvMatmulHeuristicsInterfaceEx(
-                backend=module.NvMatmulHeuristicsTarget[TARGETS[self.target]],
-                flags=module.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
-                gpu=module.NvMatmulHeuristicsNvidiaGpu[self.gpu],
+            self._module: Any = importlib.import_module(MODULE)
+        except (ImportError, OSError) as error:
+            raise _absent(error) from None
+        gpus = [gpu.name for gpu in self._module.NvMatmulHeuristicsNvidiaGpu if gpu.name != "END"]
+        if self.gpu not in gpus:
+            raise HardwareError("NVIDIA's heuristics know the GPU", self.gpu, f"They know {', '.join(gpus)}.")
+        try:
+            self._library: Any = self._module.NvMatmulHeuristicsInterfaceEx(
+                backend=self._module.NvMatmulHeuristicsTarget[TARGETS[target]],
+                flags=self._module.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
+                gpu=self._module.NvMatmulHeuristicsNvidiaGpu[self.gpu],
             )
         # Its own checks of the version are assertions.
         except (OSError, AssertionError, RuntimeError) as error:
@@ -161,24 +162,26 @@ class Heuristics:
         """Returns the best configurations for one shape, best first: not always the order of their estimates.
 
         Fewer than ``count`` where they know no more, or where some differ only in what :class:`Configuration`
-        does not tell, such as the tiles of warps.
+        lacks, such as the tiles of warps.
 
         Raises:
             WorkloadError: if there is nothing to compute, or they know no such product.
         """
-        size, product = extents(workload, shape), _product(workload)
+        if workload.dtype not in PRODUCTS:
+            rule = "NVIDIA's heuristics have a type that dietlab has on GPUs"
+            raise WorkloadError(rule, workload.dtype, f"Use {', '.join(PRODUCTS)}.")
+        size = extents(workload, shape)
         if min(size.values()) < 1 or count < 1:
             raise WorkloadError(
-                "something is to be computed, and a configuration asked for",
+                "something is to be computed, and a configuration requested",
                 f"{workload} at {shape}, {count} configurations",
                 "Leave empty shapes out.",
             )
         layouts = self._module.NvMatmulHeuristicsMatmulLayout
         layout = layouts.NN_ROW_MAJOR if workload.weights == "direct" else layouts.NT_ROW_MAJOR
-        problem = self._library.makeNvMatmulHeuristicsProblem(
-            size["rows"], size["cols"], size["depth"], layout, size["batch"]
-        )
-        found = self._library.get(problem, count, product)
+        sizes = (size["rows"], size["cols"], size["depth"], layout, size["batch"])
+        problem = self._library.makeNvMatmulHeuristicsProblem(*sizes)
+        found = self._library.get(problem, count, PRODUCTS[workload.dtype])
         if not found:
             others = ", ".join(target for target in TARGETS if target != self.target)
             raise WorkloadError(
@@ -186,7 +189,7 @@ class Heuristics:
                 "no configuration",
                 f"Try another target: {others}.",
             )
-        return tuple(dict.fromkeys(_configuration(one["kernel"], one["runtime"]) for one in found))
+        return tuple(dict.fromkeys(Configuration.of(one["kernel"], one["runtime"]) for one in found))
 
 
 def gpu_of(hardware: Hardware) -> str:
@@ -206,35 +209,7 @@ def gpu_of(hardware: Hardware) -> str:
     return GPUS[hardware.name]
 
 
-def _product(workload: Workload) -> str:
-    if workload.dtype not in PRODUCTS:
-        raise WorkloadError(
-            "NVIDIA's heuristics are asked about a type that dietlab has on GPUs",
-            workload.dtype,
-            f"Use {', '.join(PRODUCTS)}.",
-        )
-    return PRODUCTS[workload.dtype]
-
-
-def _import() -> ModuleType:
-    try:
-        return importlib.import_module(MODULE)
-    except (ImportError, OSError) as error:
-        raise _absent(error) from None
-
-
 def _absent(reason: object) -> MissingDependencyError:
     return MissingDependencyError(
         f"NVIDIA's matmul heuristics are installed (package {PACKAGE}, 0.1)", reason, f"pip install {PACKAGE}"
-    )
-
-
-def _configuration(kernel: Any, runtime: float) -> Configuration:
-    return Configuration(
-        kernel.cta_tile_m,
-        kernel.cta_tile_n,
-        kernel.cta_tile_k,
-        kernel.stages,
-        kernel.split_k,
-        float(runtime) if runtime > 0 else None,
     )

@@ -4,7 +4,7 @@ A step is a few schedule primitives of TensorIR. Each program that they make is 
 and timed; ``data/loops`` has such times.
 """
 
-from dietlab.lab.loops.climb import bounds, frame_climb, plot_climb
+from dietlab.lab.loops.climb import bounds, frame_climb, plot_climb, told
 from dietlab.lab.loops.programs import (
     BERT,
     Layer,
@@ -16,7 +16,6 @@ from dietlab.lab.loops.programs import (
     nest,
     scheduled,
 )
-from dietlab.lab.loops.reading import told
 from dietlab.lab.loops.records import DIETLAB, Climb, Timed, recorded, step_named
 from dietlab.lab.loops.sketches import decisions, sketches
 from dietlab.lab.loops.steps import GOAL, OTHER_TILES, STEPS, Step, Tile

@@ -1,14 +1,16 @@
-"""The figure that climbs: steps on x, throughput on y, up to the roofline."""
+"""The climb as a reader sees it: each step's reason, primitives and loops, and the figure that climbs."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import DietlabError
-from dietlab.lab.loops.programs import BERT, Layer
+from dietlab.lab.loops.programs import BERT, Layer, nest, scheduled
 from dietlab.lab.loops.records import DIETLAB, Climb, step_named
-from dietlab.lab.loops.steps import STEPS, before
+from dietlab.lab.loops.steps import STEPS, before, change_of
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 
@@ -132,3 +134,24 @@ def _draw_bars(figure: go.Figure, frame: pd.DataFrame, upto: str, low: float) ->
         hoverinfo="skip",
         showlegend=False,
     )
+
+
+def told(name: str, layer: Layer = BERT) -> str:
+    """Returns a step as a text: why, the schedule's primitives, and the loops before and after.
+
+    Args:
+        name: of a step.
+        layer: the extents of the loops.
+
+    Raises:
+        MissingDependencyError: without TVM.
+        RecordError: for another name.
+    """
+    step = step_named(name)
+    after = nest(scheduled(step, layer))
+    if not step.recipe:
+        return f"{step.why}\n\n{after}"
+    source = inspect.getsource(change_of(step))
+    primitives = dedent(source.rpartition('"""')[2]).strip()
+    earlier = nest(scheduled(before(step), layer))
+    return f"{step.why}\n\n{primitives}\n\nbefore\n{indent(earlier, '  ')}\nafter\n{indent(after, '  ')}"

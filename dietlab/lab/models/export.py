@@ -50,8 +50,7 @@ def write_onnx(model: Model, home: Path) -> Path:
 
 
 def _digest(model: Model) -> str:
-    """Returns what tells apart models of other weights: their files' names, sizes and times, and the
-    configuration."""
+    """Returns a name for the configuration and the weights: their files' names, sizes and times."""
     about: list[Any] = [model.configuration.to_dict()]
     if model.weights:
         files = sorted(Path(model.weights).expanduser().resolve().iterdir())

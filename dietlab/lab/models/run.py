@@ -158,22 +158,20 @@ def _entries(
     listeners: Audience,
 ) -> tuple[list[Entrant], list[ContenderInfo], tuple[AnsorResult, ...]]:
     """Returns who takes part, ours first, who cannot, and what was tuned for each shape."""
-    folders = [str(study.folder.resolve()) for study in studies]
-    ours = {"studies": folders}
+    ours = {"studies": [str(study.folder.resolve()) for study in studies]}
     options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
     absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
-    try:
-        if ANSOR in against:
-            programs, hardware = home / "ansor", studies[0].hardware
-            results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
-            options[ANSOR] = {"ansor": str(programs), "lengths": [shape["T"] for shape in ansor_lengths]}
-    except MissingDependencyError as error:
-        absent.append(ContenderInfo(ANSOR, KINDS[ANSOR], absent=str(error)))
-    try:
-        if "onnxruntime" in against:
-            options["onnxruntime"] = {"onnx": str(write_onnx(model, home))}
-    except MissingDependencyError as error:
-        absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
+    for name in (ANSOR, "onnxruntime"):
+        try:
+            if name in against and name == ANSOR:
+                programs, hardware = home / "ansor", studies[0].hardware
+                results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
+                lengths = [shape["T"] for shape in ansor_lengths]
+                options[ANSOR] = {"ansor": str(programs), "lengths": lengths}
+            elif name in against:
+                options[name] = {"onnx": str(write_onnx(model, home))}
+        except MissingDependencyError as error:
+            absent.append(ContenderInfo(name, KINDS[name], absent=str(error)))
     details = {ANSOR: detail_of(results)} if results else {}
     missing = {info.name for info in absent}
     names = [OURS, *(name for name in against if name not in missing)]

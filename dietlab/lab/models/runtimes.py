@@ -38,9 +38,6 @@ FROZEN = "torch-compile-frozen"
 """PyTorch's compiler with frozen weights: the only form in which it packs them where the number of rows is
 dynamic, by oneDNN."""
 
-PACKED = "weights packed by oneDNN"
-"""What stands beside the version of those with frozen weights."""
-
 TORCH_AHEAD, FROZEN_AHEAD = "torch-aot", "torch-aot-frozen"
 AHEAD = (OURS, TORCH_AHEAD, FROZEN_AHEAD, ANSOR, "openvino")
 """Those that were compiled ahead of time, of which PyTorch's profiler sees hardly any operation."""
@@ -85,25 +82,28 @@ def runtime(
     if name == "zentorch":
         require_zentorch()
         return compiled(original, backend="zentorch"), f"zentorch {version('zentorch')}"
-    known = f"PyTorch {torch.__version__}"
-    if name == "torch":
-        return called(original), known
-    if name == "torch-compile":
-        return compiled(original), known
-    if name == FROZEN:
-        return frozen(original), f"{known}, {PACKED}"
-    ahead = f"{known}, ahead of time"
-    if name == TORCH_AHEAD:
-        return compile_ahead(model, original), ahead
-    if name == FROZEN_AHEAD:
-        return compile_ahead(model, original, freezing=True), f"{ahead}, {PACKED}"
-    if name == ANSOR:
+    twin, about = original, [f"PyTorch {torch.__version__}"]
+    if name in (OURS, *ALSO_OURS):
+        twin = replaced(original, options["studies"])
+    elif name == ANSOR:
         twin = with_programs(twin_of(original), Path(options["ansor"]))
-        return compile_ahead(model, twin), f"{ahead}, MetaSchedule of TVM {version('apache-tvm')}"
-    ours = replaced(original, options["studies"])
-    if name == OURS:
-        return compile_ahead(model, ours), ahead
-    return (called if name == OURS_EAGER else compiled)(ours), known
+    if name in AHEAD:
+        run: Run = compile_ahead(model, twin, freezing=name == FROZEN_AHEAD)
+        about.append("ahead of time")
+    elif name in ("torch", OURS_EAGER):
+        run = called(twin)
+    else:
+        if name == FROZEN:
+            import torch._inductor.config
+
+            # In this process from now on: torch.compile passes over options={"freezing": True}.
+            torch._inductor.config.freezing = True
+        run = compiled(twin)
+    if name in (FROZEN, FROZEN_AHEAD):
+        about.append("weights packed by oneDNN")
+    if name == ANSOR:
+        about.append(f"MetaSchedule of TVM {version('apache-tvm')}")
+    return run, ", ".join(about)
 
 
 def called(model: torch.nn.Module) -> Run:
@@ -116,15 +116,6 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
     import torch
 
     return called(torch.compile(model, dynamic=True, **options))
-
-
-def frozen(model: torch.nn.Module) -> Run:
-    """Returns the model compiled for any length, its weights frozen and packed, in this process from now on:
-    ``torch.compile`` passes over ``options={"freezing": True}``."""
-    import torch._inductor.config
-
-    torch._inductor.config.freezing = True
-    return compiled(model)
 
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:

@@ -88,7 +88,7 @@ def _callers(event: Any) -> Iterator[str]:
 
 
 def onnx_shares(path: Path, threads: int, words: Any, calls: int | None = None) -> TimeShares:
-    """Returns the shares of a call's time in ONNX Runtime, as its own profiler tells them.
+    """Returns the shares of a call's time in ONNX Runtime, by its own profiler.
 
     Args:
         path: the model's file.

@@ -1,23 +1,33 @@
-"""Speedups that reports of whole models show: over each contender and over the best, with intervals."""
+"""Reports of whole models: speedups over each contender and over the best, and steps that a server pads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import fsum
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dietlab.base.statistics import Values, bootstrap
+from dietlab.base.statistics import bootstrap
+from dietlab.compare.results.policies import POLICIES, Policy
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import ANSOR, over_best
+from dietlab.compare.results.row import ANSOR, OURS, over_best
 from dietlab.lab.models.runtimes import ALSO_OURS
+from dietlab.lab.models.zoo import Model
+from dietlab.problem import Shape, ShapeSet
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BEST = "the best of all"
 """The contender that is, at each length, the fastest of all that serve any length."""
+
+
+NO_PADDING = "none"
+"""The policy that executes every length as it is."""
+
+EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLICIES}
 
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
@@ -47,28 +57,68 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame([row for report in reports for row in _rows(report)])
+    rows = []
+    for report in reports:
+        of = {
+            "model": report.workload["operator"],
+            "batch": report.workload["batch"],
+            "cores": report.threads,
+        }
+        for contender, found in speedups(report).items():
+            if found:
+                values = np.array([*found.values()])
+                low, high = bootstrap(values, lambda drawn: np.asarray(np.exp(np.log(drawn).mean(axis=1))))
+                about = {"contender": contender, "lengths": len(values), "geomean": geometric_mean(values)}
+                worst = min(found, key=lambda length: found[length])
+                ends = {"low": low, "high": high, "worst": found[worst], "worst_T": worst}
+                rows.append({**of, **about, **ends})
+    return pd.DataFrame(rows)
 
 
-def _rows(report: Report) -> Iterable[dict[str, Any]]:
-    for contender, by_length in speedups(report).items():
-        if by_length:
-            values = [*by_length.values()]
-            low, high = bootstrap(np.asarray(values), _geomeans)
-            worst = min(by_length, key=lambda length: by_length[length])
-            yield {
-                "model": report.workload["operator"],
-                "batch": report.workload["batch"],
-                "cores": report.threads,
-                "contender": contender,
-                "lengths": len(values),
-                "geomean": geometric_mean(values),
-                "low": low,
-                "high": high,
-                "worst": by_length[worst],
-                "worst_T": worst,
-            }
+def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
+    """Returns the lengths to which policies pad the lengths of a set, besides these: none is longer than the
+    model's longest.
+
+    Args:
+        model: gives the longest length.
+        lengths: in tokens, those that occur.
+    """
+    longest = model.T.high
+    found = {_padded(policy, shape["T"], longest) for policy in POLICIES.values() for shape in lengths}
+    return tuple(Shape.of(T=length) for length in sorted(found - {shape["T"] for shape in lengths}))
 
 
-def _geomeans(drawn: Values) -> Values:
-    return np.asarray(np.exp(np.log(drawn).mean(axis=1)))
+def frame_padding(report: Report) -> pd.DataFrame:
+    """Returns one row for each padding policy and contender that was timed at all lengths it takes.
+
+    ``step_ms`` is a mean step of the trace, ``tokens_per_second`` counts requested tokens only, ``waste`` is
+    the share of executed tokens that were not requested (0 to 1), and ``speedup`` is the time of the step
+    over that of ours without padding.
+
+    Args:
+        report: of a model, with times at padded lengths.
+    """
+    import pandas as pd
+
+    times: dict[str, dict[int, float]] = {}
+    for row in report.rows:
+        if row.correct:
+            times.setdefault(row.contender, {})[row.shape["T"]] = row.seconds_median
+    longest = report.workload["T"][1]
+    weights = {shape["T"]: weight for shape, weight in report.weights.items()}
+    useful = fsum(weight * length for length, weight in weights.items())
+    rows = []
+    for name, policy in EVERY_POLICY.items():
+        executed = {length: _padded(policy, length, longest) for length in weights}
+        tokens = fsum(weight * executed[length] for length, weight in weights.items())
+        for contender, known in times.items():
+            if set(executed.values()) <= set(known):
+                step = fsum(weight * known[executed[length]] for length, weight in weights.items())
+                rows.append((name, contender, 1e3 * step, useful / step, 1 - useful / tokens))
+    frame = pd.DataFrame(rows, columns=["policy", "contender", "step_ms", "tokens_per_second", "waste"])
+    ours = frame[(frame.policy == NO_PADDING) & (frame.contender == OURS)].step_ms
+    return frame.assign(speedup=frame.step_ms / ours.iloc[0] if len(ours) else float("nan"))
+
+
+def _padded(policy: Policy, length: int, longest: int) -> int:
+    return min(policy(length), longest)

@@ -38,13 +38,8 @@ class Service:
         import torch
 
         with torch.no_grad():
-            answers = {
-                "open": self._open,
-                "check": self._check,
-                "time": self._time,
-                "shares": self._shares,
-            }
-            return answers[request["op"]](request)
+            answer = {"open": self._open, "check": self._check, "time": self._time, "shares": self._shares}
+            return answer[request["op"]](request)
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import torch

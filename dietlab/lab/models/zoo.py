@@ -26,32 +26,31 @@ Layers = Mapping[tuple[int, int], int]
 
 
 def _bert_layers(c: Any) -> Layers:
-    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
-    return _counted([(hidden, hidden, 4 * count), (inner, hidden, count), (hidden, inner, count)])
+    hidden, inner = c.hidden_size, c.intermediate_size
+    return _counted(c, [(hidden, hidden, 4), (inner, hidden, 1), (hidden, inner, 1)])
 
 
 def _attention(c: Any) -> list[tuple[int, int, int]]:
     """Returns (N, K, how many) of the projections, several heads of queries for each of keys and values."""
-    hidden = c.hidden_size
-    shared = hidden // c.num_attention_heads * c.num_key_value_heads
-    return [(hidden, hidden, 2 * c.num_hidden_layers), (shared, hidden, 2 * c.num_hidden_layers)]
+    shared = c.hidden_size // c.num_attention_heads * c.num_key_value_heads
+    return [(c.hidden_size, c.hidden_size, 2), (shared, c.hidden_size, 2)]
 
 
 def _llama_layers(c: Any) -> Layers:
-    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
-    return _counted([*_attention(c), (inner, hidden, 2 * count), (hidden, inner, count)])
+    hidden, inner = c.hidden_size, c.intermediate_size
+    return _counted(c, [*_attention(c), (inner, hidden, 2), (hidden, inner, 1)])
 
 
 def _mixtral_layers(c: Any) -> Layers:
-    hidden, inner = c.hidden_size, c.intermediate_size
-    chosen = c.num_experts_per_tok * c.num_hidden_layers
-    return _counted([*_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen)])
+    hidden, inner, chosen = c.hidden_size, c.intermediate_size, c.num_experts_per_tok
+    return _counted(c, [*_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen)])
 
 
-def _counted(layers: list[tuple[int, int, int]]) -> Layers:
+def _counted(c: Any, each: list[tuple[int, int, int]]) -> Layers:
+    """Returns the layers of a model, of which each hidden layer has these."""
     found = Counter[tuple[int, int]]()
-    for n, k, count in layers:
-        found[n, k] += count
+    for n, k, count in each:
+        found[n, k] += count * c.num_hidden_layers
     return found
 
 

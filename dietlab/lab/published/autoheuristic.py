@@ -1,24 +1,28 @@
 """Reads the data behind PyTorch's AutoHeuristic: some thirty Triton tiles and cuBLAS on thousands of shapes.
 
 The repository states no licence, so its rows are no part of dietlab: ``dietlab fetch-records autoheuristic``
-brings them to the machine that it runs on. A file has a line of JSON that tells of the GPU, a header, and a
-row a measurement: M, K, N, types, strides, choice and milliseconds.
+brings them to the machine that it runs on, over https and checked by SHA-256. A file has a line of JSON on
+the GPU, a header, and a row a measurement: M, K, N, types, strides, choice and milliseconds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from http.client import HTTPException
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from dietlab.base.errors import RecordError, require_names
-from dietlab.lab.published.records import Operator, Origin, Published, PublishedRecord, counted_reasons
+from dietlab.base.files import write_whole
+from dietlab.lab.published.records import Operator, Origin, Published, PublishedRecord
 from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.machine import Hardware
 from dietlab.problem.dims import Shape
@@ -37,6 +41,13 @@ LICENCE = "none stated"
 
 MOST_BYTES = 1 << 30
 """The most bytes of an archive's texts: those of the A100 have 0.2 GB."""
+
+SECONDS, MOST_DOWNLOADED = 60, 64 << 20
+"""Seconds without an answer after which a download is given up, and its most bytes: the archives have 1.7 and
+4.1 MB."""
+
+AGAIN = "Download it again."
+TRUNCATED = "It is truncated: download it again."
 
 ARCHIVES: Mapping[str, tuple[str, str]] = {
     "h100": ("h100_mm.zip", "47736c7cb760008497c4e205db839716177210b6cacc876945784f5f53d87eb7"),
@@ -65,6 +76,51 @@ DTYPES = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.float
 KEYS = ["dtype", "layout", "T", "N", "K", "choice"]
 
 
+def fetch_autoheuristic(gpu: str, source: str, folder: Path) -> Published:
+    """Returns the records of one GPU, and writes them to a folder as ``GPU.jsonl.gz``.
+
+    Args:
+        source: an archive, a text file or a folder on this machine; the https address of an archive or, of a
+            folder with them, one that ends with a slash; empty for the repository's.
+
+    Raises:
+        RecordError: if it cannot be downloaded, or read.
+    """
+    place = Path(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not source or "://" in source:
+        name, digest = ARCHIVES[gpu]
+        address = source or f"{RAW}/{COMMIT}/"
+        place = folder / name
+        write_whole(place, download(address + name if address.endswith("/") else address, digest))
+    published = read_autoheuristic(place, gpu)
+    published.save(folder / f"{gpu}.jsonl.gz")
+    return published
+
+
+def download(address: str, digest: str) -> bytes:
+    """Returns what an address gives.
+
+    Args:
+        digest: its SHA-256, in hexadecimal.
+
+    Raises:
+        RecordError: if the address is not https, nothing comes, or something else.
+    """
+    by_hand = f"Download it by hand from {REPOSITORY} and read it with --from FILE."
+    if not address.startswith("https://"):
+        raise RecordError("records are downloaded over https", address, by_hand)
+    try:
+        with urlopen(address, timeout=SECONDS) as answer:
+            content: bytes = answer.read(MOST_DOWNLOADED)
+    except (OSError, HTTPException, ValueError) as error:
+        raise RecordError(f"{address} can be reached", error, by_hand) from None
+    found = sha256(content).hexdigest()
+    if found != digest:
+        raise RecordError(f"{address} has the SHA-256 {digest}", found, by_hand)
+    return content
+
+
 def read_autoheuristic(place: str | Path, gpu: str) -> Published:
     """Reads the records of one GPU from a folder, an archive or a text file that was downloaded.
 
@@ -76,37 +132,35 @@ def read_autoheuristic(place: str | Path, gpu: str) -> Published:
             is left.
     """
     require_names("GPUs of these records", ARCHIVES, [gpu], RecordError)
-    found, counts, records = list[tuple[str, str]](), [], list[PublishedRecord]()
-    for name, content in _texts(Path(place), gpu, found):
-        text = _decoded(name, content)
-        _require_gpu(name, text, gpu)
-        frame, aside = _cleaned(_table(name, text))
-        counts.append(aside)
-        records += _records(frame, _collection(name))
+    aside, records = Counter[str](), list[PublishedRecord]()
+    files = [(file, file.read_bytes()) for file in _files(Path(place), gpu)]
+    for name, content in _texts(files):
+        frame, reasons = _cleaned(_table(name, content, gpu))
+        aside.update(reasons)
+        collection = name.partition("_")[2].removesuffix("mm.txt").rstrip("_")
+        records += _records(frame, COLLECTIONS.get(collection, collection))
     if not records:
-        raise RecordError(
-            f"a file of records of an {gpu.upper()} has rows with times", str(place), "Download it again."
-        )
-    known = {digest for _, digest in found} <= {digest for _, digest in ARCHIVES.values()}
-    origin = Origin(REPOSITORY, COMMIT if known else "", LICENCE, tuple(found))
-    return Published(gpu, origin, tuple(records), counted_reasons(counts))
+        raise RecordError(f"a file of records of an {gpu.upper()} has rows with times", str(place), AGAIN)
+    digests = tuple((file.name, sha256(content).hexdigest()) for file, content in files)
+    known = {digest for _, digest in digests} <= {digest for _, digest in ARCHIVES.values()}
+    origin = Origin(REPOSITORY, COMMIT if known else "", LICENCE, digests)
+    return Published(gpu, origin, tuple(records), tuple((+aside).most_common()))
 
 
-def _texts(place: Path, gpu: str, found: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
-    """Yields names and contents of the GPU's text files, and notes in ``found`` which files were read."""
+def _files(place: Path, gpu: str) -> list[Path]:
     files = [place]
     if place.is_dir():
         archive = next(iter(sorted(place.rglob(ARCHIVES[gpu][0]))), None)
         files = [archive] if archive else sorted(place.rglob(f"{gpu}_*mm.txt"))
     if not files or not files[0].is_file():
-        raise RecordError(
-            f"a downloaded copy has {ARCHIVES[gpu][0]} or {gpu}_*mm.txt",
-            str(place),
-            f"Download it from {REPOSITORY}.",
-        )
-    for file in files:
-        content = file.read_bytes()
-        found.append((file.name, sha256(content).hexdigest()))
+        wanted = f"a downloaded copy has {ARCHIVES[gpu][0]} or {gpu}_*mm.txt"
+        raise RecordError(wanted, str(place), f"Download it from {REPOSITORY}.")
+    return files
+
+
+def _texts(files: Iterable[tuple[Path, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yields names and contents of texts, also those inside of archives."""
+    for file, content in files:
         if file.suffix != ".zip":
             yield file.name, content
             continue
@@ -117,67 +171,53 @@ def _texts(place: Path, gpu: str, found: list[tuple[str, str]]) -> Iterator[tupl
                     raise RecordError(f"an archive of records has up to {MOST_BYTES:,} bytes", file)
                 yield from [(Path(name).name, archived.read(name)) for name in names]
         except (BadZipFile, EOFError) as error:
-            remedy = "It is truncated: download it again."
-            raise RecordError(
-                "an archive of records is a whole zip file", f"{file}: {error}", remedy
-            ) from None
+            rule = "an archive of records is a whole zip file"
+            raise RecordError(rule, f"{file}: {error}", TRUNCATED) from None
 
 
-def _decoded(name: str, content: bytes) -> str:
+def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
+    """Returns the rows of a text as they stand there, if it is of the GPU."""
+    import pandas as pd
+
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise RecordError("a file of records is UTF-8 text", f"{name}: {error}") from None
     if not text.endswith("\n"):
         last = text.rpartition("\n")[2]
-        remedy = "It is truncated: download it again."
-        raise RecordError("the last row of a file of records ends its line", f"{name}: {last!r}", remedy)
-    return text
+        raise RecordError("the last row of a file of records ends its line", f"{name}: {last!r}", TRUNCATED)
+    head, _, body = text.partition("\n")
+    _require_gpu(name, head, gpu)
+    try:
+        frame = pd.read_csv(StringIO(body), dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        rule = "rows of a file of records have the columns of its header"
+        raise RecordError(rule, f"{name}: {error}") from None
+    missing = [column for column in COLUMNS if column not in frame]
+    if missing:
+        rule = f"a file of records has the columns {', '.join(COLUMNS)}"
+        raise RecordError(rule, f"{name}: no {missing[0]}")
+    return frame[list(COLUMNS)]
 
 
-def _require_gpu(name: str, text: str, gpu: str) -> None:
+def _require_gpu(name: str, head: str, gpu: str) -> None:
     """Checks that the file's name and its first line are of the GPU."""
     try:
-        told: Mapping[str, Any] = json.loads(text.partition("\n")[0])
-        capability = ".".join(str(part) for part in told["device_capa"])
-        shared = int(told["shared_memory"])
+        about: Mapping[str, Any] = json.loads(head)
+        found = ".".join(str(part) for part in about["device_capa"]), int(about["shared_memory"])
     except (ValueError, KeyError, TypeError):
-        raise RecordError(
-            "the first line of a file of records is JSON with device_capa and shared_memory", name
-        ) from None
+        rule = "the first line of a file of records is JSON with device_capa and shared_memory"
+        raise RecordError(rule, name) from None
     limits = gpu_of(Hardware.preset(gpu))
-    if (capability, shared) != (limits.compute_capability, limits.smem_per_block_bytes):
+    if found != (limits.compute_capability, limits.smem_per_block_bytes):
         raise RecordError(
             f"the records of an {gpu.upper()} are of compute capability {limits.compute_capability} and "
             f"{limits.smem_per_block_bytes} bytes of shared memory",
-            f"{name}: {capability}, {shared}",
+            f"{name}: {found[0]}, {found[1]}",
             "Name the GPU that they are of.",
         )
     if not name.startswith(f"{gpu}_"):
         raise RecordError(f"files of records of an {gpu.upper()} are named {gpu}_...", name, "Name its GPU.")
-
-
-def _collection(name: str) -> str:
-    middle = name.partition("_")[2].removesuffix("mm.txt").rstrip("_")
-    return COLLECTIONS.get(middle, middle)
-
-
-def _table(name: str, text: str) -> pd.DataFrame:
-    import pandas as pd
-
-    body = text.partition("\n")[2]
-    try:
-        frame = pd.read_csv(StringIO(body), dtype=str, keep_default_na=False)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise RecordError(
-            "rows of a file of records have the columns of its header", f"{name}: {error}"
-        ) from None
-    missing = [column for column in COLUMNS if column not in frame]
-    if missing:
-        raise RecordError(
-            f"a file of records has the columns {', '.join(COLUMNS)}", f"{name}: no {missing[0]}"
-        )
-    return frame[list(COLUMNS)]
 
 
 def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
@@ -188,7 +228,11 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     ms = pd.to_numeric(frame["feedback"], errors="coerce")
     tiles = {choice: TritonTile.of_choice(choice) for choice in frame["choice"].unique()}
     known = frame["choice"].map({choice: tiles[choice] is not None or choice == VENDOR for choice in tiles})
-    layouts = _order(numbers, "mat1") + _order(numbers, "mat2")
+    orders = [
+        np.select([numbers[f"{operand}_stride_1"] == 1, numbers[f"{operand}_stride_0"] == 1], ["n", "t"], "")
+        for operand in ("mat1", "mat2")
+    ]  # as in Layout; nothing for other strides
+    layouts = pd.Series(np.char.add(*orders), index=numbers.index)
     dtypes = frame["mat1_dtype"].map(DTYPES).where(frame["using_tf32"] != "True", "tf32")
     whole = numbers[["m", "k", "n"]].ge(1).all(axis=1) & numbers.mod(1).eq(0).all(axis=1)
     reasons = {
@@ -211,14 +255,6 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     return result.astype(dict.fromkeys("TNK", int)), aside
 
 
-def _order(numbers: pd.DataFrame, operand: str) -> pd.Series:
-    """Returns a letter of :data:`~dietlab.lab.published.records.Layout`; nothing for other strides."""
-    import pandas as pd
-
-    outer, inner = numbers[f"{operand}_stride_0"], numbers[f"{operand}_stride_1"]
-    return pd.Series(np.select([inner == 1, outer == 1], ["n", "t"], ""), index=numbers.index)
-
-
 def _records(frame: pd.DataFrame, collection: str) -> Iterator[PublishedRecord]:
     """Yields one record of each program and shape. A time that stands there twice to the last digit was
     written down again, not measured again."""
@@ -227,12 +263,6 @@ def _records(frame: pd.DataFrame, collection: str) -> Iterator[PublishedRecord]:
     for (dtype, layout, T, N, K, choice), median, least, most, count in found.itertuples(name=None):
         tile = None if choice == VENDOR else TritonTile.of_choice(choice)
         shape = Shape.of(T=int(T), N=int(N), K=int(K))
-        yield PublishedRecord(
-            Operator(dtype, layout),
-            shape,
-            collection,
-            tile,
-            float(median),
-            int(count),
-            float(most / least - 1),
-        )
+        spread = float(most / least - 1)
+        operator = Operator(dtype, layout)
+        yield PublishedRecord(operator, shape, collection, tile, float(median), int(count), spread)

@@ -6,7 +6,7 @@ All is of pairs of a tile and a shape, products with 16-bit operands on tensor c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -43,6 +43,9 @@ GROUP_ROWS, GROUP_WARPS = 64, 4
 """The rows of a tile, and the warps, of one group that multiplies together (``wgmma``): Triton takes such
 groups where a tile has as many of both, and the GPU has them."""
 
+ROLES: dict[Role, tuple[str, str]] = {"rows": ("rows", "T"), "cols": ("cols", "N"), "depth": ("step", "K")}
+"""The parameter of a tile and the dimension of a shape that have each role."""
+
 WARP_ROWS = 16
 """The rows that one warp multiplies at a time."""
 
@@ -55,23 +58,28 @@ class Pairs:
     shapes: Sequence[Shape]
     hardware: Hardware
 
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[TritonTile, Shape]], hardware: Hardware) -> Pairs:
+        """Returns the pairs in their order."""
+        every = tuple(pairs)
+        return cls([tile for tile, _ in every], [shape for _, shape in every], hardware)
+
     def of_tiles(self, name: str) -> IntArray:
         """Returns a parameter of each tile."""
         return np.array([getattr(tile, name) for tile in self.tiles], np.int64)
 
-    def of_shapes(self, name: str) -> IntArray:
-        """Returns an extent of each shape."""
-        return np.array([shape[name] for shape in self.shapes], np.int64)
-
     @cached_property
     def tile(self) -> dict[Role, IntArray]:
         """Extents of the tiles by role."""
-        return {"rows": self.of_tiles("rows"), "cols": self.of_tiles("cols"), "depth": self.of_tiles("step")}
+        return {role: self.of_tiles(parameter) for role, (parameter, _) in ROLES.items()}
 
     @cached_property
     def extents(self) -> dict[Role, IntArray]:
         """Extents of the shapes by role."""
-        return {"rows": self.of_shapes("T"), "cols": self.of_shapes("N"), "depth": self.of_shapes("K")}
+        return {
+            role: np.array([shape[name] for shape in self.shapes], np.int64)
+            for role, (_, name) in ROLES.items()
+        }
 
     @cached_property
     def resident(self) -> IntArray:
@@ -83,21 +91,21 @@ class Pairs:
         """Tiles along each axis."""
         return {role: -(-extent // self.tile[role]) for role, extent in self.extents.items()}
 
-    @cached_property
+    @property
     def blocks(self) -> IntArray:
         """Tiles of the output."""
         return self.counts["rows"] * self.counts["cols"]
 
-    @cached_property
+    @property
     def places(self) -> IntArray:
         """Blocks that the processor holds at once."""
         return self.hardware.cores * self.resident
 
-    @cached_property
+    @property
     def flops(self) -> IntArray:
-        return 2 * self.extents["rows"] * self.extents["cols"] * self.extents["depth"]
+        return np.asarray(2 * np.prod([*self.extents.values()], axis=0))
 
-    @cached_property
+    @property
     def traffic(self) -> IntArray:
         """Bytes of both operands and the output."""
         rows, cols, depth = self.extents.values()

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.choosing import Grid, choose_tiles
-from dietlab.lab.published.models import BoundTiles, PaperTiles, models_of
-from dietlab.lab.published.times import Times
+from dietlab.lab.published.choosing import Times, choose_tiles, grid
+from dietlab.lab.published.models import Formula, models_of
+from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.problem import Shape
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ TILES = 8
 """Tiles of a portfolio, as many as micro-kernels of our libraries."""
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Sizes of the portfolios whose regret is told."""
+"""Sizes of the portfolios whose regret is reported."""
 
-TOLD = (64, 500)
+FITTED_ON = (64, 500)
 """Measurements that a cost model learns from."""
 
 HELD_OUT = 0.25
@@ -74,15 +74,16 @@ def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFram
     numbers = {tile: number for number, tile in enumerate(times.tiles)}
     rows, lost = [], dict[int, list[Values]]()
     for train, test in folds(times, seed):
-        grid = Grid.of(times.at(train), seed)
-        choice, chosen = grid.choice, choose_tiles(grid, TILES)
+        choice = grid(times.at(train), seed)
+        tree = choose_tiles(choice, times.hardware, TILES)
         kept = {n: [numbers[choice.kernels[k]] for k in choice.best(n)[0]] for n in SIZES}  # type: ignore[index]
         for size, places in kept.items():
             least = times.seconds[places][:, test].min(axis=0)
             lost.setdefault(size, []).append(least / times.best[test] - 1)
         for column in np.flatnonzero(test):
             shape, speedups = times.shapes[column], times.vendor[column] / times.seconds[:, column]
-            tile = chosen.tile(shape)
+            tile = tree.scheme(shape).kernel
+            assert isinstance(tile, TritonTile)
             rows.append(
                 {
                     **{name: shape[name] for name in ("T", "N", "K")},
@@ -98,8 +99,8 @@ def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFram
     return pd.DataFrame(rows).sort_values(["N", "K", "T"], ignore_index=True), pd.DataFrame(sizes)
 
 
-def judge_models(times: Times, seed: int = 0, told: Sequence[int] = TOLD) -> pd.DataFrame:
-    """Returns a row for each cost model and number of measurements that it was told of: ``pairwise``,
+def judge_models(times: Times, seed: int = 0, counts: Sequence[int] = FITTED_ON) -> pd.DataFrame:
+    """Returns a row for each cost model and number of measurements that it was fitted on: ``pairwise``,
     ``peak@1``, ``peak@5`` and ``spearman``, means over held-out shapes."""
     import pandas as pd
 
@@ -108,13 +109,21 @@ def judge_models(times: Times, seed: int = 0, told: Sequence[int] = TOLD) -> pd.
     pairs, seconds = times.at(~held_out).measured()
     test, truth = times.at(held_out).measured()
     order, rows = random.permutation(len(seconds)), []
-    for name, model in models_of(seed).items():
-        for count in (0,) if isinstance(model, (PaperTiles, BoundTiles)) else told:
-            drawn = order[:count]
-            part = Pairs([pairs.tiles[n] for n in drawn], [pairs.shapes[n] for n in drawn], pairs.hardware)
-            predicted = model.fit(part, seconds[drawn]).seconds(test)
-            rows.append({"model": name, "told": count, **rank(test, predicted, truth)})
-    return pd.DataFrame(rows)
+    for count in (0, *counts):
+        drawn = order[:count]
+        part = Pairs([pairs.tiles[n] for n in drawn], [pairs.shapes[n] for n in drawn], pairs.hardware)
+        predicted = {
+            name: model.fit(part, seconds[drawn]).seconds(test)
+            for name, model in models_of(seed).items()
+            if isinstance(model, Formula) == (count == 0)
+        }
+        if count:  # the geometric mean, in which the first counts twice
+            predicted["both"] = np.cbrt(predicted["learned over bound"] ** 2 * predicted["learned"])
+        rows += [{"model": name, "told": count, **rank(test, p, truth)} for name, p in predicted.items()]
+    names = [*models_of(seed), "both"]
+    return pd.DataFrame(rows).sort_values(
+        "model", key=lambda model: model.map(names.index), kind="stable", ignore_index=True
+    )
 
 
 def rank(pairs: Pairs, predicted: Values, measured: Values) -> dict[str, float]:
@@ -125,8 +134,8 @@ def rank(pairs: Pairs, predicted: Values, measured: Values) -> dict[str, float]:
     found = []
     for places in by_shape.values():
         if len(places) >= FEWEST_TILES:
-            told, real = predicted[places], measured[places]
-            metrics = ranking_metrics(told, real, np.full(len(real), NOISE))
-            found.append({**metrics, "spearman": spearman(told, real)})
+            guess, real = predicted[places], measured[places]
+            metrics = ranking_metrics(guess, real, np.full(len(real), NOISE))
+            found.append({**metrics, "spearman": spearman(guess, real)})
     means = mean_metrics(found)
     return {name: means[name] for name in ("pairwise", "peak@1", "peak@5", "spearman")}

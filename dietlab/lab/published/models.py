@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,6 @@ import numpy.typing as npt
 from dietlab.base.errors import ModelError
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.smooth import Smooth
-from dietlab.problem import IntArray
 from dietlab.targets.cuda.bound import step_cycles
 
 Values = npt.NDArray[np.float64]
@@ -34,32 +32,25 @@ ALIGNED = 64
 has 64 elements of 16 bits."""
 
 
-class TileModel(Protocol):
-    """A cost model of tiles: seconds of pairs of a tile and a shape."""
+LENGTHS = (0.7, 1.0, 1.5, 2.5)
+"""Distances over which values become unlike, tried, in the root mean square of all features' deviations: at
+one the covariance has fallen to 0.6."""
 
-    def fit(self, pairs: Pairs, seconds: Values) -> TileModel: ...
+WIDE, NOISES = (0.3, 0.6), (0.03, 0.06, 0.1)
+"""Standard deviations of a logarithm of time that are tried: of what features explain, and of the rest."""
 
-    def seconds(self, pairs: Pairs) -> Values: ...
 
+@dataclass(frozen=True)
+class Formula:
+    """A cost model that learns nothing."""
 
-class PaperTiles:
-    """The paper's padding and waves at the processor's peak; learns nothing."""
+    of: Callable[[Pairs], Values]
 
-    def fit(self, pairs: Pairs, seconds: Values) -> PaperTiles:
+    def fit(self, pairs: Pairs, seconds: Values) -> Formula:
         return self
 
     def seconds(self, pairs: Pairs) -> Values:
-        return pairs.paper
-
-
-class BoundTiles:
-    """The bound from throughputs; learns nothing."""
-
-    def fit(self, pairs: Pairs, seconds: Values) -> BoundTiles:
-        return self
-
-    def seconds(self, pairs: Pairs) -> Values:
-        return pairs.bound.total
+        return self.of(pairs)
 
 
 @dataclass(frozen=True)
@@ -70,9 +61,7 @@ class LearnedTiles:
     Args:
         over_bound: whether they learn what the bound misses, and see its parts; otherwise they learn the
             throughput from sizes alone.
-        seed: of the draws.
-        count: of fits of trees; their mean counts.
-        trees, smooth: the fits.
+        count: of fits of trees, whose mean counts.
     """
 
     over_bound: bool = True
@@ -92,33 +81,19 @@ class LearnedTiles:
 
     def seconds(self, pairs: Pairs) -> Values:
         if not self.trees:
-            raise ModelError("a model is fitted before it is asked", "no fit", "Call fit(pairs, seconds).")
+            raise ModelError("a model is fitted before it predicts", "no fit", "Call fit(pairs, seconds).")
         features = self._features(pairs)
         found = np.mean([ask_trees(member, features) for member in self.trees], axis=0)
         if self.smooth is not None:
-            found = (found + self.smooth.ask(features)) / 2
+            found = (found + self.smooth.expected(features)) / 2
         return np.asarray(np.exp(found + self._base(pairs)))
 
     def _base(self, pairs: Pairs) -> Values:
         return np.asarray(np.log(pairs.bound.total if self.over_bound else pairs.flops / 1e12))
 
     def _features(self, pairs: Pairs) -> Values:
-        told = size_features(pairs) | (bound_features(pairs) if self.over_bound else {})
-        return np.stack(list(told.values()), axis=1)
-
-
-@dataclass(frozen=True)
-class BothTiles:
-    """The geometric mean of what is learned over the bound, which counts twice, and from sizes alone."""
-
-    over: LearnedTiles
-    alone: LearnedTiles
-
-    def fit(self, pairs: Pairs, seconds: Values) -> BothTiles:
-        return BothTiles(self.over.fit(pairs, seconds), self.alone.fit(pairs, seconds))
-
-    def seconds(self, pairs: Pairs) -> Values:
-        return np.asarray(np.cbrt(self.over.seconds(pairs) ** 2 * self.alone.seconds(pairs)))
+        found = size_features(pairs) | (bound_features(pairs) if self.over_bound else {})
+        return np.stack(list(found.values()), axis=1)
 
 
 def size_features(pairs: Pairs) -> dict[str, Values]:
@@ -129,7 +104,7 @@ def size_features(pairs: Pairs) -> dict[str, Values]:
         "warps": np.log2(warps),
         "stages": pairs.of_tiles("stages"),
         **{f"shape {role}": np.log2(extent) for role, extent in extents.items()},
-        **{f"aligned {role}": np.log2(aligned(extent)) for role, extent in extents.items()},
+        **{f"aligned {role}": np.log2(np.minimum(n & -n, ALIGNED)) for role, n in extents.items()},
         **{f"useful {role}": extents[role] / (tile[role] * pairs.counts[role]) for role in tile},
         "blocks": np.log2(pairs.blocks),
         "each": np.log2(np.ceil(pairs.blocks / pairs.hardware.cores)),
@@ -153,18 +128,56 @@ def bound_features(pairs: Pairs) -> dict[str, Values]:
     }
 
 
-def aligned(extents: IntArray) -> Values:
-    """Returns the largest power of two up to :data:`ALIGNED` that divides each extent."""
-    return np.asarray(np.minimum(extents & -extents, ALIGNED), np.float64)
+@dataclass(frozen=True)
+class Smooth:
+    """A Gaussian process over features with squared-exponential covariance (Rasmussen and Williams, Gaussian
+    Processes for Machine Learning, 2006, chapter 2): it errs otherwise than trees, whose steps know no
+    distance.
+
+    Args:
+        centre, scale: of each feature.
+        seen: features that were measured, scaled, ``[n, features]``; ``weights``: of each.
+        level: the mean of the values.
+        length: of :data:`LENGTHS`.
+    """
+
+    centre: Values
+    scale: Values
+    seen: Values
+    weights: Values
+    level: float
+    length: float
+
+    @classmethod
+    def fit(cls, features: Values, values: Values) -> Smooth:
+        """Returns the process under which the values ``[n]`` are most likely, out of those that are tried."""
+        centre, scale, level = features.mean(axis=0), features.std(axis=0) + 1e-9, float(values.mean())
+        seen, rest = (features - centre) / scale, values - level
+        tried = []
+        for length, wide, noise in product(LENGTHS, WIDE, NOISES):
+            covariance = wide**2 * _near(seen, seen, length) + noise**2 * np.eye(len(rest))
+            weights = np.linalg.solve(covariance, rest)
+            unlikely = rest @ weights + np.linalg.slogdet(covariance)[1]
+            tried.append((float(unlikely), length, np.asarray(wide**2 * weights, np.float64)))
+        _, length, weights = min(tried, key=lambda one: one[0])
+        return cls(centre, scale, seen, weights, level, length)
+
+    def expected(self, features: Values) -> Values:
+        """Returns the expected values, ``[n]``."""
+        near = _near((features - self.centre) / self.scale, self.seen, self.length)
+        return np.asarray(self.level + near @ self.weights)
 
 
-def models_of(seed: int = 0) -> Mapping[str, TileModel]:
+def _near(one: Values, other: Values, length: float) -> Values:
+    apart = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
+    return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / (length**2 * one.shape[1])))
+
+
+def models_of(seed: int = 0) -> Mapping[str, Formula | LearnedTiles]:
     """Returns the cost models that are compared, by name."""
-    over, alone = LearnedTiles(seed=seed), LearnedTiles(over_bound=False, seed=seed)
     return {
-        "paper": PaperTiles(),
-        "bound": BoundTiles(),
-        "learned": alone,
-        "learned over bound": over,
-        "both": BothTiles(over, alone),
+        "paper": Formula(lambda pairs: pairs.paper),  # padding and waves at the processor's peak
+        "bound": Formula(lambda pairs: pairs.bound.total),
+        "learned": LearnedTiles(over_bound=False, seed=seed),
+        "learned over bound": LearnedTiles(seed=seed),
     }

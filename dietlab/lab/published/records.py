@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -80,16 +79,9 @@ class PublishedRecord:
         return CUBLAS if self.tile is None else self.tile.key
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "dtype": self.operator.dtype,
-            "layout": self.operator.layout,
-            "shape": self.shape.to_json(),
-            "collection": self.collection,
-            "choice": self.choice,
-            "seconds": self.seconds,
-            "repeats": self.repeats,
-            "spread": self.spread,
-        }
+        names = ("collection", "choice", "seconds", "repeats", "spread")
+        shape = {"shape": self.shape.to_json()}
+        return {**asdict(self.operator), **shape, **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PublishedRecord:
@@ -179,15 +171,6 @@ class Published:
             header, *lines = map(json.loads, read_text(path).splitlines())
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")
-            told = header["origin"]
-            origin = Origin(**{**told, "files": tuple(map(tuple, told["files"]))})
+            origin = Origin(**{**header["origin"], "files": tuple(map(tuple, header["origin"]["files"]))})
             records = tuple(map(PublishedRecord.from_json, lines))
             return cls(header["gpu"], origin, records, tuple(header["set_aside"].items()))
-
-
-def counted_reasons(reasons: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Returns the sums of counts by reason, the most frequent first."""
-    total: Counter[str] = Counter()
-    for counts in reasons:
-        total.update(counts)
-    return tuple((reason, count) for reason, count in total.most_common() if count)

@@ -13,9 +13,9 @@ from dietlab.base.errors import RecordError
 from dietlab.base.shipped import data_path
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, untimed
+from dietlab.lab.published.choosing import Times, dense_of
 from dietlab.lab.published.judging import judge_choice, judge_models
-from dietlab.lab.published.records import Published
-from dietlab.lab.published.times import Times, dense_of
+from dietlab.lab.published.records import Operator, Published
 from dietlab.machine import Hardware
 from dietlab.problem.dims import Shape
 
@@ -31,13 +31,19 @@ CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.lab.published.judging.judge_choice`."""
 
 MAKER = "Triton (tree)"
-"""Whose speedups the reports tell: the programs are Triton's, and a tree chose among them."""
+"""Whose speedups the reports have: the programs are Triton's, and a tree chose among them."""
 
 GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
 
-WITHIN = 1e-4
-"""The difference of two speedups, a ratio, below which they are equal: the tables have four places."""
+RIVALS = {
+    "torch.matmul": "torch",
+    "cuBLAS-max": "cuBLAS",
+    "cuBLASLt-heuristic-max": "cuBLASLt heuristic",
+    "cuBLASLt-auto-tuning-max": "cuBLASLt autotuned",
+}
+"""The columns that are read, and what they are called here. Those of ``max`` are over the faster layout of
+the weights; a value is the rival's time over that of CUDA-L2's program for the shape."""
 
 
 def derive_tables(
@@ -51,7 +57,7 @@ def derive_tables(
     """
     import pandas as pd
 
-    found: dict[str, list[pd.DataFrame]] = {"speedups": [], "regret": [], "sizes": [], "models": []}
+    found: dict[str, list[pd.DataFrame]] = {}
     for operator in _layers(published):
         times = Times.of(published, operator, LAYERS)
         for seed in seeds:
@@ -65,21 +71,17 @@ def derive_tables(
             }
             for name, part in parts.items():
                 if name != "speedups" or seed == seeds[0]:
-                    found[name].append(_beside(place, part))
+                    found.setdefault(name, []).append(part.assign(**place)[[*place, *part.columns]])
             tell(f"{published.gpu} {operator}, seed {seed}: regret {summary(speedups)['regret']:.2f} %")
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
-def _layers(published: Published) -> list[Any]:
-    found = [o for o in published.operators if o.dtype == "float16" and o.layout != "tt"]
+def _layers(published: Published) -> list[Operator]:
     shown = {record.operator for record in published.records if record.collection in LAYERS}
-    if not shown.intersection(found):
+    found = sorted(o for o in shown if o.dtype == "float16" and o.layout != "tt")
+    if not found:
         raise RecordError(f"records have float16 layers of {' or '.join(LAYERS)}", published.gpu)
-    return [operator for operator in found if operator in shown]
-
-
-def _beside(place: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(**place)[[*place, *table.columns]]
+    return found
 
 
 def summary(speedups: pd.DataFrame) -> dict[str, float]:
@@ -97,8 +99,7 @@ def summary(speedups: pd.DataFrame) -> dict[str, float]:
         "ninth": tree.quantile(0.9),
         "worst": tree.max(),
         "whole": tree[~speedups["cut"]].mean(),
-        "portfolio": lost["portfolio"].mean(),
-        "one": lost["one"].mean(),
+        **{name: lost[name].mean() for name in ("portfolio", "one")},
         **means,
     }
 
@@ -132,17 +133,11 @@ def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
 
 
 def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) -> Report:
-    names = ("T", "N", "K")
-    shapes = [Shape.of(**dict(zip(names, map(int, one), strict=True))) for one in part[[*names]].to_numpy()]
+    shapes = [Shape.of(**one) for one in part[["T", "N", "K"]].to_dict("records")]
     rows = []
     for shape, one in zip(shapes, part.to_dict("records"), strict=True):
-        rows.append(
-            replace(
-                untimed(shape, MAKER, held_out=True),
-                plan=one["tile"],
-                regret=100 * (one["best"] / one["tree"] - 1),
-            )
-        )
+        ours = untimed(shape, MAKER, held_out=True)
+        rows.append(replace(ours, plan=one["tile"], regret=100 * (one["best"] / one["tree"] - 1)))
         others = {"cublas": 1.0, "oracle": one["best"], "one tile": one["one"]}
         rows += [untimed(shape, w, one["tree"] / x, held_out=True) for w, x in others.items()]
     contenders = (
@@ -160,3 +155,37 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
         name=name,
         maker=MAKER,
     )
+
+
+def reduce_cuda_l2(folder: Path) -> pd.DataFrame:
+    """Returns CUDA-L2's tables as curves: how far cuBLAS and its heuristics stay behind what is chosen for
+    each shape. By ``gpu``, ``sums`` (type of the sums), ``mode`` (calls one after the other, or with pauses
+    as in a server) and M, the geometric means of the ratios over all N and K.
+
+    Args:
+        folder: ``eval_results`` of the repository.
+
+    Raises:
+        RecordError: if there are no tables, one has other columns, or a ratio is not positive and finite.
+    """
+    import pandas as pd
+
+    files = sorted(folder.glob("cuda_l2_*_speedup_*.csv"))
+    if not files:
+        raise RecordError("CUDA-L2's tables are cuda_l2_*_speedup_*.csv", folder, "Name its eval_results.")
+    found = []
+    for file in files:
+        gpu, types, _, mode = file.stem.removeprefix("cuda_l2_").split("_")
+        table = pd.read_csv(file)
+        missing = {"mnk", *RIVALS} - set(table)
+        if missing:
+            raise RecordError(f"a table of CUDA-L2 has the columns mnk, {', '.join(RIVALS)}", file)
+        ratios = table[list(RIVALS)].rename(columns=RIVALS)
+        if not (np.isfinite(ratios) & (ratios > 0)).all(axis=None):
+            raise RecordError("ratios are positive and finite", file)
+        M = table["mnk"].str.partition("_")[0].astype(int).rename("M")
+        means = np.exp(np.log(ratios).groupby(M).mean()).assign(shapes=M.value_counts())
+        sums = {"F16": "float16", "F32": "float32"}[types[:3]]
+        found.append(means.reset_index().assign(gpu=gpu, sums=sums, mode=mode))
+    whole = pd.concat(found)[["gpu", "sums", "mode", "M", "shapes", *RIVALS.values()]]
+    return whole.sort_values(["gpu", "sums", "mode", "M"], ignore_index=True)

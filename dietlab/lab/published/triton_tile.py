@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dietlab.base.errors import SpaceError
@@ -108,6 +108,4 @@ class TritonTile(MicroKernel):
         power of two, and a warp has :data:`WARP_OUTPUTS` outputs or more."""
         room = (max(LEAST_EXTENT, 1 << (shape[name] - 1).bit_length()) for name in ("T", "N", "K"))
         rows, cols, step = map(min, (self.rows, self.cols, self.step), room)
-        return replace(
-            self, rows=rows, cols=cols, step=step, warps=min(self.warps, rows * cols // WARP_OUTPUTS)
-        )
+        return TritonTile(rows, cols, step, min(self.warps, rows * cols // WARP_OUTPUTS), self.stages)

@@ -4,22 +4,12 @@
 judges an answer; ``notebooks/puzzles.ipynb`` has a stub for each.
 """
 
-from dietlab.lab.puzzles.banks import BANK_CONFLICTS
 from dietlab.lab.puzzles.blocking import BLOCKING
-from dietlab.lab.puzzles.evolution import EVOLUTION
-from dietlab.lab.puzzles.heights import HEIGHTS
-from dietlab.lab.puzzles.interval import INTERVAL
 from dietlab.lab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
-from dietlab.lab.puzzles.packing import PACKING
-from dietlab.lab.puzzles.padding import PADDING
-from dietlab.lab.puzzles.portfolio import PORTFOLIO
-from dietlab.lab.puzzles.prediction import PREDICTION
-from dietlab.lab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score
-from dietlab.lab.puzzles.registers import REGISTERS
-from dietlab.lab.puzzles.scores import score_table
-from dietlab.lab.puzzles.split import SPLIT
-from dietlab.lab.puzzles.tree import TREE
-from dietlab.lab.puzzles.waves import WAVES
+from dietlab.lab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score, score_table
+from dietlab.lab.puzzles.sizes import BANK_CONFLICTS, HEIGHTS, PACKING, PADDING, PREDICTION, REGISTERS, WAVES
+from dietlab.lab.puzzles.trees import SPLIT, TREE
+from dietlab.lab.puzzles.tuning import EVOLUTION, INTERVAL, PORTFOLIO
 
 PUZZLES = (
     PADDING,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from random import Random
+from collections.abc import Sequence
 from typing import Any
 
 from dietlab.lab.puzzles.answers import WrongAnswer, kind, said, whole_numbers
-from dietlab.lab.puzzles.pictures import Given, Picture, Point
+from dietlab.lab.puzzles.pictures import Given, Picture
 from dietlab.lab.puzzles.puzzle import Puzzle
 
 Tile = tuple[int, int]
@@ -72,17 +71,6 @@ def _fault(given: Given, found: Any, expected: list[Tile]) -> str:
     return "" if yours <= enough else f"expected at most {enough} loads, got {yours}"
 
 
-def _cases(random: Random) -> Iterator[Given]:
-    for rows, cols, fits in ((6, 6, 5), (4, 8, 12), (1, 5, 3), (3, 9, 5), (9, 3, 5), (5, 5, 3)):
-        yield {"rows": rows, "cols": cols, "fits": fits}
-    for _ in range(40):
-        yield {"rows": random.randint(1, 12), "cols": random.randint(1, 12), "fits": random.randint(3, 12)}
-
-
-def _points(given: Given, value: Any) -> list[Point]:
-    return [(j, i, place) for place, (i, j) in enumerate(_as_tiles(given, value), start=1)]
-
-
 BLOCKING = Puzzle(
     title="Blocks for a cache",
     name="order",
@@ -107,10 +95,21 @@ BLOCKING = Puzzle(
         "lesser.",
     ),
     reference=_order,
-    cases=_cases,
+    arguments="rows cols fits",
+    tried=lambda random: (
+        *((6, 6, 5), (4, 8, 12), (1, 5, 3), (3, 9, 5), (9, 3, 5), (5, 5, 3)),
+        *((random.randint(1, 12), random.randint(1, 12), random.randint(3, 12)) for _ in range(40)),
+    ),
     fault=_fault,
-    samples=lambda: [{"rows": 6, "cols": 6, "fits": 5}],
-    picture=Picture("Order of tiles, 5 panels fit", "column j", "row i", _points, "grid", "step"),
+    shown=[(6, 6, 5)],
+    picture=Picture(
+        "Order of tiles, 5 panels fit",
+        "column j",
+        "row i",
+        lambda given, value: [(j, i, n) for n, (i, j) in enumerate(_as_tiles(given, value), start=1)],
+        "grid",
+        "step",
+    ),
     praise="This is cache blocking; K-blocking does it once more along the depth, so that panels are small.",
     counts=("panels loaded", lambda given, value: loads(_as_tiles(given, value), given["fits"])),
 )

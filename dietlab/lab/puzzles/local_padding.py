@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -152,11 +151,6 @@ def _is_reduction(call: ast.Call) -> bool:
     return call.func.attr == "reduce" or (isinstance(kinds, ast.Constant) and "R" in str(kinds.value))
 
 
-def _cases(random: Random) -> Iterator[Given]:
-    for rows in (4, 8, 14, random.randint(2, 13)):
-        yield {"rows": rows}
-
-
 def _points(given: Given, schedule: Any) -> list[Point]:
     """Returns the steps of the outermost loop around the multiply-adds by the number of rows."""
     blocks = _blocks(ast.parse(schedule.mod["main"].script()), (), 0)
@@ -196,9 +190,10 @@ LOCAL_PADDING = Puzzle(
         "the write-back by `reverse_compute_at`.",
     ),
     reference=_reference,
-    cases=_cases,
+    arguments="rows",
+    tried=lambda random: [(rows,) for rows in (4, 8, 14, random.randint(2, 13))],
     fault=_fault,
-    samples=lambda: [{"rows": ROWS}],
+    shown=[(ROWS,)],
     picture=Picture(
         f"Tiles of {ROWS} rows in the scheduled program",
         "m (rows)",

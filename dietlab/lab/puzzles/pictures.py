@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from dietlab.lab.puzzles import answers
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import DASHES, GRID, OPEN, PALETTE, TEXT
 
@@ -19,8 +20,12 @@ Given = Mapping[str, Any]
 Point = tuple[Any, Any, float]
 """A place on the x axis, a line's name (of a grid: a place on the y axis), and a value."""
 
+Place = Mapping[str, int]
+"""A subplot, by row and column."""
+
 GIVEN, EXPECTED, YOURS = "given", "expected", "yours"
 COLOURS = {GIVEN: PALETTE["muted"], EXPECTED: PALETTE["needed"], YOURS: PALETTE["selected"]}
+LINES = {"gridcolor": GRID, "zerolinecolor": GRID}
 LARGEST_TEXT = 64
 """Cells of a grid that are labelled with their value at most: more would lie over each other."""
 
@@ -43,7 +48,7 @@ class Picture:
         title: of the figure.
         x: title of the horizontal axis, with its unit.
         y: title of the vertical axis, with its unit.
-        points: what is drawn of the value for some arguments.
+        points: what is drawn of the value for some arguments (default: a number over the first argument).
         kind: ``curve``; ``bars``, stacked over x in the order of the points; or ``grid``, coloured cells.
         z: of a grid: what its colours mean.
         context: points of the arguments alone, in grey.
@@ -52,7 +57,7 @@ class Picture:
     title: str
     x: str
     y: str
-    points: Callable[[Given, Any], Iterable[Point]]
+    points: Callable[[Given, Any], Iterable[Point]] = lambda given, value: [_number(given, value)]
     kind: Literal["curve", "bars", "grid"] = "curve"
     z: str = ""
     context: Callable[[Given], Iterable[Point]] | None = None
@@ -91,14 +96,19 @@ class Picture:
             self._draw_curves(figure, frame)
             return figure
         sides = [who for who in (EXPECTED, YOURS) if (frame["who"] == who).any()]
+        names = sides if len(sides) > 1 else None
+        figure.set_subplots(1, len(sides), shared_yaxes=True, horizontal_spacing=0.08, subplot_titles=names)
+        for title in figure.layout.annotations:
+            title.font = {"color": COLOURS[title.text]}
         for number, who in enumerate(sides, start=1):
-            part = frame[frame["who"] == who]
-            axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"} if number > 1 else {}
+            part, place = frame[frame["who"] == who], {"row": 1, "col": number}
             if self.kind == "grid":
-                self._draw_grid(figure, part, frame, axes, keyed=number == len(sides))
+                self._draw_grid(figure, part, frame, place, keyed=number == len(sides))
             else:
-                self._draw_bars(figure, part, axes)
-        self._lay_out(figure, sides)
+                self._draw_bars(figure, part, place)
+        figure.update_xaxes(title_text=self.x, **LINES)
+        figure.update_yaxes(showticklabels=True, **LINES)
+        figure.update_yaxes(title_text=self.y, col=1)
         return figure
 
     def _draw_curves(self, figure: go.Figure, frame: pd.DataFrame) -> None:
@@ -123,9 +133,15 @@ class Picture:
         figure.update_yaxes(title_text=self.y)
 
     def _draw_grid(
-        self, figure: go.Figure, part: pd.DataFrame, whole: pd.DataFrame, axes: Mapping[str, str], keyed: bool
+        self,
+        figure: go.Figure,
+        part: pd.DataFrame,
+        whole: pd.DataFrame,
+        place: Place,
+        keyed: bool,
     ) -> None:
-        """Draws coloured cells; the colours of both sides are those of the expected values."""
+        """Draws coloured cells, the first row above, and writes the value into each of a few; the colours of
+        both sides are those of the expected values."""
         table = part.pivot_table(index="series", columns="x", values="value", aggfunc="last")
         scale = whole.loc[whole["who"] == EXPECTED, "value"]
         figure.add_heatmap(
@@ -138,95 +154,44 @@ class Picture:
             showscale=keyed,
             colorbar={"title": self.z},
             hovertemplate=f"%{{x}}, %{{y}}: %{{z:.0f}} ({self.z})<extra></extra>",
-            **axes,
+            **place,
         )
-        if table.size <= LARGEST_TEXT:
-            self._name_cells(figure, part, axes, float(scale.min() + scale.max()) / 2)
-
-    def _name_cells(
-        self, figure: go.Figure, part: pd.DataFrame, axes: Mapping[str, str], middle: float
-    ) -> None:
-        """Writes each value into its cell, light on the dark half of the colours: an annotation, which static
-        pictures have, too."""
-        refs = {"xref": axes.get("xaxis", "x"), "yref": axes.get("yaxis", "y")}
+        figure.update_xaxes(tickvals=list(table.columns), **place)
+        figure.update_yaxes(tickvals=list(table.index), autorange="reversed", **place)
+        if table.size > LARGEST_TEXT:
+            return
+        middle, drawn = float(scale.min() + scale.max()) / 2, figure.data[-1]
         texts = [
             {
                 "x": row.x,
                 "y": row.series,
                 "text": f"{row.value:.0f}",
                 "showarrow": False,
-                "font": {"color": "#ffffff" if row.value <= middle else "#000000"},
-                **refs,
+                "font": {"color": "#ffffff" if row.value <= middle else "#000000"},  # on dark, on light
+                "xref": drawn.xaxis,
+                "yref": drawn.yaxis,
             }
             for row in part.itertuples()
         ]
         # All at once: plotly copies and checks all of them whenever one is added.
         figure.update_layout(annotations=[*figure.layout.annotations, *texts])
 
-    def _draw_bars(self, figure: go.Figure, part: pd.DataFrame, axes: Mapping[str, str]) -> None:
+    def _draw_bars(self, figure: go.Figure, part: pd.DataFrame, place: Place) -> None:
         """Draws stacked bars, one trace for each place in the stack."""
-        ordered = part.assign(place=part.groupby("x").cumcount())
-        for place, one in ordered.groupby("place"):
+        for number, one in part.groupby(part.groupby("x").cumcount()):
             figure.add_bar(
                 x=one["x"],
                 y=one["value"],
                 marker={
-                    "color": PALETTE[("needed", "needed_too")[int(place) % 2]],
+                    "color": PALETTE[("needed", "needed_too")[int(number) % 2]],
                     "line": {"color": TEXT, "width": 0.5},
                 },
                 showlegend=False,
-                hovertemplate=f"number {place + 1}: %{{y}} at %{{x}}<extra></extra>",
-                **axes,
+                hovertemplate=f"number {number + 1}: %{{y}} at %{{x}}<extra></extra>",
+                **place,
             )
         figure.update_layout(barmode="stack", bargap=0.15)
 
-    def _lay_out(self, figure: go.Figure, sides: Sequence[str]) -> None:
-        """Names the sides, gives each its half, and turns a grid so that its first row is above."""
-        halves = {1: [[0.0, 1.0]], 2: [[0.0, 0.46], [0.54, 1.0]]}[len(sides)]
-        turned = "reversed" if self.kind == "grid" else True
-        for number, (who, domain) in enumerate(zip(sides, halves, strict=True), start=1):
-            drawn = figure.data[number - 1]
-            ticks = [{"tickvals": list(at)} if self.kind == "grid" else {} for at in (drawn.x, drawn.y)]
-            figure.update_layout(
-                {
-                    f"xaxis{number}": {
-                        **ticks[0],
-                        "domain": domain,
-                        "anchor": f"y{number}",
-                        "gridcolor": GRID,
-                        "zerolinecolor": GRID,
-                        "title": {"text": self.x},
-                    },
-                    f"yaxis{number}": {
-                        **ticks[1],
-                        "anchor": f"x{number}",
-                        "gridcolor": GRID,
-                        "zerolinecolor": GRID,
-                        "autorange": turned,
-                        **({"title": {"text": self.y}} if number == 1 else {"matches": "y"}),
-                    },
-                }
-            )
-            if len(sides) > 1:
-                middle = sum(domain) / 2
-                figure.add_annotation(
-                    text=who,
-                    x=middle,
-                    y=1.0,
-                    xref="paper",
-                    yref="paper",
-                    yanchor="bottom",
-                    xanchor="center",
-                    showarrow=False,
-                    font={"color": COLOURS[who]},
-                )
 
-
-def at(name: str, convert: Callable[[Any], float]) -> Callable[[Given, Any], list[Point]]:
-    """Returns the points of a curve with one value for each case.
-
-    Args:
-        name: of the argument on the x axis.
-        convert: an answer's value to a number.
-    """
-    return lambda given, value: [(given[name], "", convert(value))]
+def _number(given: Given, value: Any) -> Point:
+    return next(iter(given.values())), "", answers.number(value)

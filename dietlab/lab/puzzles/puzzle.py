@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
@@ -12,10 +13,11 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import DietlabError, MissingDependencyError
-from dietlab.lab.puzzles.answers import WrongAnswer, kind, raised, said
+from dietlab.lab.puzzles.answers import WrongAnswer, kind, raised, said, same_number
 from dietlab.lab.puzzles.pictures import Given, Look, Picture
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
     from dietlab.view.widgets.explorer import Explorer
@@ -32,7 +34,7 @@ Run = Callable[[Answer, Given], Any]
 CAPTION = 110
 """Characters in a line below a picture: about as wide as the figure."""
 
-_told: Counter[str] = Counter()
+_given: Counter[str] = Counter()
 """Hints given so far, by the puzzle's name: puzzles are values and do not change."""
 
 
@@ -101,11 +103,8 @@ class CheckResult:
         if shown is None:
             return {"text/plain": self.text}
         data, metadata = shown._repr_mimebundle_(**options)
-        return {
-            **data,
-            **_png(picture(shown.figure, fill(self.text, CAPTION))),
-            "text/plain": self.text,
-        }, metadata
+        image = b64encode(picture(shown.figure, fill(self.text, CAPTION))).decode("ascii")
+        return {**data, "image/png": image, "text/plain": self.text}, metadata
 
 
 class Hint(str):
@@ -133,11 +132,12 @@ class Puzzle:
         lesson: the notebook that it belongs to.
         hints: in steps, the last one nearly the solution.
         reference: a right answer.
-        cases: arguments to try, simple ones first, then others drawn from a source of random numbers.
-        fault: what is wrong with a value.
-        samples: the cases of the picture.
+        arguments: their names in a case, in their order.
+        tried: arguments to try, simple ones first, then others drawn from a source of random numbers.
+        shown: the arguments of the picture.
         picture: what is drawn of the values.
         praise: one sentence for the student who solved it.
+        fault: what is wrong with a value (default: that it is not the expected number).
         run: calls an answer with a copy of a case's arguments, in their order.
         counts: what the score counts, and how it is read off a case and a value.
     """
@@ -153,13 +153,21 @@ class Puzzle:
     lesson: str
     hints: tuple[str, ...]
     reference: Answer = field(repr=False)
-    cases: Callable[[Random], Iterable[Given]] = field(repr=False)
-    fault: Fault = field(repr=False)
-    samples: Callable[[], Iterable[Given]] = field(repr=False)
+    arguments: str
+    tried: Callable[[Random], Iterable[tuple[Any, ...]]] = field(repr=False)
+    shown: Sequence[tuple[Any, ...]] = field(repr=False)
     picture: Picture = field(repr=False)
     praise: str
+    fault: Fault = field(default=lambda given, found, expected: same_number(found, expected), repr=False)
     run: Run = field(default=lambda answer, given: answer(*deepcopy(dict(given)).values()), repr=False)
     counts: tuple[str, Callable[[Given, Any], float]] | None = field(default=None, repr=False)
+
+    def cases(self, random: Random) -> Iterator[Given]:
+        """Yields the cases to try, for a source of random numbers."""
+        return map(self._given, self.tried(random))
+
+    def _given(self, values: tuple[Any, ...]) -> Given:
+        return dict(zip(self.arguments.split(), values, strict=True))
 
     @property
     def text(self) -> str:
@@ -191,8 +199,8 @@ class Puzzle:
             DietlabError: for a number that is not positive.
         """
         if number is None:
-            _told[self.name] += 1
-            number = _told[self.name]
+            _given[self.name] += 1
+            number = _given[self.name]
         if not isinstance(number, int) or number < 1:
             raise DietlabError("hints are numbered 1, 2, 3 and so on", repr(number))
         if number > len(self.hints):
@@ -247,7 +255,7 @@ class Puzzle:
     def _looks(self, answer: Answer | None = None) -> tuple[Look, ...]:
         """Returns the cases of the picture with what an answer gives on each, if it gives anything."""
         looks = []
-        for given in self.samples():
+        for given in map(self._given, self.shown):
             expected, yours = self.run(self.reference, given), None
             if answer is not None:
                 try:
@@ -285,7 +293,24 @@ def _explorer(picture: Picture, looks: tuple[Look, ...], note: str) -> Explorer:
     return Explorer(lambda: drawn, {})
 
 
-def _png(image: bytes) -> dict[str, str]:
-    from base64 import b64encode
+def score_table(puzzles: Iterable[Puzzle], answers: Iterable[Answer]) -> pd.DataFrame:
+    """Checks an answer to each puzzle and returns the results as a table.
 
-    return {"image/png": b64encode(image).decode("ascii")}
+    Args:
+        puzzles: in any order.
+        answers: a function for each, in the same order.
+
+    Returns:
+        A row for each puzzle: title, minutes, whether it is solved, cases that are right before the first
+        that is not, and the score, in three columns.
+    """
+    import pandas as pd
+
+    rows = []
+    for puzzle, answer in zip(puzzles, answers, strict=True):
+        result = puzzle.check(answer)
+        score = result.score
+        counted = (score.what, said(score.yours), said(score.reach)) if score else ("", "", "")
+        rows.append((puzzle.title, puzzle.minutes, "yes" if result else "", result.passed, *counted))
+    names = ["puzzle", "minutes", "solved", "right cases", "counted", "yours", "to reach"]
+    return pd.DataFrame(rows, pd.RangeIndex(1, len(rows) + 1, name="number"), names)

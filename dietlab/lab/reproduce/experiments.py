@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from dietlab.base.errors import StudyError
 from dietlab.base.events import Audience
@@ -20,7 +21,7 @@ from dietlab.lab.ablation import run_ablation
 from dietlab.lab.models import evaluate_model
 from dietlab.lab.models.run import CACHE
 from dietlab.lab.reproduce import findings
-from dietlab.lab.reproduce.amounts import Amounts, Calls, EdgeCase
+from dietlab.lab.reproduce.amounts import Amounts, Calls
 from dietlab.lab.reproduce.paper import TREATMENTS
 from dietlab.machine import Hardware
 from dietlab.problem import Shape
@@ -54,25 +55,15 @@ class Settings:
 # --- what is measured -------------------------------------------------------------------------------
 
 
-def dense(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Measures the dense layer; returns the table of the paper's operators."""
-    return _bench(folder, settings, settings.amounts.suite.tasks[:1])
-
-
-def batched(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Measures both batched products; returns the table of the paper's operators."""
-    return _bench(folder, settings, settings.amounts.suite.tasks[1:])
-
-
-def _bench(folder: Path, settings: Settings, tasks: Sequence[Task]) -> tuple[Path, ...]:
-    """Measures some tasks of the suite, which share a bench.
+def bench(tasks: slice, folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Measures some of the paper's operators, which share a bench; returns their table.
 
     Raises:
         StudyError: if one of them failed.
     """
     amounts, cores = settings.amounts, settings.hardware.cores
     target = _record(folder, "paper")
-    for task in tasks:
+    for task in amounts.suite.tasks[tasks]:
         with _kept(folder / BENCH, target):
             table = run_bench(
                 amounts.suite,
@@ -113,25 +104,21 @@ def local_padding(folder: Path, settings: Settings) -> tuple[Path, ...]:
     target = _record(folder, "local-padding")
     reports: tuple[Report, ...] = ()
     for case in settings.amounts.edges:
-        table = _edge(folder, case, settings)
+        study = _study(folder, case.task, settings)
+        table = run_ablation(
+            study.folder,
+            caches=CACHES,
+            effort=settings.amounts.effort,
+            scheme=sticking_out(study.run(), case.extent).key,
+            workload=case.workload,
+            lengths=case.lengths,
+            only=[name for name in TREATMENTS.values() if name != "both"],
+            out=folder / "edges" / case.name,
+            observers=settings.listeners.observers,
+        )
         reports += table.reports
         replace(table, reports=reports, about={**table.about, "suite": "local padding"}).save(target)
     return (target,)
-
-
-def _edge(folder: Path, case: EdgeCase, settings: Settings) -> ResultTable:
-    study = _study(folder, case.task, settings)
-    return run_ablation(
-        study.folder,
-        caches=CACHES,
-        effort=settings.amounts.effort,
-        scheme=sticking_out(study.run(), case.extent).key,
-        workload=case.workload,
-        lengths=case.lengths,
-        only=[name for name in TREATMENTS.values() if name != "both"],
-        out=folder / "edges" / case.name,
-        observers=settings.listeners.observers,
-    )
 
 
 def sticking_out(run: TuningRun, rows: int) -> Scheme:
@@ -146,35 +133,24 @@ def sticking_out(run: TuningRun, rows: int) -> Scheme:
     return next((scheme for scheme in ranked if rows % scheme.rows), ranked[0])
 
 
-def bert(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Tunes one library for all layers and times the model with it; returns a report for each batch."""
-    return _models(folder, settings.amounts.sentences, settings)
-
-
-def served(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Times models that nobody tuned for with the same library; returns a report for each."""
-    return _models(folder, settings.amounts.served, settings)
-
-
-def _models(folder: Path, every: Sequence[Calls], settings: Settings) -> tuple[Path, ...]:
-    study = _study(folder, settings.amounts.layers, settings)
+def models(which: Literal["sentences", "served"], folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Tunes one library for all dense layers of the paper's model and times it, or models that nobody tuned
+    for in a server, with that; returns a report for each model and batch."""
+    amounts = settings.amounts
+    study = _study(folder, amounts.layers, settings)
+    every = amounts.sentences if which == "sentences" else amounts.served
     return tuple(_model(folder, study, calls, settings) for calls in every)
 
 
 def _model(folder: Path, study: Study, calls: Calls, settings: Settings) -> Path:
     model, lengths, also = calls.model, calls.shapes, calls.also
     cores, against = settings.hardware.cores, settings.amounts.against
-    name = f"{findings.kind_of(model.name)}-b{model.batch}"
+    name = f"{model.name.partition('-')[0]}-b{model.batch}"
     target = folder / RESULTS / f"{HERE}-{name}-{cores}core.report.json.gz"
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
-    journal = resumed(
-        home / EVALUATION,
-        model=model.to_json(),
-        lengths=lengths.to_json(),
-        against=against,
-        effort=calls.timing,
-    )
+    about = {"model": model.to_json(), "lengths": lengths.to_json(), "against": against}
+    journal = resumed(home / EVALUATION, **about, effort=calls.timing)
     turns = [Turn("", cores, CACHE, shape) for shape in (*lengths, *also)]
     if not (target.exists() and all(turn in journal.rows for turn in turns)):
         report = evaluate_model(
@@ -232,11 +208,10 @@ def recorded(kind: str, results: Path) -> ResultTable:
     return ResultTable.load(path) if path.exists() else ResultTable(())
 
 
-def models(kinds: Sequence[str], results: Path) -> ResultTable:
+def recorded_models(kinds: Sequence[str], results: Path) -> ResultTable:
     """Returns the reports of some kinds of whole models of this machine as a table."""
-    found = (report for _, report in findings.models(results, *kinds))
     named = (
         replace(report, name=f"{report.workload['operator']}, batch {report.workload['batch']}")
-        for report in found
+        for _, report in findings.models(results, *kinds)
     )
     return ResultTable(tuple(named))

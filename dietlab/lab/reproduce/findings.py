@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.results.criteria import SHORT
 from dietlab.compare.results.row import ANSOR, LENGTH, OURS, over_best
 from dietlab.lab.models.runtimes import ALSO_OURS
-from dietlab.lab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS
+from dietlab.lab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS, Claim
+from dietlab.view.pages.bench_text import Table
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
@@ -20,6 +21,8 @@ PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
 """Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
 TUNED_PER_LENGTH = "bert-ansor"
 """The kind of records of BERT beside programs that were tuned for each length, which are of few lengths."""
+HEADER = ("claim", "reported", "ours", "on", "method", "reached")
+"""The columns of the table of claims."""
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
 
 Speedups = Mapping[int, float]
@@ -52,11 +55,6 @@ def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
         for path in sorted(results.glob(f"*-{kind}-b*.report.json.gz")):
             report = Report.load(path)
             yield f"{_machine(path)}, {report.used}, batch {report.workload['batch']}", report
-
-
-def kind_of(model: str) -> str:
-    """Returns what the names of a model's records have of its name: ``bert`` of ``bert-base``."""
-    return model.partition("-")[0]
 
 
 def _machine(path: Path) -> str:
@@ -113,28 +111,27 @@ def _best(where: str, found: Speedups, method: str) -> Iterator[Finding]:
         yield Finding(where, found[length], f"{method}; at T = {length}")
 
 
-Said = Callable[[str, Speedups, str], Iterator[Finding]]
+Say = Callable[[str, Speedups, str], Iterator[Finding]]
 
 
-def _bert_vendor(say: Said, results: Path) -> Iterator[Finding]:
+def _bert_vendor(say: Say, results: Path) -> Iterator[Finding]:
     for where, report in _bert(results, "bert"):
         names = rivals(report)
         yield from say(where, over(report, names), f"random weights, over the best of {', '.join(names)}")
 
 
-def _bert_ansor(say: Said, results: Path) -> Iterator[Finding]:
+def _bert_ansor(say: Say, results: Path) -> Iterator[Finding]:
     for where, report in _bert(results, "bert", TUNED_PER_LENGTH):
         details = [info.detail for info in report.contenders if info.name == ANSOR and info.detail]
         yield from say(where, over(report, [ANSOR]), "; ".join(["random weights, MetaSchedule", *details]))
 
 
-def _bert(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
-    found = models(results, *kinds)
-    return ((where, report) for where, report in found if report.workload["operator"] == "bert-base")
+def _bert(results: Path, *kinds: str) -> list[tuple[str, Report]]:
+    return [found for found in models(results, *kinds) if found[1].workload["operator"] == "bert-base"]
 
 
-def _dense(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
-    return ((where, report) for where, report in tables(results, *kinds) if report.name == DENSE)
+def _dense(results: Path, *kinds: str) -> list[tuple[str, Report]]:
+    return [found for found in tables(results, *kinds) if found[1].name == DENSE]
 
 
 def _dense_vendor(results: Path) -> Iterator[Finding]:
@@ -148,7 +145,7 @@ def _dense_vendor(results: Path) -> Iterator[Finding]:
         yield from _mean(where, found, method.format(" and ".join(names)))
 
 
-def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
+def _dense_ansor(say: Say, results: Path) -> Iterator[Finding]:
     for where, report in _tuned_per_shape(results):
         method = f"MetaSchedule, {_trials(report)}"
         yield from say(where, over(report, [ANSOR], [FROM_MEMORY]), method)
@@ -158,9 +155,8 @@ def _dense_one_schedule(results: Path) -> Iterator[Finding]:
     evaluated = ((path, Report.load(path)) for path in sorted(results.glob("*core.report.json.gz")))
     found = [(f"{_machine(path)}, {report.used}", report) for path, report in evaluated]
     for where, report in (*found, *_dense(results, "paper")):
-        yield from _mean(
-            where, over(report, ["largest-shape"], [FROM_MEMORY]), "the largest shape's best plan"
-        )
+        speedups = over(report, ["largest-shape"], [FROM_MEMORY])
+        yield from _mean(where, speedups, "the largest shape's best plan")
 
 
 def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
@@ -171,9 +167,8 @@ def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
         yield Finding(where, ratio, f"{method}{_trials(report)}")
 
 
-def _tuned_per_shape(results: Path) -> Iterator[tuple[str, Report]]:
-    found = _dense(results, ANSOR, "paper")
-    return ((where, report) for where, report in found if "ansor_seconds" in report.tuning)
+def _tuned_per_shape(results: Path) -> list[tuple[str, Report]]:
+    return [found for found in _dense(results, ANSOR, "paper") if "ansor_seconds" in found[1].tuning]
 
 
 def _trials(report: Report) -> str:
@@ -234,3 +229,25 @@ FINDERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
     "checks-most": _padding_most,
 }
 """The way to our value of each claim in a folder of records; a claim that was not measured has none."""
+
+
+def claims_table(claims: Iterable[Claim], results: Path) -> Table:
+    """Returns header and rows: every claim, with a row for each machine that measured it.
+
+    Args:
+        results: a folder of records, named as in ``data/results``.
+
+    Raises:
+        KeyError: if nobody says how a claim's value is found here.
+    """
+    return HEADER, [row for claim in claims for row in _rows(claim, [*FINDERS[claim.id](results)])]
+
+
+def _rows(claim: Claim, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]]:
+    about = f"{claim.claim} ({claim.source})", f"{claim.reported:g}x"
+    if not findings:
+        yield (*about, "-", "-", "not measured", "")
+    for found in findings:
+        reached = "yes" if found.value >= claim.reported else "no"
+        yield (*about, f"{found.value:.3f}x", found.where, found.method, reached)
+        about = "", ""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.files import write_whole
-from dietlab.compare.results import ResultTable
-from dietlab.lab.reproduce.claims import claims_table
+from dietlab.lab.reproduce.findings import claims_table
 from dietlab.lab.reproduce.paper import read_claims
 from dietlab.lab.reproduce.run import Outcome, Reproduction
 from dietlab.lab.reproduce.steps import STEPS, Step
@@ -25,18 +24,6 @@ PAGE, TEXT, FIGURES = "reproduce.html", "claims.md", "figures"
 
 NOT_RUN = Outcome("not run")
 STEP_HEADER = ("step", "state", "took", "estimate", "reason")
-
-
-class Section(NamedTuple):
-    """The part of the page on one step; ``reason`` says why it is not done."""
-
-    name: str
-    shows: str
-    reason: str
-    claims: Table
-    figures: list[tuple[str, Any]]
-    tables: list[tuple[str, Table]]
-    notes: list[tuple[str, list[str]]]
 
 
 def render_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> str:
@@ -75,8 +62,10 @@ def write_claims(work: Reproduction) -> Path:
 def claims_text(work: Reproduction) -> str:
     """Returns the table of claims for a terminal, without the methods."""
     header, rows = claims_table(read_claims(), work.results)
-    kept = [place for place, name in enumerate(header) if name != "method"]
-    return markdown([header[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    shown = [
+        [cell for name, cell in zip(header, row, strict=True) if name != "method"] for row in (header, *rows)
+    ]
+    return markdown(shown[0], shown[1:])
 
 
 def step_table(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Table:
@@ -95,22 +84,28 @@ def _about(work: Reproduction) -> list[str]:
     return [f"{work.hardware.name}, {used}; effort {work.effort}; begun {work.started}; {known}"]
 
 
-def _section(work: Reproduction, step: Step) -> Section:
+def _section(work: Reproduction, step: Step) -> dict[str, Any]:
+    """Returns the part of the page on one step; ``reason`` says why it is not done."""
     table, outcome = step.table(work.results), work.outcomes.get(step.name, NOT_RUN)
     claims = [claim for claim in read_claims() if claim.experiment == step.name]
-    return Section(
-        step.name,
-        step.shows,
-        "" if outcome.state == "done" else ": ".join(filter(None, (outcome.state, outcome.reason))),
-        claims_table(claims, work.results),
-        [
+    tables = {
+        "speedups": contender_table(table),
+        "tuning": study_table(table),
+        "contenders": who_table(table),
+    }
+    return {
+        "name": step.name,
+        "shows": step.shows,
+        "reason": "" if outcome.state == "done" else ": ".join(filter(None, (outcome.state, outcome.reason))),
+        "claims": claims_table(claims, work.results),
+        "figures": [
             # Numbered: a name out of the records has no place in a script.
             (heading, figure_markup(figure, f"{step.name}-{number}"))
             for number, (heading, figure) in enumerate(_figures(work, step))
         ],
-        [(heading, content) for heading, content in _tables(table) if content[1]],
-        notes_of(table),
-    )
+        "tables": [(heading, content) for heading, content in tables.items() if content[1]],
+        "notes": notes_of(table),
+    }
 
 
 def _figures(work: Reproduction, step: Step) -> Iterator[tuple[str, go.Figure]]:
@@ -124,9 +119,3 @@ def _figures(work: Reproduction, step: Step) -> Iterator[tuple[str, go.Figure]]:
             figure = plot_speedup(table.report(report.name, report.threads), cache)
             figure.update_layout(title_text=heading)
             yield heading, figure
-
-
-def _tables(table: ResultTable) -> Iterator[tuple[str, Table]]:
-    yield "speedups", contender_table(table)
-    yield "tuning", study_table(table)
-    yield "contenders", who_table(table)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
 from dietlab.base.errors import DietlabError, MissingDependencyError, StudyError, require_names
 from dietlab.base.events import Audience, Event, Observer, Stage
@@ -22,7 +22,7 @@ from dietlab.tuning import versions
 FACTS = "reproduce.json"
 SCHEMA_VERSION = 1
 UNIT = "estimated second"
-"""The unit of a step's progress: one of those that it was told to take."""
+"""The unit of a step's progress: a second of its estimate."""
 
 State = Literal["not run", "done", "stopped", "failed", "absent"]
 
@@ -78,12 +78,14 @@ class Reproduction:
         if schema != SCHEMA_VERSION:
             raise StudyError(f"a reproduction has schema {SCHEMA_VERSION}", f"{path}: {schema}", remedy)
         with reading(StudyError, f"{FACTS} of a reproduction has all its fields", path, remedy):
-            outcomes = {
-                name: Outcome(**{**found, "files": tuple(found["files"])})
-                for name, found in value["outcomes"].items()
+            value |= {
+                "hardware": Hardware.from_json(value["hardware"]),
+                "outcomes": {
+                    name: Outcome(**{**found, "files": tuple(found["files"])})
+                    for name, found in value["outcomes"].items()
+                },
             }
-            hardware = Hardware.from_json(value["hardware"])
-            return cls(Path(folder), value["effort"], hardware, value["versions"], value["started"], outcomes)
+            return cls(Path(folder), *(value[field.name] for field in fields(cls)[1:]))
 
     def with_outcome(self, name: str, outcome: Outcome) -> Reproduction:
         """Returns it with another outcome of a step, which is on disk then."""
@@ -93,15 +95,10 @@ class Reproduction:
 
     def save(self) -> None:
         """Writes what :meth:`open` reads."""
-        value: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
-            "effort": self.effort,
-            "hardware": self.hardware.to_json(),
-            "versions": dict(self.versions),
-            "started": self.started,
-            "outcomes": {name: asdict(outcome) for name, outcome in self.outcomes.items()},
-        }
-        write_json(self.folder / FACTS, value)
+        value = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        outcomes = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
+        value |= {"hardware": self.hardware.to_json(), "outcomes": outcomes}
+        write_json(self.folder / FACTS, {"schema_version": SCHEMA_VERSION, **value})
 
     def left(self, only: Sequence[str] = (), steps: Mapping[str, Step] = STEPS) -> tuple[Step, ...]:
         """Returns the steps that are still to be done, of all or of some.
@@ -110,16 +107,12 @@ class Reproduction:
             DietlabError: if there is no step of such a name.
         """
         require_names("steps of a reproduction", steps, only)
-        wanted = (step for name, step in steps.items() if not only or name in only)
-        return tuple(step for step in wanted if not self._is_done(step.name))
-
-    def _is_done(self, name: str) -> bool:
-        outcome = self.outcomes.get(name)
-        return (
-            outcome is not None
-            and outcome.state == "done"
-            and all((self.folder / file).exists() for file in outcome.files)
-        )
+        done = {
+            name
+            for name, outcome in self.outcomes.items()
+            if outcome.state == "done" and all((self.folder / file).exists() for file in outcome.files)
+        }
+        return tuple(step for name, step in steps.items() if (not only or name in only) and name not in done)
 
 
 def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reproduction:
@@ -137,8 +130,8 @@ def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reprod
     path = Path(folder)
     if (path / FACTS).exists():
         found = Reproduction.open(path)
-        mine, theirs = (effort, threads), (found.effort, found.hardware.cores)
-        if mine != theirs or not found.hardware.is_same_as(here):
+        same = (found.effort, found.hardware.cores) == (effort, threads)
+        if not same or not found.hardware.is_same_as(here):
             raise StudyError(
                 f"the reproduction in {path} has this effort, number of threads and processor",
                 f"{effort}, {threads}, {here.name}",
@@ -168,7 +161,7 @@ def reproduce(
     Args:
         work: from :func:`begun`; the outcomes that count are those on disk.
         only: names of steps (default: all).
-        observers: are told of a stage for each step, in seconds of its estimate, and of what goes on in it.
+        observers: get a stage for each step, in seconds of its estimate, and the events in it.
         deadline: when to stop at the latest.
 
     Raises:
@@ -187,14 +180,18 @@ def reproduce(
 
 
 def _attempt(work: Reproduction, step: Step, listeners: Audience, deadline: Deadline) -> Reproduction:
-    """Runs one step; whatever ends it, its outcome is kept."""
+    """Runs one step as a stage that advances with the time; whatever ends it, its outcome is kept."""
     before, started = work.outcomes.get(step.name, Outcome("not run")).seconds, perf_counter()
-    outcome = Outcome("stopped", reason="The same command goes on.")
+    outcome, total = Outcome("stopped", reason="The same command goes on."), round(step.seconds[work.effort])
     try:
         step.require()
-        files = _told(work, step, listeners, deadline)
-        if deadline.left is None:
-            outcome = Outcome("done", files=tuple(str(file.relative_to(work.folder)) for file in files))
+        with listeners.stage(step.name, total, UNIT) as stage:
+            inside = Audience((*listeners.observers, EstimatedProgress(stage, total)))
+            settings = Settings(amounts_named(work.effort), work.hardware, inside, deadline)
+            files = step.run(work.folder, settings)
+            if deadline.left is None:
+                stage.advance(by=total - stage.done)
+                outcome = Outcome("done", files=tuple(str(file.relative_to(work.folder)) for file in files))
     except OutOfTime:
         pass
     except MissingDependencyError as error:
@@ -205,18 +202,6 @@ def _attempt(work: Reproduction, step: Step, listeners: Audience, deadline: Dead
         seconds = round(before + perf_counter() - started, 1)
         work = work.with_outcome(step.name, replace(outcome, seconds=seconds))
     return work
-
-
-def _told(work: Reproduction, step: Step, listeners: Audience, deadline: Deadline) -> tuple[Path, ...]:
-    """Runs one step as a stage that goes on with the time."""
-    total = round(step.seconds[work.effort])
-    with listeners.stage(step.name, total, UNIT) as stage:
-        inside = Audience((*listeners.observers, EstimatedProgress(stage, total)))
-        settings = Settings(amounts_named(work.effort), work.hardware, inside, deadline)
-        files = step.run(work.folder, settings)
-        if deadline.left is None:
-            stage.advance(by=total - stage.done)
-    return files
 
 
 class EstimatedProgress:

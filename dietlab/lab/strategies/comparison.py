@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 TARGET = 0.97
 """The share of the exhaustive optimum that a strategy is to reach."""
 
-ANALYTIC = "analytic"
-"""The choice of the analytic draft, without any measurement."""
-
-COURSE = ("strategy", "seed", "trials", "quality", "seconds")
-
 
 @dataclass(frozen=True)
 class Rival:
-    """A strategy that takes part, the adaptation cost of the model that it asks, and whether its rounds are
-    proposed ahead."""
+    """A strategy that takes part, the adaptation cost of its model, and whether its rounds are proposed
+    ahead."""
 
     strategy: str
     adaptation: Adaptation = "streamed"
@@ -123,68 +118,57 @@ class Comparison:
         """
         import pandas as pd
 
-        usual = self._median_trials("random", target) if "random" in self.strategies else math.nan
-        rows = [self._row(name, target, usual) for name in self.strategies]
-        return pd.DataFrame(sorted(rows, key=lambda row: (row["trials"], -row["quality"])))
+        rows = [self._row(name, target) for name in self.strategies]
+        found = pd.DataFrame(sorted(rows, key=lambda row: (row["trials"], -row["quality"])))
+        random = found.loc[found["strategy"] == "random", "trials"]
+        found.insert(5, "times_random", found["trials"] / (random.iloc[0] if len(random) else math.nan))
+        return found
 
-    def _row(self, name: str, target: float, usual: float) -> dict[str, Any]:
+    def _row(self, name: str, target: float) -> dict[str, Any]:
         courses = self.of(name)
-        trials = median_interval(self._trials(name, target))
+        trials = median_interval([min(c.trials_to(target), 1.0 + len(c.quality)) for c in courses])
         return {
             "strategy": name,
             "seeds": len(courses),
             "trials": trials.median,
             "trials_low": trials.low,
             "trials_high": trials.high,
-            "times_random": trials.median / usual,
             "reached": sum(course.trials_to(target) < math.inf for course in courses) / len(courses),
             "seconds": float(np.median([min(c.seconds_to(target), c.seconds[-1]) for c in courses])),
             "quality": float(np.mean([course.quality[-1] for course in courses])),
             "chosen": float(np.mean([course.chosen for course in courses])),
         }
 
-    def _trials(self, name: str, target: float) -> list[float]:
-        return [min(course.trials_to(target), 1.0 + len(course.quality)) for course in self.of(name)]
-
-    def _median_trials(self, name: str, target: float) -> float:
-        return float(np.median(self._trials(name, target)))
-
     def bands(self, x: str = "trials") -> pd.DataFrame:
         """Returns the quality over ``trials`` or ``seconds``: for each strategy its median over the seeds and
         the lowest and highest of them, at every trial or at a hundred moments."""
         import pandas as pd
 
+        if x == "trials":
+            places = [float(n) for n in range(1, 1 + max(len(course.quality) for course in self.courses))]
+        else:
+            first = min(course.seconds[0] for course in self.courses)
+            places = list(np.geomspace(first, max(course.seconds[-1] for course in self.courses), 100))
         rows = []
         for name in self.strategies:
             courses = self.of(name)
-            for place in self._places(x):
-                found = [_at(course, x, place) for course in courses]
-                known = [quality for quality in found if quality is not None]
-                if len(known) == len(courses):
-                    rows.append((name, place, float(np.median(known)), min(known), max(known)))
+            for place in places:
+                found = [quality for course in courses if (quality := _at(course, x, place)) is not None]
+                if len(found) == len(courses):
+                    rows.append((name, place, float(np.median(found)), min(found), max(found)))
         return pd.DataFrame(rows, columns=["strategy", x, "median", "low", "high"])
-
-    def _places(self, x: str) -> list[float]:
-        if x == "trials":
-            return [float(n) for n in range(1, 1 + max(len(course.quality) for course in self.courses))]
-        first = min(course.seconds[0] for course in self.courses)
-        return list(np.geomspace(first, max(course.seconds[-1] for course in self.courses), 100))
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with one row a trial: ``strategy``, ``seed``, ``trials``, ``quality``,
         ``seconds``."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                (course.strategy, course.seed, trials, quality, seconds)
-                for course in self.courses
-                for trials, (quality, seconds) in enumerate(
-                    zip(course.quality, course.seconds, strict=True), 1
-                )
-            ],
-            columns=list(COURSE),
-        )
+        rows = [
+            (course.strategy, course.seed, trials, *found)
+            for course in self.courses
+            for trials, found in enumerate(zip(course.quality, course.seconds, strict=True), 1)
+        ]
+        return pd.DataFrame(rows, columns=["strategy", "seed", "trials", "quality", "seconds"])
 
 
 def _at(course: Course, x: str, place: float) -> float | None:
@@ -231,37 +215,21 @@ def compare_strategies(
     known = rivals(strategies or ())
     strategies = tuple(known) if strategies is None else strategies
     require_names("strategies", known, strategies, DietlabError, at_least=1)
-    preset = effort_named(effort)
-    timing = replace(preset.timing, cache=survey.cache)
-    chosen = replace(preset, decisions=0, timing=timing)
+    chosen = replace(survey.timed(effort_named(effort)), decisions=0)
     turns = [(name, seed) for seed in seeds for name in strategies]
-    found: dict[tuple[str, int], Course] = {}
+    courses: list[Course] = []
     with audience(observers).stage("compare", len(turns), "run") as progress:
         for name, seed in turns:
-            found[name, seed] = _course(survey, name, known[name], seed, chosen)
+            courses.append(_course(survey, name, known[name], seed, chosen))
             progress.advance(name)
-    courses = tuple(course for _, course in sorted(found.items(), key=lambda one: _place(one[0], strategies)))
-    return Comparison(survey.name, analytic_quality(survey), courses)
-
-
-def _place(turn: tuple[str, int], strategies: Sequence[str]) -> tuple[int, int]:
-    return strategies.index(turn[0]), turn[1]
+    courses.sort(key=lambda course: (strategies.index(course.strategy), course.seed))
+    return Comparison(survey.name, analytic_quality(survey), tuple(courses))
 
 
 def _course(survey: Surveyed, name: str, rival: Rival, seed: int, effort: Effort) -> Course:
-    clock = RoundClock()
-    predictor = LearnedPredictor(rival.adaptation, survey.cache, seed)
-    run = tune(
-        survey.space,
-        survey.shapes,
-        survey.runner,
-        effort,
-        rival.strategy,
-        [clock],
-        predictor=predictor,
-        seed=seed,
-        ahead=rival.ahead,
-    )
+    clock, predictor = RoundClock(), LearnedPredictor(rival.adaptation, survey.cache, seed)
+    task = survey.space, survey.shapes, survey.runner, effort, rival.strategy, [clock]
+    run = tune(*task, predictor=predictor, seed=seed, ahead=rival.ahead)
     best = np.zeros(len(survey.shapes))
     quality, seconds = [], []
     for scheme, spent in _spent(survey, run, clock):
@@ -287,15 +255,13 @@ def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tupl
 def _chosen(survey: Surveyed, run: TuningRun) -> float:
     """Returns the quality of what the run's model would choose among the schemes tried."""
     best = run.seconds_table(run.schemes, survey.shapes.shapes).argmin(axis=0)
-    rows = [survey.number[run.schemes[place]] for place in best]
-    return survey.quality(survey.efficiency[rows, range(len(rows))])
+    return survey.chosen(np.array([survey.number[run.schemes[place]] for place in best]))
 
 
 def analytic_quality(survey: Surveyed) -> float:
     """Returns the quality of the schemes that the analytic draft chooses, without a measurement."""
     predicted = Analytic.of(survey.space, survey.cache).seconds(survey.space.schemes, survey.shapes.shapes)
-    best = predicted.argmin(axis=0)
-    return survey.quality(survey.efficiency[best, range(len(best))])
+    return survey.chosen(predicted.argmin(axis=0))
 
 
 def save_comparison(comparison: Comparison, path: str | Path) -> None:
@@ -315,8 +281,8 @@ def load_comparison(path: str | Path) -> Comparison:
     """
     with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
         value = read_json(path)
-        courses = tuple(
-            Course(c["strategy"], c["seed"], tuple(c["quality"]), tuple(c["seconds"]), c["chosen"])
-            for c in value["courses"]
+        courses = (
+            Course(**{**one, "quality": tuple(one["quality"]), "seconds": tuple(one["seconds"])})
+            for one in value["courses"]
         )
-        return Comparison(value["survey"], value["analytic"], courses)
+        return Comparison(value["survey"], value["analytic"], tuple(courses))

@@ -10,6 +10,7 @@ from dietlab.base.cards import seconds_text
 from dietlab.lab.strategies.comparison import TARGET, Comparison
 from dietlab.lab.strategies.method_ablation import MethodAblation
 from dietlab.view.figures.base import new_figure
+from dietlab.view.pages.bench_text import Table
 from dietlab.view.theme import PALETTE, TIE, accented
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ BAND = 0.15
 """The opacity of the area between the lowest and the highest seed."""
 
 
-def comparison_table(comparison: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def comparison_table(comparison: Comparison) -> Table:
     """Returns the header and the rows of a comparison, the fewest trials first."""
     header = ("strategy", "trials", "times random's", "seconds", "found at the end", "chosen by its model")
     rows: list[tuple[str, ...]] = [
@@ -45,7 +46,7 @@ def _trials(row: Any, most: int) -> str:
     return f"{median} ({low} to {high})"
 
 
-def ablation_table(ablation: MethodAblation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def ablation_table(ablation: MethodAblation) -> Table:
     """Returns the header and the rows of an ablation of the method."""
     header = ("without", "instead", "shapes", "time (x)")
     rows: list[tuple[str, ...]] = [
@@ -55,18 +56,17 @@ def ablation_table(ablation: MethodAblation) -> tuple[tuple[str, ...], list[tupl
     return header, rows
 
 
-def fleet_table(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def fleet_table(table: pd.DataFrame) -> Table:
     """Returns the header and the rows of :func:`dietlab.lab.strategies.fleet.scaling`: for each number of
     devices how many times faster each way is, and its seconds."""
     ways = list(dict.fromkeys(table["proposed"]))
     header = ("devices", *(part for way in ways for part in (way, "seconds", "waits")))
-    rows: dict[int, list[str]] = {}
+    rows: dict[int, tuple[str, ...]] = {}
     for row in table.itertuples():
         faster = f"{row.times_faster:.1f} ({row.low:.1f} to {row.high:.1f})"
-        rows.setdefault(row.devices, [str(row.devices)]).extend(
-            (faster, f"{row.seconds:.0f}", f"{row.serial:.0f}")
-        )
-    return header, [tuple(cells) for cells in rows.values()]
+        cells = (faster, f"{row.seconds:.0f}", f"{row.serial:.0f}")
+        rows[row.devices] = (*rows.get(row.devices, (str(row.devices),)), *cells)
+    return header, [*rows.values()]
 
 
 def plot_strategies(
@@ -100,9 +100,7 @@ def plot_strategies(
             hovertext=[
                 f"<b>{escape(name)}</b><br>{x}: {place:.4g}<br>{100 * median:.1f} % of the optimum"
                 f" ({100 * low:.1f} to {100 * high:.1f})"
-                for place, median, low, high in zip(
-                    part[x], part["median"], part["low"], part["high"], strict=True
-                )
+                for place, median, low, high in part[[x, "median", "low", "high"]].itertuples(index=False)
             ],
         )
     figure.add_hline(y=TARGET, line=TIE)

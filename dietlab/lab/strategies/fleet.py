@@ -34,8 +34,8 @@ class RoundWork:
     """The work of one round.
 
     Args:
-        serial: seconds that the tuner itself takes, fitting and searching, before it asks.
-        jobs: that it then asks for; none at last, when it fits once more.
+        serial: seconds that the tuner itself takes, fitting and searching, before the round.
+        jobs: of the round; none at last, when the tuner fits once more.
         ahead: whether the tuner proposed it while the round before was measured.
         told: seconds that the tuner takes once the round was measured.
         stage: of the tuning.
@@ -163,7 +163,7 @@ def scaling(
         for count in devices:
             found = [time(rounds, count) for rounds in of]
             faster = [one / each.seconds for one, each in zip(first, found, strict=True)]
-            seconds, serial = np.median([(each.seconds, each.serial) for each in found], axis=0).tolist()
-            rows.append((way, count, seconds, serial, float(np.median(faster)), min(faster), max(faster)))
+            every = [(each.seconds, each.serial, ratio) for each, ratio in zip(found, faster, strict=True)]
+            rows.append((way, count, *np.median(every, axis=0).tolist(), min(faster), max(faster)))
     names = ["proposed", "devices", "seconds", "serial", "times_faster", "low", "high"]
     return pd.DataFrame(rows, columns=names)

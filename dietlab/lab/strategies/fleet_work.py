@@ -1,4 +1,4 @@
-"""The work of a tuning's rounds: what they ask for, and what the tuner itself takes between them."""
+"""The work of a tuning's rounds: their measurements, and what the tuner itself takes between them."""
 
 from __future__ import annotations
 
@@ -68,38 +68,35 @@ def worked(
             return tuner, (*found, RoundWork(serial + timed(partial(getattr, tuner, "fitted"))[0], ()))
         records = tuple(runner.measure(tuner.space.workload, proposal.trials))
         was_early, early = bool(early[1]), timed(partial(tuner.ask, proposal)) if ahead else (0.0, None)
-        told, tuner = timed(partial(tuner.tell, proposal, records))
-        found.append(RoundWork(serial, _jobs(records), was_early, told, proposal.round.stage))
+        after, tuner = timed(partial(tuner.tell, proposal, records))
+        found.append(RoundWork(serial, _jobs(records), was_early, after, proposal.round.stage))
 
 
 def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
-    grouped: dict[object, list[Record]] = {}
+    grouped: dict[object, list[PhaseSeconds]] = {}
     for record in records:
-        grouped.setdefault(record.scheme, []).append(record)
+        grouped.setdefault(record.scheme, []).append(record.phases)
     return tuple(
-        Job(
-            sum(record.phases.compile for record in group),
-            tuple(record.phases.verify + record.phases.measure for record in group),
-        )
-        for group in grouped.values()
+        Job(sum(each.compile for each in phases), tuple(each.verify + each.measure for each in phases))
+        for phases in grouped.values()
     )
 
 
 def tunings_to_json(tunings: Tunings) -> dict[str, Any]:
-    """Returns what rounds took of the tuner itself, and what they asked for: for jobs that are alike the
+    """Returns what rounds took of the tuner itself, and their jobs: of those that are equal the
     seconds to build one, those of a shape, the number of shapes, and how many such jobs there are."""
     return {way: [[_written(work) for work in rounds] for rounds in of] for way, of in tunings.items()}
 
 
 def _written(work: RoundWork) -> dict[str, Any]:
-    alike = Counter(
+    equal = Counter(
         (round(job.build, 3), round(sum(job.measures) / max(1, len(job.measures)), 3), len(job.measures))
         for job in work.jobs
     )
-    seconds = {"serial": round(work.serial, 3), "told": round(work.told, 3)}
     return {
-        **seconds,
-        "jobs": [(*job, n) for job, n in alike.items()],
+        "serial": round(work.serial, 3),
+        "told": round(work.told, 3),
+        "jobs": [(*job, n) for job, n in equal.items()],
         "ahead": work.ahead,
         "stage": work.stage,
     }

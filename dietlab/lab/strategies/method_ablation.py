@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -21,7 +21,6 @@ from dietlab.lab.strategies.fleet import AHEAD, WAITS, RoundWork, Tunings
 from dietlab.lab.strategies.fleet_work import Costs, Priced, tunings_from_json, tunings_to_json, worked
 from dietlab.lab.strategies.surveyed import Surveyed
 from dietlab.problem import Shape, ShapeSet, extents
-from dietlab.scheme import Scheme
 from dietlab.tuning import Effort, Tuner, choose_portfolio, effort_named, train_dispatcher
 from dietlab.tuning.strategies.registry import strategy_named
 
@@ -94,9 +93,7 @@ class MethodAblation:
         """
         with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
             value = read_json(path)
-            parts = (
-                Lost(p["without"], p["instead"], p["shapes"], tuple(p["ratios"])) for p in value["parts"]
-            )
+            parts = (Lost(**{**part, "ratios": tuple(part["ratios"])}) for part in value["parts"])
             tunings = tunings_from_json(value["tunings"])
             return cls(value["survey"], tuple(value["quality"]), tuple(parts), tunings)
 
@@ -120,7 +117,7 @@ class Whole:
     def tree(self, max_kernels: int = MOST) -> Numbers:
         """Returns the choice of the library's decision tree."""
         dispatcher = train_dispatcher(choose_portfolio(self.run, self.tuned, max_kernels), self.tuned)
-        return self._numbers([dispatcher.scheme(shape) for shape in self.shapes])
+        return np.array([self.survey.number[dispatcher.scheme(shape)] for shape in self.shapes])
 
     def nearest(self, chosen: Numbers) -> Numbers:
         """Returns a choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
@@ -132,20 +129,6 @@ class Whole:
             return columns[int(np.argmin(apart))]
 
         return np.array([chosen[near(shape)] for shape in self.shapes])
-
-    def model(self) -> Numbers:
-        """Returns the schemes of the least predicted time."""
-        return np.asarray(self.run.seconds_table(self.survey.space.schemes, self.shapes).argmin(axis=0))
-
-    def without_learning(self) -> Numbers:
-        """Returns the schemes of the least time in the analytic draft."""
-        draft = Analytic.of(self.survey.space, self.survey.cache)
-        return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
-
-    def without_adaptation(self) -> Numbers:
-        """Returns the scheme of the highest learned throughput, the same for every shape."""
-        best = int(self.run.model.throughput(self.survey.space.schemes).argmax())
-        return np.full(len(self.shapes), best)
 
     def separate(self) -> Numbers:
         """Returns the choice after as many measurements as the run took, an equal part on each tuned shape by
@@ -161,9 +144,12 @@ class Whole:
     def divisors(self) -> Numbers:
         """Returns the best scheme, of all times, whose tile divides the shape's output: a space of one
         shape's factors; -1 where it has none."""
-        schemes = self.survey.space.schemes
+        sizes = [extents(self.survey.space.workload, shape) for shape in self.shapes]
         fits = np.array(
-            [[_divides(self.survey, scheme, shape) for shape in self.shapes] for scheme in schemes]
+            [
+                [size["rows"] % scheme.rows == 0 and size["cols"] % scheme.cols == 0 for size in sizes]
+                for scheme in self.survey.space
+            ]
         )
         best = np.where(fits, self.survey.efficiency, 0.0)
         return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
@@ -171,9 +157,6 @@ class Whole:
     def optimum(self) -> Numbers:
         """Returns the best scheme of all."""
         return np.asarray(self.survey.efficiency.argmax(axis=0))
-
-    def _numbers(self, schemes: Sequence[Scheme]) -> Numbers:
-        return np.array([self.survey.number[scheme] for scheme in schemes])
 
     def ratio(self, without: Numbers, whole: Numbers, judged: str = "all") -> float:
         """Returns the time of one choice over another's, the geometric mean over the judged shapes where both
@@ -190,13 +173,7 @@ class Whole:
 
     @property
     def quality(self) -> float:
-        columns = range(len(self.shapes))
-        return self.survey.quality(self.survey.efficiency[self.tree(), columns])
-
-
-def _divides(survey: Surveyed, scheme: Scheme, shape: Shape) -> bool:
-    sizes = extents(survey.space.workload, shape)
-    return sizes["rows"] % scheme.rows == 0 and sizes["cols"] % scheme.cols == 0
+        return self.survey.chosen(self.tree())
 
 
 def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
@@ -206,12 +183,16 @@ def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]
     Args:
         ahead: the method with rounds ahead.
     """
-    tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
-    separate = whole.separate()
+    survey, shapes, run = whole.survey, whole.shapes, whole.run
+    schemes = survey.space.schemes
+    model = run.seconds_table(schemes, shapes).argmin(axis=0)
+    draft = Analytic.of(survey.space, survey.cache).seconds(schemes, shapes).argmin(axis=0)
+    highest = np.full(len(shapes), run.model.throughput(schemes).argmax())
+    tree, separate, optimum = whole.tree(), whole.separate(), whole.optimum()
     choices = {
         ("micro-kernels for every shape", "the best divisor", "all"): (whole.divisors(), optimum),
-        ("adaptation cost", "the highest throughput", "all"): (whole.without_adaptation(), model),
-        ("learned model", "the analytic draft", "all"): (whole.without_learning(), model),
+        ("adaptation cost", "the highest throughput", "all"): (highest, model),
+        ("learned model", "the analytic draft", "all"): (draft, model),
         ("joint measurement", "each shape by itself", "tuned"): (separate, tree),
         ("joint measurement", "each shape by itself", "held out"): (separate, tree),
         ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(tree), tree),
@@ -232,8 +213,7 @@ def ablate_method(
 
     Tuning sees every second shape, all are judged by their surveyed times.
     """
-    preset = effort_named(effort)
-    chosen = replace(preset, timing=replace(preset.timing, cache=survey.cache))
+    chosen = survey.timed(effort_named(effort))
     tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
     ratios: dict[tuple[str, str, str], list[float]] = {}
     tunings: dict[str, list[tuple[RoundWork, ...]]] = {WAITS: [], AHEAD: []}
@@ -257,16 +237,9 @@ def _tuned(
     survey: Surveyed, tuned: ShapeSet, effort: Effort, seed: int, *, ahead: bool
 ) -> tuple[Whole, tuple[RoundWork, ...]]:
     """Tunes with one seed; returns what it came to and the work of its rounds."""
-    predictor = LearnedPredictor(cache=survey.cache, seed=seed)
-    first = Tuner(
-        survey.space,
-        tuned,
-        effort,
-        strategy_named("draft"),
-        predictor,
-        seed=seed,
-        measurable=survey.runner.pairs,
-    )
+    predictor, draft = LearnedPredictor(cache=survey.cache, seed=seed), strategy_named("draft")
+    pairs = survey.runner.pairs
+    first = Tuner(survey.space, tuned, effort, draft, predictor, seed=seed, measurable=pairs)
     tuner, rounds = worked(first, Priced(survey.runner, mean_costs(survey)), ahead=ahead)
     return Whole(survey, tuned, tuner.known, seed), rounds
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from dietlab.cost import Survey
 from dietlab.measure import CacheState, Record, ReplayRunner, SyntheticRunner, Trial
 from dietlab.problem import Shape, ShapeSet
 from dietlab.scheme import Scheme, Space
+from dietlab.tuning import Effort
 
 Values = npt.NDArray[np.float64]
 
@@ -35,6 +36,10 @@ class Surveyed:
     shapes: ShapeSet
     records: tuple[Record, ...]
     cache: CacheState = "hot"
+
+    def timed(self, effort: Effort) -> Effort:
+        """Returns an effort that times in the survey's cache state."""
+        return replace(effort, timing=replace(effort.timing, cache=self.cache))
 
     @cached_property
     def runner(self) -> ReplayRunner:
@@ -63,6 +68,10 @@ class Surveyed:
         for record in self.records:
             found[record.scheme] = max(found.get(record.scheme, 0.0), record.phases.compile)
         return found
+
+    def chosen(self, numbers: npt.NDArray[np.intp]) -> float:
+        """Returns :meth:`quality` of one scheme for each shape, by number."""
+        return self.quality(self.efficiency[numbers, range(len(numbers))])
 
     def quality(self, efficiencies: Values) -> float:
         """Returns the weighted geometric mean over the shapes, 1 where each has its optimum."""

@@ -29,8 +29,8 @@ class Curve:
         start: ``nothing`` or ``prior``.
         seed: of the tuning.
         measurements, quality: after each round: the geometric mean, over shapes, of the time of the fastest
-        recorded
-            scheme over that of the scheme which is expected to be fastest. A prior's first point is of none.
+            recorded scheme over that of the scheme which is expected to be fastest. A prior's first point is
+            of none.
     """
 
     start: str
@@ -73,27 +73,25 @@ def transfer_curves(
         ModelError: if the survey has none of the shapes, or the model takes no prior.
     """
     wanted = set(shapes)
-    told = [record for record in survey.told if record.shape in wanted]
+    known = [record for record in survey.told if record.shape in wanted]
     truth = [record for record in survey.truth if record.shape in wanted]
-    if not told:
-        raise ModelError(
-            "a transfer is replayed on shapes of the survey", ", ".join(map(str, shapes)) or "none"
-        )
+    if not known:
+        names = ", ".join(map(str, shapes)) or "none"
+        raise ModelError("a transfer is replayed on shapes of the survey", names)
     timing = replace(effort.timing, cache=survey.cache)
     chosen, even = replace(effort, timing=timing), ShapeSet.of(dict.fromkeys(sorted(wanted), 1.0))
+    abroad = prior.strangers(survey.space.hardware)
     found = []
     for seed in seeds:
-        for start, known in (("nothing", None), ("prior", prior)):
-            run = tune(
-                survey.space, even, ReplayRunner(told), chosen, predictor=model, seed=seed, prior=known
-            )
-            predictor = with_prior(predictor_named(model, survey.cache, seed), known)
-            ends = _ends_of_rounds(run.records)
-            points = [0, *ends] if known is not None and not known.strangers(survey.space.hardware) else ends
-            qualities = [
-                quality(fitted_by(predictor, survey.space, run.records[:end]), truth) for end in points
-            ]
-            found.append(Curve(start, seed, tuple(points), tuple(qualities)))
+        for start, given in (("nothing", None), ("prior", prior)):
+            runner = ReplayRunner(known)
+            run = tune(survey.space, even, runner, chosen, predictor=model, seed=seed, prior=given)
+            predictor = with_prior(predictor_named(model, survey.cache, seed), given)
+            rounds = [record.asked_by for record in run.records]
+            ends = [at for at in range(1, len(rounds)) if rounds[at] != rounds[at - 1]] + [len(rounds)]
+            points = ends if given is None or abroad else [0, *ends]
+            fits = (fitted_by(predictor, survey.space, run.records[:end]) for end in points)
+            found.append(Curve(start, seed, tuple(points), tuple(quality(fit, truth) for fit in fits)))
     return found
 
 
@@ -125,8 +123,3 @@ def quality(fitted: Fitted, truth: Sequence[Record]) -> float:
         seconds = np.array([record.seconds or np.nan for record in group])
         lost.append(np.log(seconds[int(expected[:, 0].argmin())] / seconds.min()))
     return float(np.exp(-np.mean(lost)))
-
-
-def _ends_of_rounds(records: Sequence[Record]) -> list[int]:
-    names = [record.asked_by for record in records]
-    return [at for at in range(1, len(names)) if names[at] != names[at - 1]] + [len(names)]

@@ -1,4 +1,4 @@
-"""Puzzle 13: a decision tree over two dimensions, for the traffic that there is."""
+"""Puzzles 12 and 13: one split of a decision tree, and a whole tree over two dimensions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,106 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.lab.puzzles.answers import TOLERANCE, WrongAnswer, kind, said
+from dietlab.lab.puzzles.answers import TOLERANCE, WrongAnswer, kind, said, whole_numbers
 from dietlab.lab.puzzles.pictures import Given, Picture, Point
 from dietlab.lab.puzzles.puzzle import Puzzle
 
 Array = npt.NDArray[np.float64]
+Split = tuple[int, int, int]
+"""``(at_most, low, high)``: plan ``low`` where ``T <= at_most``, else plan ``high``."""
+
+TRAP: Array = np.array([[0.0, 3.0]] * 4 + [[90.0, 0.0]] * 2 + [[0.0, 2.0]] * 6 + [[60.0, 0.0]] * 2)
+"""Plan 0 wins on ten of fourteen lengths, and loses much on the other four."""
+
+
+def lost(losses: Array, split: Split) -> float:
+    """Returns the microseconds that a split loses over all lengths ``T = 1 .. len(losses)``."""
+    at_most, low, high = split
+    return float(losses[:at_most, low].sum() + losses[at_most:, high].sum())
+
+
+def _best_split(losses: Array) -> Split:
+    lengths, plans = losses.shape
+    splits = product(range(lengths + 1), range(plans), range(plans))
+    return min(splits, key=lambda split: lost(losses, split))
+
+
+def _worse_split(given: Given, found: Any, expected: Split) -> str:
+    split = _as_split(given, found)
+    spent, least = lost(given["losses"], split), lost(given["losses"], expected)
+    if spent <= least * (1 + TOLERANCE) + TOLERANCE:
+        return ""
+    return f"expected to lose {said(least)} us, got {said(split)}, which loses {said(spent)} us"
+
+
+def _as_split(given: Given, found: Any) -> Split:
+    """Returns an answer that is a split of this table.
+
+    Raises:
+        WrongAnswer: if it is none.
+    """
+    values, (lengths, plans) = whole_numbers(found, "(at_most, low, high)"), given["losses"].shape
+    if len(values) == 3:
+        at_most, low, high = values
+        if 0 <= at_most <= lengths and 0 <= low < plans and 0 <= high < plans:
+            return (at_most, low, high)
+    raise WrongAnswer("expected (at_most, low, high) within the table", said(tuple(values)))
+
+
+def _lost_on(random: Random, *shape: int) -> Array:
+    """Returns what plans, the last axis, lose on shapes against the best, of times at random."""
+    times = np.array([random.uniform(50, 200) for _ in range(int(np.prod(shape)))]).reshape(shape)
+    return np.asarray(times - times.min(axis=-1, keepdims=True))
+
+
+def _loses(given: Given, value: Any) -> list[Point]:
+    at_most, low, high = _as_split(given, value)
+    served = enumerate(given["losses"], start=1)
+    return [(T, "", float(row[low if at_most >= T else high])) for T, row in served]
+
+
+def _plans(given: Given) -> list[Point]:
+    table = enumerate(given["losses"], start=1)
+    return [(T, f"plan {plan}", float(value)) for T, row in table for plan, value in enumerate(row)]
+
+
+SPLIT = Puzzle(
+    title="One split by time lost",
+    name="split",
+    statement=(
+        "`losses[T - 1][plan]` has the microseconds that a plan loses on `T` against the best plan there, "
+        "for `T = 1, 2, 3` and so on. In the picture plan 0 is the better one on most lengths: being right "
+        "often is not the aim. Write `split(losses)`: the rule that loses least in total, where plan `low` "
+        "serves every `T <= at_most` and plan `high` all others."
+    ),
+    gets="the array `losses[T - 1][plan]`.",
+    returns="`(at_most, low, high)`, with `at_most = 0` if plan `low` serves none; of equals, any.",
+    example="split(np.array([[0.0, 5.0], [0.0, 5.0], [5.0, 0.0]])) == (2, 0, 1)",
+    lines=5,
+    minutes=15,
+    lesson="06_dispatch.ipynb",
+    hints=(
+        "How much does one rule lose? The sum of two parts of two columns.",
+        "Thresholds run from 0 to the number of lengths, both included.",
+        "`min` over `itertools.product` of thresholds, plans and plans, by what each loses.",
+    ),
+    reference=_best_split,
+    arguments="losses",
+    tried=lambda random: (
+        (TRAP,),
+        (np.array([[0.0, 5.0], [0.0, 5.0], [5.0, 0.0]]),),
+        (np.array([[0.0, 1.0]] * 3),),
+        (np.array([[4.0, 0.0, 9.0], [0.0, 3.0, 9.0]]),),
+        *((_lost_on(random, random.randint(1, 24), random.randint(2, 4)),) for _ in range(60)),
+    ),
+    fault=_worse_split,
+    shown=[(TRAP,)],
+    picture=Picture("What the rule loses", "T (rows)", "time lost (us)", _loses, context=_plans),
+    praise="train_dispatcher finds all splits at once by dynamic programming, with the same measure.",
+    counts=("time lost (us)", lambda given, value: lost(given["losses"], _as_split(given, value))),
+)
+
+
 Tree = Any
 """A plan's number, or ``(axis, at_most, low, high)`` with two trees."""
 
@@ -57,7 +152,7 @@ def _fill(
     _fill(high, chosen, inside & ~below, plans, depth - 1)
 
 
-def _best(losses: Array, calls: Array, depth: int) -> Tree:
+def _best_tree(losses: Array, calls: Array, depth: int) -> Tree:
     return _search(losses * calls[:, :, None], (0, 0), depth)[1]
 
 
@@ -82,14 +177,14 @@ def lost_by(given: Given, tree: Tree) -> float:
     return float((each * given["calls"]).sum())
 
 
-def _fault(given: Given, found: Any, expected: Tree) -> str:
+def _worse_tree(given: Given, found: Any, expected: Tree) -> str:
     yours, least = lost_by(given, found), lost_by(given, expected)
     if yours <= least * (1 + TOLERANCE) + TOLERANCE:
         return ""
     return f"expected to lose {said(least)} us over all calls, got {said(yours)}"
 
 
-def _example() -> Given:
+def _example() -> tuple[Array, Array, int]:
     """Returns three plans: for short T, for long T with narrow N, and for all else; most calls are short."""
     short, narrow = np.indices((SIZE, SIZE))
     regions = np.where(short < 3, 0, np.where(narrow < 4, 1, 2))
@@ -97,24 +192,23 @@ def _example() -> Given:
     losses = np.where(regions[:, :, None] == np.arange(3), 0.0, 10.0)
     calls = np.where(short < 3, 8.0, 1.0)
     calls[1, 6] = 0.0
-    return {"losses": losses, "calls": calls, "depth": DEPTH}
+    return losses, calls, DEPTH
 
 
-def _cases(random: Random) -> Iterator[Given]:
+def _trees(random: Random) -> Iterator[tuple[Array, Array, int]]:
     corner = np.array([[[0.0, 1.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
     for depth in (0, 1, 2):
-        yield {"losses": corner, "calls": np.ones((2, 2)), "depth": depth}
-    yield {"losses": corner, "calls": np.array([[1.0, 1.0], [1.0, 0.0]]), "depth": 1}
+        yield corner, np.ones((2, 2)), depth
+    yield corner, np.array([[1.0, 1.0], [1.0, 0.0]]), 1
     yield _example()
     for _ in range(12):
         shape = (random.randint(1, 5), random.randint(1, 5), random.randint(2, 3))
-        drawn = np.array([random.uniform(50, 200) for _ in range(int(np.prod(shape)))]).reshape(shape)
+        losses = _lost_on(random, *shape)
         calls = np.array([random.randint(0, 9) for _ in range(shape[0] * shape[1])], float).reshape(shape[:2])
-        losses = drawn - drawn.min(axis=2, keepdims=True)
-        yield {"losses": losses, "calls": calls, "depth": random.randint(0, 2)}
+        yield losses, calls, random.randint(0, 2)
 
 
-def _points(given: Given, value: Any) -> list[Point]:
+def _chosen(given: Given, value: Any) -> list[Point]:
     chosen = plans_of(value, given["losses"].shape, given["depth"])
     return [(n, t, int(chosen[t, n])) for t, n in product(range(chosen.shape[0]), range(chosen.shape[1]))]
 
@@ -144,11 +238,12 @@ TREE = Puzzle(
         "itself.",
         "Cut with slices of the array, and carry the index of its first row and column along for `at_most`.",
     ),
-    reference=_best,
-    cases=_cases,
-    fault=_fault,
-    samples=lambda: [_example()],
-    picture=Picture("Plans by a tree of depth 2", "index of N", "index of T", _points, "grid", "plan"),
+    reference=_best_tree,
+    arguments="losses calls depth",
+    tried=_trees,
+    fault=_worse_tree,
+    shown=[_example()],
+    picture=Picture("Plans by a tree of depth 2", "index of N", "index of T", _chosen, "grid", "plan"),
     praise="Greedy trees cut once and never look back; this one is the best there is at its depth.",
     counts=("time lost over all calls (us)", lost_by),
 )

@@ -1,0 +1,382 @@
+"""Puzzles 1 to 7: arithmetic of tiles, cores, panels, registers and banks."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import Any
+
+from dietlab.cost import f_occ, padding_waste
+from dietlab.lab.puzzles.answers import TOLERANCE, number, said, whole_numbers
+from dietlab.lab.puzzles.pictures import Given, Picture
+from dietlab.lab.puzzles.puzzle import Puzzle
+from dietlab.scheme import Scheme, plan_for
+from dietlab.targets.cpu.kernel import CpuMicroKernel
+
+ROWS, TALLEST, CORES = 8, 14, 4
+"""Rows of a tile, the greatest height of composed tiles, and cores, in the pictures."""
+
+MEASURED, MICROSECONDS = 16, 500.0
+"""The measurement of the picture: rows, and the time of a call (us)."""
+
+COLS, DEPTH, LANES = 8, 4, 4
+"""Of the packed weights in the picture: two panels, small enough to label each element."""
+
+LEAST, MOST = 3, 64
+"""Registers: a tile of one vector takes three, and 64 are twice what AVX-512 has."""
+
+BANKS, THREADS = 32, 32
+"""Of shared memory, and of a warp (CUDA C Programming Guide, shared memory)."""
+
+Tile = tuple[int, int]
+
+
+PADDING = Puzzle(
+    title="Padding waste",
+    name="waste",
+    statement=(
+        "Tiles of a fixed number of rows cover `T` rows of the output; the last one may stick out. Write "
+        "`waste(T, rows)`: which share of the multiply-adds computes rows that no output needs?"
+    ),
+    gets="`T`, the rows of the output, and `rows`, those of a tile.",
+    returns="a number from 0 up to 1: 0 where nothing sticks out, and 0 for `T = 0`.",
+    example="waste(28, 16) == 0.125",
+    lines=2,
+    minutes=5,
+    lesson="01_dynamic_shapes_and_padding.ipynb",
+    hints=(
+        "How many whole tiles does it take? The last one is paid in full.",
+        "`-(-a // b)` is `a / b`, rounded up.",
+        "One minus the needed over the computed rows; guard the case without rows.",
+    ),
+    reference=lambda T, rows: padding_waste({"rows": T}, {"rows": rows}),
+    arguments="T rows",
+    tried=lambda random: (
+        *((15, 14), (14, 14), (1, 14), (27, 14), (9, 1), (0, 8)),
+        *((random.randint(1, 2048), random.randint(1, 32)) for _ in range(200)),
+    ),
+    shown=[(length, ROWS) for length in range(1, 41)],
+    picture=Picture(f"Waste of tiles of {ROWS} rows", "T (rows)", "waste (share)"),
+    praise="This is 1 - f_pad of the cost model: arithmetic, known before anything is measured.",
+)
+
+WAVES = Puzzle(
+    title="Wave quantisation",
+    name="idle",
+    statement=(
+        "Equal tiles are dealt to cores. A core computes one tile at a time, so a call takes whole waves: "
+        "thirteen tiles on four cores take as long as sixteen. Write `idle(tiles, cores)`: which share of "
+        "the cores' time do they wait?"
+    ),
+    gets="the numbers of `tiles` and of `cores`.",
+    returns="a number from 0 up to 1, and 0 without tiles.",
+    example="idle(13, 4) == 0.1875",
+    lines=2,
+    minutes=5,
+    lesson="10_cuda.ipynb",
+    hints=(
+        "How many waves are there? Each is paid by all cores.",
+        "It is the first puzzle again, with cores in the place of rows.",
+    ),
+    reference=lambda tiles, cores: 1.0 - f_occ(tiles, cores),
+    arguments="tiles cores",
+    tried=lambda random: (
+        *((13, 4), (4, 4), (1, 108), (109, 108), (5, 1), (0, 4)),
+        *((random.randint(1, 1000), random.randint(1, 132)) for _ in range(200)),
+    ),
+    shown=[(tiles, CORES) for tiles in range(1, 33)],
+    picture=Picture(f"Idle time on {CORES} cores", "tiles (count)", "idle time (share)"),
+    praise="This is 1 - f_occ with the paper's g / G: one tile more than fits costs a whole wave.",
+)
+
+
+def _us(random: Random) -> float:
+    return round(random.uniform(10, 4000), 1)
+
+
+PREDICTION = Puzzle(
+    title="One measurement, every shape",
+    name="predict",
+    statement=(
+        "Every tile of a padded micro-kernel costs the same time, whether its rows are needed or not, and "
+        "nothing else costs any. One length was measured. Write `predict(T, rows, measured_T, us)`: how long "
+        "does it take on `T` rows?"
+    ),
+    gets="`T`, the `rows` of a tile, and the measurement: `us` microseconds on `measured_T` rows.",
+    returns="microseconds.",
+    example="predict(17, 8, 16, 500.0) == 750.0",
+    lines=2,
+    minutes=5,
+    lesson="04_cost_model.ipynb",
+    hints=(
+        "The time grows in steps, not in proportion to `T`.",
+        "How long does one tile take, and how many are there?",
+    ),
+    reference=lambda T, rows, measured_T, us: us * -(-T // rows) / -(-measured_T // rows),
+    arguments="T rows measured_T us",
+    tried=lambda random: (
+        *((T, 8, measured, 500.0) for T, measured in ((32, 16), (17, 16), (8, 16), (1, 16), (16, 9))),
+        *(
+            (random.randint(1, 256), random.randint(1, 16), random.randint(1, 256), _us(random))
+            for _ in range(200)
+        ),
+    ),
+    shown=[(length, ROWS, MEASURED, MICROSECONDS) for length in range(1, 41)],
+    picture=Picture(
+        f"Tiles of {ROWS} rows, measured at T = {MEASURED} (grey)",
+        "T (rows)",
+        "time (us)",
+        context=lambda given: [(MEASURED, "measured", MICROSECONDS)] if given["T"] == 1 else [],
+    ),
+    praise="The adaptation cost divides out: that is why the joint search measures a candidate once.",
+)
+
+
+def _wrong_place(given: Given, found: object, expected: int) -> str:
+    number(found)
+    (place,) = whole_numbers([found], "a whole number")
+    if place == expected:
+        return ""
+    panel, inside = divmod(place, given["K"] * given["lanes"])
+    right = expected // (given["K"] * given["lanes"])
+    if panel != right:
+        return f"expected a place in panel {right}, got {place}, which is in panel {panel}"
+    step, column = divmod(inside, given["lanes"])
+    where = f"step {step}, column {column} of panel {panel}"
+    return f"expected another place in this panel, got {place}, which is {where}"
+
+
+PACKING = Puzzle(
+    title="Packed weights",
+    name="place",
+    statement=(
+        "Weights `w[n][k]` are packed so that a micro-kernel reads them one after another. Panels of `lanes` "
+        "columns `n` follow each other; within a panel, step `k = 0` of all its columns comes first, then "
+        "`k = 1`, and so on. Write `place(n, k, K, lanes)`: how many elements lie before `w[n][k]`?"
+    ),
+    gets="`n` and `k` of an element, the depth `K`, and the `lanes` of a panel.",
+    returns="a whole number.",
+    example="place(5, 2, 4, 4) == 25",
+    lines=2,
+    minutes=10,
+    lesson="02_search_space.ipynb",
+    hints=(
+        "In which panel is column `n`, and which column of that panel is it? `divmod` says both.",
+        "A panel before it holds `K * lanes` elements.",
+        "A step before it, in the same panel, holds `lanes`.",
+    ),
+    reference=lambda n, k, K, lanes: (n // lanes * K + k) * lanes + n % lanes,
+    arguments="n k K lanes",
+    tried=lambda random: (
+        *((n, k, DEPTH, LANES) for n, k in ((0, 0), (3, 0), (0, 1), (2, 3), (4, 0), (7, 3))),
+        *(
+            (random.randint(0, 2303), random.randrange(depth), depth, lanes)
+            for _ in range(200)
+            for depth, lanes in [(random.randint(1, 768), random.choice((4, 8, 16)))]
+        ),
+    ),
+    fault=_wrong_place,
+    shown=[(n, k, DEPTH, LANES) for n in range(COLS) for k in range(DEPTH)],
+    picture=Picture(
+        f"Places of w[n][k], K = {DEPTH}, panels of {LANES} columns",
+        "k",
+        "n",
+        lambda given, value: [(given["k"], given["n"], number(value))],
+        "grid",
+        "place",
+    ),
+    praise="A vector load of a step's weights is one line of a panel, and the prefetcher sees one stream.",
+)
+
+
+def used(tile: Tile) -> int:
+    """Returns the vector registers of a tile: accumulators, one step's weights and one input."""
+    return CpuMicroKernel(*tile).registers(lanes=1)
+
+
+def work(tile: Tile) -> float:
+    """Returns the multiply-adds of vectors for each load: a step loads ``vectors`` weights and ``rows``
+    inputs."""
+    rows, vectors = tile
+    return rows * vectors / (rows + vectors)
+
+
+@cache
+def _best_tile(registers: int) -> Tile:
+    sizes = range(1, registers)
+    tiles = ((rows, vectors) for rows in sizes for vectors in sizes)
+    return max((tile for tile in tiles if used(tile) <= registers), key=work)
+
+
+def _as_tile(given: Given, found: Any) -> Tile:
+    """Returns an answer as a tile that fits.
+
+    Raises:
+        WrongAnswer: if it is no pair.
+        ValueError: if it does not fit.
+    """
+    sizes = whole_numbers(found, "a pair (rows, vectors)")
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise ValueError(f"expected a pair of positive numbers, got {said(tuple(sizes))}")
+    tile = (sizes[0], sizes[1])
+    if used(tile) > given["registers"]:
+        raise ValueError(
+            f"{tile[0]} x {tile[1]} takes {used(tile)} registers, expected at most {given['registers']}"
+        )
+    return tile
+
+
+def _worse_tile(given: Given, found: Any, expected: Tile) -> str:
+    try:
+        tile = _as_tile(given, found)
+    except ValueError as error:
+        return str(error)
+    if work(tile) >= work(expected) * (1 - TOLERANCE):
+        return ""
+    return f"expected {said(work(expected))} multiply-adds a load, got {said(work(tile))}, by {said(tile)}"
+
+
+REGISTERS = Puzzle(
+    title="Registers of a tile",
+    name="tile",
+    statement=(
+        "A tile of `rows x vectors` keeps `rows * vectors` sums in vector registers. In each step it also "
+        "holds `vectors` registers of weights and 1 register with an input. A step loads `vectors + rows` "
+        "values and makes `rows * vectors` multiply-adds. Write `tile(registers)`: which tile fits and makes "
+        "the most multiply-adds for each load?"
+    ),
+    gets="the number of vector `registers`, 3 or more.",
+    returns="the pair `(rows, vectors)`; of equals, any.",
+    example="tile(32) == (5, 5)",
+    lines=5,
+    minutes=10,
+    lesson="02_search_space.ipynb",
+    hints=(
+        "Which pairs fit? `rows * vectors + vectors + 1 <= registers`.",
+        "For each number of vectors only the tallest tile that fits matters.",
+        "Try all pairs, and let `max` with a `key` choose.",
+    ),
+    reference=_best_tile,
+    arguments="registers",
+    tried=lambda random: zip((3, 4, 8, 16, 32, *random.sample(range(LEAST, MOST + 1), 12)), strict=True),
+    fault=_worse_tile,
+    shown=[(registers,) for registers in range(LEAST, 41)],
+    picture=Picture(
+        "The best tile by registers",
+        "vector registers (count)",
+        "multiply-adds a load (count)",
+        lambda given, value: [(given["registers"], "", work(_as_tile(given, value)))],
+    ),
+    praise="AVX2 has 16 registers and AVX-512 has 32: this is why their best tiles differ.",
+    counts=(
+        "multiply-adds a load in all (more is better)",
+        lambda given, value: work(_as_tile(given, value)),
+    ),
+)
+
+
+def _heights(T: int, rows: int) -> list[int]:
+    plan = plan_for(Scheme(CpuMicroKernel(rows, 16), "even"), T)  # of any width
+    return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
+
+
+def _wrong_heights(given: Given, found: Any, expected: list[int]) -> str:
+    """Returns which property fails: the right list would be the solution."""
+    tiles, rows = whole_numbers(found, "a list of heights"), given["rows"]
+    got = f", got {said(tiles)}"
+    if sum(tiles) != given["T"]:
+        return f"the heights add up to {sum(tiles)}, expected {given['T']}{got}"
+    if any(not 1 <= height <= rows for height in tiles):
+        return f"expected heights from 1 to {rows}{got}"
+    if len(tiles) > len(expected):
+        return f"{len(tiles)} tiles, expected fewer: {len(expected)} are enough{got}"
+    if max(tiles, default=0) - min(tiles, default=0) > 1:
+        return f"expected heights that differ by at most one{got}"
+    return "" if tiles == expected else f"expected the tallest first{got}"
+
+
+HEIGHTS = Puzzle(
+    title="Nothing sticks out",
+    name="heights",
+    statement=(
+        "Composition covers `T` rows exactly: with as few tiles as possible, none of them higher than "
+        "`rows`, and with heights that differ by at most one. Write `heights(T, rows)`: which heights does "
+        "it take?"
+    ),
+    gets="`T` and the greatest height, `rows`.",
+    returns="the list of heights, tallest first; empty for `T = 0`.",
+    example="heights(11, 4) == [4, 4, 3]",
+    lines=4,
+    minutes=10,
+    lesson="01_dynamic_shapes_and_padding.ipynb",
+    hints=(
+        "There are as many tiles as with padding.",
+        "`divmod(T, tiles)` gives the lower height, and how many tiles are one row taller.",
+        "Lists multiply: `[2] * 3 == [2, 2, 2]`.",
+    ),
+    reference=_heights,
+    arguments="T rows",
+    tried=lambda random: (
+        *((31, 14), (28, 14), (1, 8), (8, 8), (9, 8), (0, 8)),
+        *((random.randint(1, 300), random.randint(1, 32)) for _ in range(200)),
+    ),
+    fault=_wrong_heights,
+    shown=[(length, TALLEST) for length in range(1, 43)],
+    picture=Picture(
+        f"Heights of at most {TALLEST} rows",
+        "T (rows)",
+        "rows covered (count)",
+        lambda given, value: [(given["T"], "", height) for height in whole_numbers(value)],
+        "bars",
+    ),
+    praise="This is the edge 'even' of a plan: no padding, for the price of a few more micro-kernels.",
+)
+
+
+def _passes(words: list[int]) -> int:
+    return max(sum(word % BANKS == bank for word in set(words)) for bank in range(BANKS))
+
+
+def _strided(stride: int) -> list[int]:
+    return [thread * stride for thread in range(THREADS)]
+
+
+BANK_CONFLICTS = Puzzle(
+    title="Bank conflicts",
+    name="passes",
+    statement=(
+        "The threads of a warp each read a word of shared memory. Word `a` lies in bank `a % 32`. In one "
+        "pass every bank hands out one word, to all threads that want it. Write `passes(words)`: how many "
+        "passes does the read take?"
+    ),
+    gets="`words`, the numbers of the 32 words that the threads read.",
+    returns="a whole number of passes.",
+    example="passes([0, 32, 64, 1, 1, 1]) == 3",
+    lines=2,
+    minutes=10,
+    lesson="10_cuda.ipynb",
+    hints=(
+        "Threads that want the same word share a pass: count each word once.",
+        "Which bank has the most different words? It needs the most passes.",
+        "`Counter(word % 32 for word in set(words))` counts them by bank.",
+    ),
+    reference=_passes,
+    arguments="words",
+    tried=lambda random: (
+        *((_strided(stride),) for stride in (1, 2, 32, 33, 0, 8)),
+        ([thread % 2 * 32 for thread in range(THREADS)],),
+        *(
+            ([random.randrange(most) for _ in range(THREADS)],)
+            for _ in range(60)
+            for most in [random.choice((16, 64, 1024))]
+        ),
+    ),
+    shown=[(_strided(stride),) for stride in range(0, 41)],
+    picture=Picture(
+        "Thread t reads word t * stride",
+        "stride (words)",
+        "passes of shared memory (count)",
+        lambda given, value: [(given["words"][1], "", number(value))],
+    ),
+    praise="A stride of 33 costs what a stride of 1 costs: lines in shared memory are padded for this.",
+)

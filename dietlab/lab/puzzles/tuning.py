@@ -1,0 +1,361 @@
+"""Puzzles 8 to 10: an interval of a median, a step of evolutionary search, and a portfolio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb
+from random import Random
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.lab.puzzles.answers import TOLERANCE, WrongAnswer, close, kind, number, said, whole_numbers
+from dietlab.lab.puzzles.pictures import Given, Picture, Point
+from dietlab.lab.puzzles.puzzle import Answer, Puzzle
+
+LEVEL = 0.95
+SIDES = ("lower", "upper")
+
+
+def _interval(samples: list[float], level: float) -> tuple[float, float]:
+    ordered, count = sorted(samples), len(samples)
+    inward, outside = 0, 1  # how far from both ends; arrangements of coin tosses beyond one end
+    while 2 * (inward + 1) < count and 1 - 2 * (outside + comb(count, inward + 1)) / 2**count >= level:
+        inward += 1
+        outside += comb(count, inward)
+    return ordered[inward], ordered[-1 - inward]
+
+
+def _pair(found: Any) -> tuple[float, float]:
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise WrongAnswer("expected a pair (low, high)", kind(found))
+    return number(found[0]), number(found[1])
+
+
+def _wrong_interval(given: Given, found: Any, expected: tuple[float, float]) -> str:
+    low, high = _pair(found)
+    got = f"got {said((low, high))}"
+    if any(all(not close(end, sample) for sample in given["samples"]) for end in (low, high)):
+        return f"expected two of the samples, {got}"
+    if close(low, expected[0]) and close(high, expected[1]):
+        return ""
+    if low < expected[0] and high > expected[1]:
+        return f"expected a narrower interval, {got}: a narrower one reaches the level, too"
+    if low > expected[0] and high < expected[1]:
+        return f"expected a wider interval, {got}, which does not reach the level"
+    return f"expected ends as far from the least sample as from the greatest, {got}"
+
+
+def _ends(given: Given, value: Any) -> list[Point]:
+    return [(len(given["samples"]), side, end) for side, end in zip(SIDES, _pair(value), strict=True)]
+
+
+def _times(random: Random) -> list[float]:
+    count = random.randint(2, 40)
+    return [round(random.uniform(90, 130), 3) for _ in range(count)]
+
+
+INTERVAL = Puzzle(
+    title="The interval of a median",
+    name="interval",
+    statement=(
+        "Each of n independent times lies below the true median with probability 1/2, as a coin falls. So "
+        "the interval from the `j`-th least to the `j`-th greatest of them misses the median only if fewer "
+        "than `j` coins show heads, or fewer than `j` show tails: it holds the median with probability `1 - "
+        "2 * sum(comb(n, i) for i in range(j)) / 2**n`, whatever the distribution. Write `interval(samples, "
+        "level)`: the narrowest such interval that reaches the level."
+    ),
+    gets="`samples`, one time or more, in any order, and the `level`, such as 0.95.",
+    returns=(
+        "the pair `(low, high)`, two of the samples; the least and the greatest if no `j` reaches the level."
+    ),
+    example="interval([3, 1, 2, 5, 4, 6], 0.95) == (1, 6)",
+    lines=6,
+    minutes=15,
+    lesson="03_measurement.ipynb",
+    hints=(
+        "Sort. The ends are `ordered[j - 1]` and `ordered[-j]`.",
+        "Begin with `j = 1`, and raise it while the probability of the next `j` reaches the level.",
+        "Stop where the ends would cross: `2 * j <= n` keeps them apart.",
+    ),
+    reference=_interval,
+    arguments="samples level",
+    tried=lambda random: (
+        ([3.0, 1.0, 2.0, 5.0, 4.0, 6.0], LEVEL),
+        ([2.0, 1.0, 3.0], LEVEL),
+        ([7.0], LEVEL),
+        ([float(value) for value in range(11)], LEVEL),
+        *((_times(random), random.choice((0.8, 0.9, 0.95, 0.99))) for _ in range(100)),
+    ),
+    fault=_wrong_interval,
+    shown=[([place / (count - 1) for place in range(count)], LEVEL) for count in range(2, 41)],
+    picture=Picture(
+        f"{LEVEL:.0%} interval of the median of samples from 0 to 1",
+        "samples (count)",
+        "ends of the interval (of the range)",
+        _ends,
+    ),
+    praise="Below six samples no interval reaches 95 %: count your blocks before you trust a median.",
+)
+
+
+Schedule = tuple[int, ...]
+KNOBS, SETTINGS = 4, 16
+"""Of a schedule in this puzzle: numbers, and values of each."""
+
+GENERATIONS = 16
+"""Of the picture: enough for eight schedules to come near the best one."""
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """The populations after each step, and how often an answer asked the model."""
+
+    populations: tuple[tuple[Schedule, ...], ...]
+    predictions: int
+
+
+def predicted(schedule: Schedule) -> float:
+    """Returns microseconds that a model predicts: a bowl, with a small share that no two schedules have in
+    common."""
+    bowl = sum((place + 1) * (value - 5 - place) ** 2 for place, value in enumerate(schedule))
+    return 100.0 + bowl + Random(repr(schedule)).random() / 2
+
+
+def _mutated(schedule: Schedule, seed: int) -> Schedule:
+    """Returns a schedule with one number changed; the same one each time it is asked for."""
+    random, changed = Random(repr((schedule, seed))), list(schedule)
+    place = random.randrange(len(changed))
+    changed[place] = min(SETTINGS - 1, max(0, changed[place] + random.choice((-3, -2, -1, 1, 2, 3))))
+    return tuple(changed)
+
+
+def _evolve(
+    population: list[Schedule],
+    mutate: Callable[[Schedule], Schedule],
+    predict: Callable[[Schedule], float],
+    count: int,
+) -> list[Schedule]:
+    different = {*population, *map(mutate, population)}
+    return sorted(different, key=predict)[:count]
+
+
+def _run(answer: Answer, given: Given) -> Evolved:
+    """Returns what some steps of an answer give, each with other mutations."""
+    asked, population, found = 0, list(given["population"]), []
+
+    def predict(schedule: Schedule) -> float:
+        nonlocal asked
+        asked += 1
+        return predicted(schedule)
+
+    for step in range(given["steps"]):
+        population = _as_population(
+            answer(
+                list(population),
+                lambda one, step=step: _mutated(one, given["seed"] + step),
+                predict,
+                given["count"],
+            )
+        )
+        if len(population) > given["count"]:  # it would double at every step
+            raise WrongAnswer(f"expected at most {given['count']} schedules", len(population))
+        found.append(tuple(population))
+    return Evolved(tuple(found), asked)
+
+
+def _as_population(found: Any) -> list[Schedule]:
+    if not isinstance(found, (list, tuple)):
+        raise WrongAnswer("expected a list of schedules", kind(found))
+    for one in found:
+        if not isinstance(one, tuple) or len(one) != KNOBS:
+            raise WrongAnswer("expected schedules, as the population has them", kind(one))
+    if not found:
+        raise WrongAnswer("expected at least one schedule", "an empty list")
+    return list(found)
+
+
+def _wrong_population(given: Given, found: Evolved, expected: Evolved) -> str:
+    for step, (yours, wanted) in enumerate(
+        zip(found.populations, expected.populations, strict=True), start=1
+    ):
+        where = f"after step {step} " if given["steps"] > 1 else ""
+        if len(set(yours)) < len(yours):
+            return f"{where}a schedule is in the list twice"
+        if len(yours) != len(wanted):
+            return f"{where}expected {len(wanted)} schedules, got {len(yours)}"
+        if sorted(yours, key=predicted) != list(yours):
+            return f"{where}expected the least predicted time first"
+        if yours != wanted:
+            best, got = predicted(wanted[-1]), predicted(yours[-1])
+            return f"{where}expected the last one kept at {said(best)} us, got {said(got)} us"
+    return ""
+
+
+def _start(random: Random, size: int) -> list[Schedule]:
+    return [tuple(random.randrange(SETTINGS) for _ in range(KNOBS)) for _ in range(size)]
+
+
+def _bests(given: Given, value: Evolved) -> list[Point]:
+    return [(step, "", min(map(predicted, kept))) for step, kept in enumerate(value.populations, start=1)]
+
+
+def _questions(given: Given, value: Evolved) -> int:
+    """Returns how often a right answer asked the model; another one has no score."""
+    if wrong := _wrong_population(given, value, _run(_evolve, given)):
+        raise ValueError(wrong)
+    return value.predictions
+
+
+EVOLUTION = Puzzle(
+    title="Survival of the predicted",
+    name="evolve",
+    statement=(
+        "Ansor searches by evolution: it changes schedules at random, asks a cost model, which costs far "
+        "less than measuring, and keeps the best. Write `evolve(population, mutate, predict, count)`, one "
+        "step: each schedule of the population has one child, `mutate(schedule)`; of parents and children "
+        "together, the `count` different schedules with the least predicted time survive. `check` runs "
+        "several steps, and the score counts how often the model is asked."
+    ),
+    gets=(
+        "a list of schedules (tuples of numbers), the functions `mutate`, to a schedule, and `predict`, to "
+        "microseconds, and `count`."
+    ),
+    returns="the list of survivors, least predicted time first, none twice; all of them if there are fewer.",
+    example="evolve([(9,)], lambda s: (s[0] - 1,), sum, 1) == [(8,)]",
+    lines=2,
+    minutes=10,
+    lesson="05_joint_search.ipynb",
+    hints=(
+        "Put parents and children into one set: what is twice goes away.",
+        "`sorted(..., key=predict)` asks the model once for each.",
+    ),
+    reference=_evolve,
+    arguments="population count seed steps",
+    tried=lambda random: (
+        (_start(Random(1), 4), 4, 0, 1),
+        (_start(Random(2), 2), 8, 0, 1),
+        (_start(Random(3), 3) * 2, 3, 0, 1),
+        *(
+            (_start(random, size), count, random.randrange(100), steps)
+            for _ in range(30)
+            for size, count, steps in [[random.randint(1, most) for most in (12, 12, 4)]]
+        ),
+    ),
+    fault=_wrong_population,
+    shown=[(_start(Random(7), 8), 8, 5, GENERATIONS)],
+    picture=Picture(
+        "The best schedule of eight, step by step",
+        "step (number)",
+        "least predicted time (us)",
+        _bests,
+    ),
+    praise="The model does the trying, and the few survivors are worth a measurement.",
+    run=_run,
+    counts=("questions to the model", _questions),
+)
+
+
+Times = npt.NDArray[np.float64]
+SMALL: Times = np.array(
+    [[10.0, 22.0, 60.0, 140.0], [14.0, 20.0, 44.0, 90.0], [40.0, 42.0, 45.0, 80.0], [12.0, 30.0, 40.0, 88.0]]
+)
+"""Microseconds of four micro-kernels on four shapes: no micro-kernel is best on all."""
+
+
+def slowdowns(times: Times) -> Times:
+    """Returns the slowdown: time over the least time of any micro-kernel on the shape, ``[micro-kernels,
+    shapes]``."""
+    table: Times = times / times.min(axis=0)
+    return table
+
+
+def mean_slowdown(times: Times, chosen: list[int]) -> float:
+    """Returns the mean slowdown of a portfolio that has these micro-kernels alone."""
+    return float(slowdowns(times)[chosen].min(axis=0).mean())
+
+
+def _greedy(times: Times, count: int) -> list[int]:
+    chosen: list[int] = []
+    for _ in range(count):
+        left = [kernel for kernel in range(len(times)) if kernel not in chosen]
+        chosen.append(min(left, key=lambda kernel: mean_slowdown(times, [*chosen, kernel])))
+    return chosen
+
+
+def _wrong_choice(given: Given, found: Any, expected: list[int]) -> str:
+    chosen, times = whole_numbers(found, "a list of numbers of micro-kernels"), given["times"]
+    if len(chosen) != given["count"]:
+        return f"expected numbers of micro-kernels, as many as count; got {said(chosen)}"
+    if not all(0 <= kernel < len(times) for kernel in chosen):
+        return f"expected numbers from 0 to {len(times) - 1}, got {said(chosen)}"
+    if len(set(chosen)) < len(chosen):
+        return f"expected different micro-kernels, got {said(chosen)}"
+    for place, (yours, greedy) in enumerate(zip(chosen, expected, strict=True), start=1):
+        if yours != greedy:
+            means = [mean_slowdown(times, kept[:place]) for kept in (chosen, expected)]
+            if means[0] <= means[1] * (1 + TOLERANCE):
+                return f"choice {place}: of equals, expected the lower number, got {yours}"
+            return (
+                f"choice {place}: expected a mean slowdown of {said(means[1])}, got {said(means[0])}, "
+                f"by {said(chosen[:place])}"
+            )
+    return ""
+
+
+def _drawn(random: Random) -> tuple[Times, int]:
+    kernels, shapes = random.randint(1, 8), random.randint(1, 9)
+    times = [[random.uniform(10, 400) for _ in range(shapes)] for _ in range(kernels)]
+    return np.array(times), random.randint(1, kernels)
+
+
+def _by_size(given: Given, value: Any) -> list[Point]:
+    chosen = whole_numbers(value)
+    return [(count, "", mean_slowdown(given["times"], chosen[:count])) for count in range(1, len(chosen) + 1)]
+
+
+def _last(given: Given, value: Any) -> float:
+    chosen = whole_numbers(value)
+    if len(set(chosen)) != given["count"]:
+        raise WrongAnswer("expected different micro-kernels, as many as count", said(chosen))
+    return fmean(value for _, _, value in _by_size(given, chosen))
+
+
+PORTFOLIO = Puzzle(
+    title="Greedy portfolio",
+    name="portfolio",
+    statement=(
+        "The slowdown of a portfolio on a shape is the time of its best micro-kernel there over the time of "
+        "the best of all. A greedy choice takes one micro-kernel after another: each time the one that makes "
+        "the mean slowdown over all shapes least. Write `portfolio(times, count)`."
+    ),
+    gets="the array `times[micro-kernel][shape]` in microseconds, and how many to choose, `count`.",
+    returns=(
+        "the numbers of the micro-kernels in the order in which they are taken; of equals the lower number."
+    ),
+    example="list(portfolio(np.array([[1.0, 9.0], [2.0, 2.0], [9.0, 1.0]]), 2)) == [1, 0]",
+    lines=7,
+    minutes=20,
+    lesson="06_dispatch.ipynb",
+    hints=(
+        "Divide once: `times / times.min(axis=0)`. Microseconds would let long calls decide.",
+        "Keep the best slowdown so far on each shape; `np.minimum` with all rows tries every candidate.",
+        "Set the means of those chosen to infinity, then `argmin`.",
+    ),
+    reference=_greedy,
+    arguments="times count",
+    tried=lambda random: (
+        *((SMALL, count) for count in (1, 2, 3, 4)),
+        *(_drawn(random) for _ in range(100)),
+    ),
+    fault=_wrong_choice,
+    shown=[(SMALL, 4)],
+    picture=Picture(
+        "Four micro-kernels on four shapes", "micro-kernels chosen (count)", "mean slowdown (ratio)", _by_size
+    ),
+    praise="choose_portfolio does this with weights and then exchanges members as long as that helps.",
+    counts=("mean slowdown over all sizes", _last),
+)
