@@ -12,22 +12,21 @@ from dietlab.problem.epilogue import Activation
 from dietlab.problem.precision import INT8_DEVIATION, FloatArray
 
 DEEPEST = 2**17 - 1
-"""The longest sum of int8 products that int32 holds: each is up to 2**14, and the largest int32 is
-2**31 - 1."""
+"""Most terms of a sum of int8 products in int32: a product is at most 2**14, an int32 at most 2**31 - 1."""
 
 
 def require_output(out_dtype: str, known: Collection[str], dtype: str) -> None:
     """Checks the type of an output.
 
     Raises:
-        WorkloadError: if operands of this type have no such output.
+        WorkloadError: if operands of type ``dtype`` cannot have it.
     """
     if out_dtype not in known:
         raise WorkloadError(f"an output of {dtype} operands is {' or '.join(known)}", repr(out_dtype))
 
 
 def require_int8(depth: Dim | int, activation: Activation, out_dtype: str | None) -> None:
-    """Checks that sums stay within int32, and that an int8 output needs no other scale.
+    """Checks that sums fit int32, and that the activation commutes with the scale of an int8 output.
 
     Raises:
         WorkloadError: if not.
@@ -48,8 +47,8 @@ def require_int8(depth: Dim | int, activation: Activation, out_dtype: str | None
 
 
 def scales_for(normal: FloatArray, depth: int, out_dtype: str) -> FloatArray:
-    """Returns positive scales with which sums of ``depth`` products of random operands become outputs of the
-    deviation that operands of that type have, or up to some times more: channels differ."""
+    """Returns positive scales, different for each channel, that bring the outputs of random operands to about
+    the standard deviation of random operands of the output's type."""
     sums = INT8_DEVIATION**2 * np.sqrt(depth)
     wanted = INT8_DEVIATION if out_dtype == "int8" else 1.0
     scales: FloatArray = ((np.abs(normal) + 0.5) * (wanted / sums)).astype(np.float32)
@@ -57,10 +56,10 @@ def scales_for(normal: FloatArray, depth: int, out_dtype: str) -> FloatArray:
 
 
 def require_scales(scale: FloatArray) -> None:
-    """Checks scales before they are packed. Zero is one: of a feature whose weights are all zero.
+    """Checks scales before they are packed. Zero is valid: all weights of the feature are zero then.
 
     Args:
-        scale: of each output feature, ``[N]``.
+        scale: a scale for each output feature, ``[N]``.
 
     Raises:
         WorkloadError: if one is not a finite number.

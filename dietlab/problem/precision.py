@@ -13,8 +13,8 @@ import numpy.typing as npt
 from dietlab.base.errors import MissingDependencyError, WorkloadError
 
 FloatArray = npt.NDArray[Any]
-"""An array in a workload's dtype. NumPy itself has no bfloat16 (``ml_dtypes`` adds one that is no
-``np.floating``), so that its type hints have no narrower name for the three formats."""
+"""An array in a workload's dtype. It is typed as Any, since NumPy has no bfloat16 and that of ``ml_dtypes``
+is no ``np.floating``."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Precision:
     Args:
         name: as in a workload's ``dtype``.
         itemsize: bytes of one value.
-        digits: significant bits, the hidden one included.
-        smallest: the smallest positive value, which is subnormal.
+        digits: significant bits, with the hidden one.
+        smallest: the smallest positive (subnormal) value.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Precision:
 
     @property
     def epsilon(self) -> float:
-        """The distance from 1 to the next larger value (machine epsilon); rounding to nearest is off by
-        at most half of it, relative to the result."""
+        """Machine epsilon, the distance from 1 to the next larger value. The relative error of rounding to
+        nearest is at most half of it."""
         return 2.0 ** (1 - self.digits)
 
     @property
@@ -58,12 +58,12 @@ class Precision:
         return dtype
 
     def rounded(self, values: npt.NDArray[np.float32]) -> FloatArray:
-        """Returns ``values`` rounded to nearest, ties to even; float32 values themselves, not a copy."""
+        """Returns ``values`` rounded to nearest, ties to even; for float32 the same array, not a copy."""
         return values.astype(self.numpy, copy=False)
 
     def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
-        """Draws float32 numbers and rounds them to the type: a fresh array, equal for equal seed and
-        size. Integers are :data:`INT8_DEVIATION` times as large."""
+        """Returns a new array of standard normal float32 numbers, rounded to the type; int8 has the standard
+        deviation :data:`INT8_DEVIATION`. Equal seeds and sizes give equal arrays."""
         if self.name == "int8":
             levels = np.rint(_drawn(seed, size) * np.float32(INT8_DEVIATION))
             whole: FloatArray = np.clip(levels, *INT8_RANGE).astype(np.int8)
@@ -73,17 +73,17 @@ class Precision:
 
 @lru_cache(maxsize=8)
 def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Draws standard normal numbers. Weights are equal for every shape, and drawing them takes ten times
-    as long as copying: they are cached."""
+    """Draws standard normal numbers. They are cached, since all shapes have the same weights and drawing
+    takes ten times as long as copying."""
     return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 
 INT8_RANGE = (-128, 127)
+"""Least and greatest int8."""
 
 INT8_DEVIATION = 23.0
-"""The standard deviation of int8 operands, in steps: that of a tensor whose range of five and a half
-deviations is quantised. Libraries that add two products in 16 bits (``vpmaddubsw``) overflow with larger
-ones."""
+"""Standard deviation of random int8 operands: 127 is 5.5 deviations, as in quantised tensors. With more,
+libraries that add two products in 16 bits (``vpmaddubsw``) overflow."""
 
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
@@ -97,6 +97,7 @@ PRECISIONS: dict[str, Precision] = {
 
 
 FLOATS = tuple(name for name in PRECISIONS if name != "int8")
+"""Names of the floating-point formats."""
 
 
 def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precision:
@@ -107,7 +108,7 @@ def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precisi
         known: the names that are allowed.
 
     Raises:
-        WorkloadError: if it is not among those ``known``.
+        WorkloadError: if it is not in ``known``.
     """
     if not isinstance(dtype, str) or dtype not in known:
         raise WorkloadError(f"a dtype is one of {', '.join(known)}", repr(dtype))
