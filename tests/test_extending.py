@@ -135,7 +135,7 @@ def _as_before() -> Iterator[None]:
     entered = {one.group: dict(one.entered) for one in Registry.all}
     trusted, path, modules = set(registry._TRUSTED), list(sys.path), set(sys.modules)
     yield
-    registry.tell(entered)
+    registry.replace_entered(entered)
     registry._TRUSTED.clear()
     registry._TRUSTED.update(trusted)
     sys.path[:] = path
@@ -365,7 +365,7 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
         "dtype": "float32",
         "class": "product:Product",
     }
-    registry.tell({})  # as in a process that knows nothing of it
+    registry.replace_entered({})  # as in a process that knows nothing of it
     told = r"got 'product'\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
     for read in (Study.open, lambda path: read_records(path / "records.jsonl").workload):
         with pytest.raises(WorkloadError, match=told):
@@ -518,7 +518,7 @@ def test_a_server_passes_on_what_its_client_entered(
     monkeypatch.chdir(tmp_path)
     work = make_workload("product:Product", DIMS)
     told = dict(carried())
-    registry.tell({})  # the server knows nothing of it
+    registry.replace_entered({})  # the server knows nothing of it
     session = Session("here")
     question = {"workload": work.to_json(), "hardware": HARDWARE.to_json(), "seconds": 60}
     assert session.answer({"op": "open", **question, ENTERED: told}) == {}
