@@ -1,4 +1,4 @@
-"""Child processes that work side by side, each on one question at a time."""
+"""A pool of child processes, each with one request at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Answer = TypeVar("Answer")
 
 
 class WorkerPool:
-    """A pool of ``python -m module`` processes; each starts with its first request, and stays.
+    """A pool of ``python -m module`` processes; each starts with its first request and is kept.
 
     Args:
-        workers: children (default: the processors this process may use).
+        workers: number of children (default: the processors this process may use).
     """
 
     def __init__(self, module: str, workers: int | None = None) -> None:
@@ -34,8 +34,8 @@ class WorkerPool:
         self._open.close()
 
     def each(self, ask: Callable[[WorkerProcess, Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-        """Returns ``ask(child, item)`` for every item, side by side; answers in the items' order, each as
-        soon as it is there. The first error ends all that has not begun."""
+        """Yields ``ask(child, item)`` for every item, computed in parallel, in the order of items, each as
+        soon as it is known. After an error no further item begins."""
         with ThreadPoolExecutor(self._count) as threads:
             futures = [threads.submit(self._lent, ask, item) for item in items]
             try:

@@ -1,4 +1,5 @@
-"""The interface of what is checked and timed: vendors, our libraries, per-shape programs, candidates."""
+"""The interface of contenders, which are checked and timed: vendors, our libraries, per-shape programs,
+candidates."""
 
 from __future__ import annotations
 
@@ -9,32 +10,32 @@ from dietlab.base.errors import MeasureError
 from dietlab.problem import Shape, Workload
 
 Array = Any
-"""An array where the contender computes: NumPy's on the host, PyTorch's or TVM's on a GPU."""
+"""An array on the contender's device: NumPy's on the host, PyTorch's or TVM's on a GPU."""
 
 Operands = Mapping[str, Array]
 
 Call = Callable[[], object]
-"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
+"""The timed call. It writes ``out``, or returns a new tensor if the library cannot."""
 
 Plan = int | str | None
-"""Which of several programs: the number of a library's micro-kernel, the file of a candidate; None for what
-the contender chooses itself."""
+"""A choice of program: the number of a library's micro-kernel, or the file of a candidate; None for the
+contender's own choice."""
 
 
 class NoFormError(MeasureError):
-    """A library that is there, but has no form of this workload."""
+    """A library that is installed, but cannot compute this workload."""
 
 
 class NotTunedError(MeasureError):
-    """A contender that knows single shapes only was asked for another."""
+    """A contender without a program for a shape."""
 
 
 class Prepared(Protocol):
-    """A contender made ready for one shape, with the constant operands if there are any."""
+    """A contender prepared for one shape, with its constant operands."""
 
     def bind(self, operands: Operands, out: Array, plan: Plan) -> Call:
-        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
-        keeps all arrays alive."""
+        """Returns a call without arguments that computes ``out`` from the variable operands. It keeps all
+        arrays alive."""
 
 
 class Contender(Protocol):
@@ -42,27 +43,27 @@ class Contender(Protocol):
 
     Besides these methods it may have
 
-    - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
-      rotation are then made once;
-    - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
-      called once before any is timed;
-    - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
-      prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
-    - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;
-    - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
+    - ``any_shape``: true if a prepared layer serves every shape with the same constant operands; the copies
+      of a rotation are then made once;
+    - ``packs_in_call``: true if the first call of a prepared layer packs weights; in a rotation, each copy is
+      then called once before any is timed;
+    - ``copied(prepared)``: returns the prepared layer (the last copy) with copies of its packed weights, so
+      that they are packed only once;
+    - ``capture(graph)``: a context that records the calls inside it into a CUDA graph;
+    - ``on_each(call)``: runs a call on each of its threads, so that their caches can be emptied.
     """
 
     def kind(self, workload: Workload) -> str:
-        """Returns the group in the report: ``"plain"``, ``"prepacked"`` and so on.
+        """Returns its group in reports: ``"plain"``, ``"prepacked"`` and so on.
 
         Raises:
-            NoFormError: if it cannot compute such a workload.
+            NoFormError: if it cannot compute the workload.
         """
 
     def version(self) -> str: ...
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        """Returns the workload at ``shape`` with its constant operands.
+        """Prepares the workload at ``shape`` with its constant operands.
 
         Raises:
             NotTunedError: if the contender has no program for the shape.
