@@ -43,11 +43,7 @@ def _carried(changes: int) -> Mapping[str, Any]:
 
 
 def enter(value: Mapping[str, Any]) -> None:
-    """Enters in this process what another one entered, in place of all that was entered before.
-
-    Args:
-        value: what :func:`carried` returned in the other process.
-    """
+    """Enters what another process entered, the ``value`` of :func:`carried` there, in place of all before."""
     sys.path += [folder for folder in value.get("path", ()) if folder not in sys.path]
     replace_entered(
         {

@@ -33,10 +33,7 @@ def shown(value: object) -> str:
 
 
 def require_methods(what: str, value: object, methods: Sequence[str], error: type[DietlabError]) -> None:
-    """Checks that an object has some methods and is an instance, not a class.
-
-    Args:
-        what: the object in errors, as in ``"a strategy"``.
+    """Checks that ``what`` (as in ``"a strategy"``) has some methods and is an instance, not a class.
 
     Raises:
         DietlabError: ``error``, if it is a class or lacks a method.
@@ -53,10 +50,8 @@ def require_methods(what: str, value: object, methods: Sequence[str], error: typ
 
 
 def listed(what: str, value: object, error: type[DietlabError]) -> tuple[Any, ...]:
-    """Returns the elements of any iterable but a text or a mapping.
-
-    Args:
-        what: the list in errors, as in ``"what propose of HillClimb returns"``.
+    """Returns the elements of ``what`` (as in ``"what propose of HillClimb returns"``), any iterable but a
+    text or a mapping.
 
     Raises:
         DietlabError: ``error``, for anything else.

@@ -90,10 +90,8 @@ class MissingDependencyError(DietlabError, ImportError):
 def require_type(
     what: str, value: object, expected: type, error: type[DietlabError] = DietlabError, remedy: str = ""
 ) -> None:
-    """Checks the class of an argument: two could be swapped, or one could be a name instead of a value.
-
-    Args:
-        what: the argument in errors, as in ``"the first argument of tune"``.
+    """Checks the class of an argument, such as ``"the first argument of tune"``: two could be swapped, or one
+    could be a name instead of a value.
 
     Raises:
         DietlabError: ``error``, if ``value`` is of another class.
@@ -121,10 +119,7 @@ def require_names(
     *,
     at_least: int = 0,
 ) -> None:
-    """Checks names that a user chose from a list.
-
-    Args:
-        what: the names in errors, in the plural, as in ``"cache states"``.
+    """Checks names, ``what`` in the plural as in ``"cache states"``, that a user chose from a list.
 
     Raises:
         DietlabError: ``error``, for an unknown name, too few names, or a string in place of a list.

@@ -41,11 +41,8 @@ library takes some minutes."""
 
 
 def remedy_of(error: OSError | str) -> str:
-    """Returns the remedy for a failed write.
-
-    Args:
-        error: the system's error, or the message of another program such as a linker.
-    """
+    """Returns the remedy for a failed write, by the system's error or the message of a program like a
+    linker."""
     if _says(error, FULL):
         return FREE
     if _says(error, FORBIDDEN):
@@ -57,10 +54,8 @@ def remedy_of(error: OSError | str) -> str:
 
 @contextmanager
 def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
-    """Replaces the system's error of a write inside the block by one with a remedy.
-
-    Args:
-        what: the file in errors, as in ``"the table"``.
+    """Replaces the system's error of writing ``what`` (as in ``"the table"``) in the block by one with a
+    remedy.
 
     Raises:
         DietlabError: ``error``, if it cannot be written.
@@ -142,11 +137,8 @@ def write_json(
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
-    """Appends one line of JSON with one ``write`` and forces it to disk. A killed process leaves at most one
-    truncated last line, which :func:`cut_truncated` removes.
-
-    Args:
-        what: the lines in errors, as in ``"records"``.
+    """Appends one line of JSON to a file of ``what`` (as in ``"records"``), with one ``write``, and forces it
+    to disk. A killed process leaves at most one truncated last line, which :func:`cut_truncated` removes.
 
     Raises:
         RecordError: if it cannot be written whole; the lines before it stay.
@@ -300,11 +292,8 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
 
 @contextmanager
 def locked(folder: Path, rule: str) -> Iterator[None]:
-    """Makes a folder if it is missing and keeps other processes out of it. The system frees the lock when the
-    process ends, however it ends.
-
-    Args:
-        rule: the invariant in errors, as in ``"one bench at a time works in a folder"``.
+    """Makes a folder if it is missing and keeps other processes out of it, by the ``rule`` that errors name.
+    The system frees the lock when the process ends, however it ends.
 
     Raises:
         StudyError: if another process holds the lock, or the folder cannot be made.
@@ -325,12 +314,8 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
 
 @contextmanager
 def turn(lock: Path, rule: str) -> Iterator[bool]:
-    """Waits for a lock and holds it inside the block. The system frees it when the process ends, however it
-    ends.
-
-    Args:
-        lock: the file to lock; its folder is made if it is missing.
-        rule: the invariant in errors.
+    """Waits for a lock, a file whose folder is made if it is missing, and holds it inside the block. The
+    system frees it when the process ends, however it ends.
 
     Yields:
         whether another thread or process held it before.

@@ -215,11 +215,7 @@ _ENTERED: dict[str, dict[str, object]] = {}
 
 
 def replace_entered(entered: Mapping[str, Mapping[str, object]]) -> None:
-    """Replaces all entered objects of this process.
-
-    Args:
-        entered: the new ones, by group and name; a group's registry may be made later.
-    """
+    """Replaces all entered objects of this process by those of ``entered``, by group and name."""
     for group in {*_ENTERED, *entered}:
         values = _ENTERED.setdefault(group, {})
         values.clear()

@@ -37,12 +37,8 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
 
 
 def bootstrap(values: Values, statistic: Callable[[Values], Values], seed: int = 0) -> tuple[float, float]:
-    """Returns the 95 % interval (percentile method) of a statistic of ``values [n]``, n >= 1.
-
-    Args:
-        statistic: maps resamples ``[draws, n]`` to their statistics ``[draws]``.
-        seed: makes intervals of equal values equal.
-    """
+    """Returns the 95 % interval (percentile method) of a statistic of ``values [n]``, n >= 1; ``statistic``
+    maps resamples ``[draws, n]`` to ``[draws]``."""
     picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(statistic(values[picks]), [tail, 1 - tail])

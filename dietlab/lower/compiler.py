@@ -88,11 +88,8 @@ def require_linker() -> str:
 
 
 def compile_library(module: Any, target: Any, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
-    """Compiles a module to the shared library ``path``.
-
-    Args:
-        target: TVM's target for the processor.
-        objects: object files of other modules to link in, from :func:`object_of`.
+    """Compiles a module for TVM's ``target``, with object files of :func:`object_of`, to the library
+    ``path``.
 
     Raises:
         BuildError: if no linker is installed, or TVM or the linker fails.

@@ -22,11 +22,7 @@ def needed_heights(
     low: int = 1,
 ) -> list[tuple[int, ...]]:
     """Returns, for each scheme, the heights of its tiles on all shapes of ``low`` rows or more that the tree
-    sends to it, or on the row counts in ``only``.
-
-    Args:
-        rows: the name of the rows' dimension in the tree.
-    """
+    sends to it, or on the row counts in ``only``. ``rows`` is the name of the rows' dimension in the tree."""
     if only is not None:
         return [
             tuple(
@@ -46,9 +42,6 @@ def choice(tree: Tree, sizes: Mapping[str, Any]) -> Any:
     As in::
 
         Split("T", 16, Leaf(2), Leaf(0))   ->   if T <= 16 then 2 else 0
-
-    Args:
-        sizes: the extents of the call by dimension.
     """
     if isinstance(tree, Leaf):
         return tirx.IntImm("int64", tree.scheme)

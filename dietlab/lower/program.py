@@ -51,8 +51,7 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     CPU. Needs TVM, but neither the processor nor its compiler.
 
     Args:
-        workload: the operator.
-        hardware: the processor to lower for.
+        workload, hardware: the operator, and the processor to lower for.
         scheme: a scheme of that kind of processor.
 
     Raises:

@@ -103,10 +103,8 @@ def load_runtime(
     provides: str = "runtime.NumThreads",
     before: Callable[[Path], None] | None = None,
 ) -> None:
-    """Loads a part of TVM's runtime, unless the function that it ``provides`` is there already.
-
-    Args:
-        before: called with the file before it is loaded.
+    """Loads a part of TVM's runtime, after a call of ``before`` with its file, unless the function that it
+    ``provides`` is there already.
 
     Raises:
         MissingDependencyError: without apache-tvm-ffi or that part.

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The machine code of a scheme, to read.
-
-    Args:
-        text: lines of instructions, or of counts of instructions.
-        uses: registers and other resources that it uses, by name.
-    """
+    """The machine code of a scheme, to read: lines of instructions, or of counts of instructions, and the
+    registers and other resources that it ``uses``, by name."""
 
     text: str
     uses: Mapping[str, str]

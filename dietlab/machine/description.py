@@ -71,11 +71,8 @@ class Hardware(Carded):
     def limits_as(self, kind: type[Of], remedy: str) -> Of:
         """Returns the limits with the type of one kind of processor.
 
-        Args:
-            remedy: of the error, for a user with another kind.
-
         Raises:
-            HardwareError: if this is another kind of processor.
+            HardwareError: if this is another kind of processor, with the ``remedy``.
         """
         if not isinstance(self.limits, kind):
             raise HardwareError(f"this stage needs a {kind.device}", self.name, remedy)

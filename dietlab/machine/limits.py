@@ -26,11 +26,7 @@ class Limits(ABC):
     @classmethod
     def used(cls, cores: int) -> str:
         """Returns in words what a call uses: ``"one core"``, ``"2 cores"``, or ``"one GPU"``, which is used
-        as a whole.
-
-        Args:
-            cores: cores of the host, one per thread.
-        """
+        as a whole."""
         if not cls.on_host:
             return f"one {cls.device}"
         return f"one {cls.unit}" if cores == 1 else f"{cores} {cls.unit}s"
@@ -42,12 +38,8 @@ class Limits(ABC):
 
     @abstractmethod
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands; None if it is
-        unknown, or the type is not supported.
-
-        Args:
-            float32: the peak for float32.
-        """
+        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands, given that for
+        float32; None if it is unknown, or the type is not supported."""
 
 
 def require_positive(owner: object, *names: str) -> None:

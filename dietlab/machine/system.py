@@ -98,10 +98,6 @@ def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
     It is the smallest limit of its group and of all groups above: ``cpu.max`` of version 2, or
     ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1. Missing groups are skipped: in a container
     the mounted folder may be the group itself while its path is that of the host.
-
-    Args:
-        mounted: the folder where control groups are mounted.
-        own: the file with this process's groups.
     """
     folders = _groups(mounted, own, QUOTA.partition(".")[0])
     return min((limit for folder in folders if (limit := _limit(folder)) is not None), default=None)
@@ -109,11 +105,7 @@ def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
 
 def free_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     """Returns the bytes of memory that this process can still allocate: those available on the system, at
-    most what its control groups leave. Cached files count as free.
-
-    Args:
-        mounted, own: as of :func:`quota`.
-    """
+    most what its control groups leave. Cached files count as free."""
     found = [int(psutil.virtual_memory().available)]
     for folder, (limit, used, whole) in product(_groups(mounted, own, "memory"), MEMORY):
         with suppress(OSError, ValueError):  # no such group, or no limit: "max"

@@ -71,11 +71,8 @@ class Budget:
             raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
 
     def affordable(self, count: int, costs: Iterable[float]) -> int:
-        """Returns how many of ``count`` measurements fit into the seconds left, at least 1.
-
-        Args:
-            costs: seconds of earlier measurements; if there are none, :data:`UNKNOWN_SECONDS` is assumed.
-        """
+        """Returns how many of ``count`` measurements fit into the seconds left, at least 1, given the seconds
+        of earlier ones (without any, :data:`UNKNOWN_SECONDS` is assumed)."""
         if math.isinf(self.seconds):
             return count
         mean = statistics.mean(list(costs) or [UNKNOWN_SECONDS])

@@ -30,12 +30,8 @@ KEPT_LIBRARIES = 256
 
 
 class Candidates:
-    """The libraries of a workload's candidates on one kind of processor (``cpu`` or ``cuda``).
-
-    Args:
-        cores: cores that a library uses.
-        arena: memory in place of copies of packed weights; None if libraries do not pack.
-    """
+    """The libraries of a workload's candidates on one kind of processor (``cpu`` or ``cuda``). The arena is
+    used in place of copies of packed weights; it is None if libraries do not pack."""
 
     def __init__(self, kind: str, cores: int, arena: Arena | None = None) -> None:
         self._arena = arena
@@ -79,7 +75,6 @@ class Weights:
     Args:
         digest: equal for equal contents.
         header: the first cache line, with the tag by which a library recognises its weights.
-        shape: of the array.
     """
 
     digest: bytes

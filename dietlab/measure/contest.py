@@ -162,11 +162,7 @@ class Candidate:
         return len(blocks) >= min(FEWEST_TURNS, timing.blocks) or (bool(blocks) and timing.slow(min(blocks)))
 
     def result(self, cache: str) -> Record:
-        """Returns the record, after all turns.
-
-        Args:
-            cache: the cache state of the record's ``seconds``.
-        """
+        """Returns the record after all turns; its ``seconds`` are for the cache state."""
         if self.twin is not None:
             twin = self.twin.result(cache)
             return replace(

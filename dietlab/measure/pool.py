@@ -16,11 +16,8 @@ Answer = TypeVar("Answer")
 
 
 class WorkerPool:
-    """A pool of ``python -m module`` processes; each starts with its first request and is kept.
-
-    Args:
-        workers: number of children (default: the processors this process may use).
-    """
+    """A pool of ``python -m module`` processes, by default one for each processor that this process may use;
+    each starts with its first request and is kept."""
 
     def __init__(self, module: str, workers: int | None = None) -> None:
         self._count = workers or usable_cores()

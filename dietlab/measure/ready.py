@@ -99,12 +99,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class ReadyLibraries:
-    """The libraries of a folder, for :class:`~dietlab.measure.local.LocalRunner`.
-
-    Args:
-        hardware: the processor that they were built for.
-        entries: one for each scheme.
-    """
+    """The libraries of a folder, an entry for each scheme, for
+    :class:`~dietlab.measure.local.LocalRunner`."""
 
     folder: Path
     workload: Workload
@@ -181,11 +177,8 @@ def pack_libraries(
     progress: Stage,
     workers: int | None = None,
 ) -> ReadyLibraries:
-    """Builds the libraries of trials into a folder, except those that it already lists.
-
-    Args:
-        progress: advances by one for each trial.
-        workers: parallel builds (default: the processors this process may use).
+    """Builds the libraries of trials into a folder, except those that it already lists; ``progress`` advances
+    by one for each trial.
 
     Raises:
         MeasureError: if the folder has libraries of another operator or processor.

@@ -41,10 +41,8 @@ class Doubt:
 
 
 def merge_records(files: Sequence[RecordFile]) -> RecordFile:
-    """Returns the records of several files in the order of measurement, equal ones once.
-
-    Args:
-        files: one or more, all of one operator, processor, cache state and lowering.
+    """Returns the records of several files in the order of measurement, equal ones once. All must be of one
+    operator, processor, cache state and lowering.
 
     Raises:
         RecordError: if there are no files, or they differ in one of these; it names both values.

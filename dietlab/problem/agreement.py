@@ -141,8 +141,7 @@ def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
     """Checks random operands against the signature.
 
     Args:
-        workload: the operator.
-        shape: of the operands.
+        workload, shape: the operator and one of its shapes.
         inputs: the result of ``workload.inputs(shape)``.
 
     Raises:
@@ -162,8 +161,7 @@ def require_reference(workload: Workload, shape: Shape, rows: int, right: object
     """Returns the reference results after checking that they are finite float64 of the output's size.
 
     Args:
-        workload: the operator.
-        shape: of the operands.
+        workload, shape: the operator and one of its shapes.
         rows: number of rows of the output that were computed.
         right: the result of ``workload.reference``.
 

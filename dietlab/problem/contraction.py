@@ -144,8 +144,7 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     """Returns the extents of a shape by role: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
 
     Args:
-        workload: the operator.
-        shape: binds its dynamic dimensions.
+        workload, shape: the operator and one of its shapes.
     """
     found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
     return {"batch": 1, **found}
@@ -155,8 +154,7 @@ def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArr
     """Returns the extents of many shapes by role, an array ``[shapes]`` each.
 
     Args:
-        workload: the operator.
-        shapes: bind its dynamic dimensions.
+        workload, shapes: the operator and some of its shapes.
     """
     found: dict[Role, IntArray] = {
         axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
@@ -168,8 +166,7 @@ def largest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the upper end of a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return extent.high if isinstance(extent, Dim) else extent
@@ -179,8 +176,7 @@ def smallest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the lower end of a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return extent.low if isinstance(extent, Dim) else extent
@@ -190,8 +186,7 @@ def static_extent(workload: Workload, role: Role) -> int | None:
     """Returns the extent of a static axis; None for a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return None if isinstance(extent, Dim) else extent

@@ -35,9 +35,7 @@ def weighted_layers(
 ) -> tuple[dict[Shape, float], str, float]:
     """Returns the weight (any positive scale) of each shape, a layer with a length, inside the workload's
     ranges; the source of the weights as text; and the share of the weights outside (0 to below 1).
-
-    Args:
-        n: merges neighbouring lengths to at most ``n``.
+    Neighbouring lengths are merged to at most ``n``.
 
     Raises:
         WorkloadError: if a layer or a length is invalid, or all lie outside the ranges.

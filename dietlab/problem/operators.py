@@ -41,11 +41,7 @@ class OperatorKind:
 
     @classmethod
     def of(cls, made: type) -> OperatorKind:
-        """Returns the kind of a class; the required arguments of its constructor are its dimensions.
-
-        Args:
-            made: the class, which has ``from_json``.
-        """
+        """Returns the kind of a class with ``from_json``, whose constructor requires the dimensions only."""
         needed = [p.name for p in signature(made).parameters.values() if p.default is Parameter.empty]
         example = " ".join(f"--dim {name}={'64' if at else '1:128'}" for at, name in enumerate(needed))
         return cls(made, made.from_json, tuple(needed), example)  # type: ignore[attr-defined]

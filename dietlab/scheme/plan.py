@@ -102,8 +102,7 @@ def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
 
     Args:
         scheme: its tile and treatment of the edge.
-        workload: the operator.
-        shape: the shape to cover.
+        workload, shape: the operator and the shape to cover.
     """
     sizes = extents(workload, shape)
     return _tiling(scheme, sizes["rows"], sizes["cols"] if scheme.kernel.composes_columns else 0)
@@ -121,8 +120,7 @@ def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int,
 
     Args:
         scheme: its tile and treatment of the edge.
-        low: the fewest rows, at least 1.
-        high: the most rows; None: unbounded.
+        low, high: the fewest rows, at least 1, and the most (None: unbounded).
     """
     if not scheme.composed:
         return (scheme.rows,)
@@ -145,8 +143,7 @@ def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[Micro
 
     Args:
         scheme: its tile and treatment of the edge.
-        low: the fewest rows, at least 1.
-        high: the most rows; None: unbounded.
+        low, high: the fewest rows, at least 1, and the most (None: unbounded).
     """
     return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))
 
@@ -185,8 +182,7 @@ def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
     row count in the set up to its own.
 
     Args:
-        workload: the operator.
-        shapes: a set of its shapes.
+        workload, shapes: the operator and a set of its shapes.
     """
     rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
     known = sorted(set(rows))

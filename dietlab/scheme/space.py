@@ -216,8 +216,7 @@ def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge
 
     Args:
         cover: ``"composed"`` or ``"paper"``.
-        workload: the operator.
-        hardware: the processor.
+        workload, hardware: the operator and the processor.
     """
     if cover == "composed":
         return ("even",)

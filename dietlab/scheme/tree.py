@@ -92,8 +92,7 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
     Args:
         tree: splits one dimension.
-        low: the smallest extent.
-        high: the largest extent; None: unbounded.
+        low, high: the smallest and the largest extent (None: unbounded).
     """
     if high is not None and low > high:
         return []

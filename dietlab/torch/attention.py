@@ -86,10 +86,8 @@ def replace_attention(
 
 
 def require_products(work: Workload, heads: int, batch: int | None = None) -> None:
-    """Checks that a study of batched products serves a model's number of them, batch x heads.
-
-    Args:
-        batch: sentences in a call (default: unknown; then a study for a fixed number may fit any batch).
+    """Checks that a study of batched products serves a model's number of them, batch x heads. If the batch is
+    unknown, a study for a fixed number may fit.
 
     Raises:
         StudyError: if the study is for another, fixed number.

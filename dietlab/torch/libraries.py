@@ -51,13 +51,11 @@ def serve(register: Callable[[], None], *products: tuple[Kind, str]) -> Served[K
 
 
 def library_of(study: Study, **epilogue: object) -> str:
-    """Returns the folder of a study's library with some ``epilogue``, and builds it on first use.
+    """Returns the folder of a study's library with an epilogue such as ``bias=True``, and builds it on first
+    use.
 
     The folder's name is a digest of the dispatcher. A study that was tuned further gets new libraries, while
     a process keeps those that it opened.
-
-    Args:
-        epilogue: fields of :class:`~dietlab.problem.Dense`, such as ``bias=True``.
 
     Raises:
         StudyError: if the study was not tuned.

@@ -112,12 +112,7 @@ class RemoteDevice:
 
 
 class Servers:
-    """The servers of a key at a tracker.
-
-    Args:
-        tracker: its host and port.
-        key: the key that the servers were started with.
-    """
+    """The servers of a key at a tracker, which is given by host and port."""
 
     def __init__(self, tracker: tuple[str, int], key: str) -> None:
         self.key, self.address = key, address_text(tracker)
@@ -173,11 +168,8 @@ class Servers:
         return queue
 
     def connect(self, seconds: float, patience: float) -> RemoteDevice:
-        """Returns a session on a free server.
-
-        Args:
-            seconds: timeout of a measurement.
-            patience: seconds to wait for the server.
+        """Returns a session on a free server, for which it waits ``patience`` seconds; ``seconds`` is the
+        timeout of a measurement.
 
         Raises:
             NoServerError: if none is free in time.
@@ -230,12 +222,8 @@ class Queue:
 def remote_hardware(
     tracker: tuple[str, int], key: str, cores: int, target: str = "cpu", patience: float = 60.0
 ) -> Hardware:
-    """Returns the processor of a key's servers, with its peaks measured there.
-
-    Args:
-        cores: cores that the operator uses.
-        target: the kind of processor.
-        patience: seconds to wait for a free server, and for its measurement.
+    """Returns the processor of a key's servers, with the peaks of ``cores`` measured there. ``patience`` is
+    the time to wait for a free server, and for its measurement, in seconds.
 
     Raises:
         MeasureError: if there is no server in time.

@@ -56,9 +56,6 @@ class Session:
         {"op": "check" or "time", ..} -> as :mod:`dietlab.measure.timing.bench`; ``plan`` names a sent library
 
     The answer for a candidate that fails is ``{"failed": "timeout", "told": [invariant, value, remedy]}``.
-
-    Args:
-        name: this machine's name in records.
     """
 
     def __init__(self, name: str) -> None:
@@ -125,14 +122,8 @@ def listens() -> bool:
 
 @dataclass
 class Served:
-    """A server that registers with a tracker, again whenever the tracker has lost it.
-
-    Args:
-        key: the name of machines of one kind.
-        host: the address to listen on, which the tracker lists.
-        tracker: the address of the tracker.
-        name: this machine's name in records.
-    """
+    """A server that registers with a tracker, again whenever the tracker has lost it; the arguments are those
+    of :func:`serving`."""
 
     key: str
     host: str

@@ -25,12 +25,8 @@ network."""
 
 @dataclass(frozen=True)
 class Listed:
-    """The servers and queues that a tracker lists.
-
-    Args:
-        servers: key and address of each.
-        queues: by key, the numbers of ``free`` servers and of waiting clients (``pending``).
-    """
+    """The servers that a tracker lists, key and address of each, and by key the numbers of ``free`` servers
+    and of waiting clients (``pending``)."""
 
     servers: tuple[tuple[str, Address], ...]
     queues: Mapping[str, Mapping[str, int]]
@@ -130,11 +126,8 @@ def is_here(host: str) -> bool:
 
 
 def public_address(host: str, tracker: str | None = None) -> str:
-    """Returns the address by which others reach a server on ``host``.
-
-    Args:
-        host: the address to listen on, by name or number.
-        tracker: the host of the tracker that it joins.
+    """Returns the address by which others reach a server that listens on ``host`` and joins the tracker of a
+    host.
 
     Raises:
         MeasureError: if others cannot reach it by that address: it stands for all addresses of this machine,

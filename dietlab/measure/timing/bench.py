@@ -37,11 +37,8 @@ BLOCK_SECONDS = 0.004
 
 @dataclass
 class Layers:
-    """A layer prepared for each copy of a rotation; the first has the problem's own weights.
-
-    Args:
-        each: bytes of one copy's constant operands.
-    """
+    """A layer prepared for each copy of a rotation; the first has the problem's own weights. ``each`` is the
+    bytes of one copy's constant operands."""
 
     each: int
     prepared: list[Prepared] = field(default_factory=list)
@@ -271,11 +268,7 @@ class Calls(Sequence[Call]):
 
 
 class Service:
-    """Answers the requests of this module.
-
-    Args:
-        opened: returns the bench for an opening request.
-    """
+    """Answers the requests of this module; ``opened`` returns the bench for an opening request."""
 
     def __init__(self, opened: Callable[[Mapping[str, Any], Workload], Bench]) -> None:
         self._opened = opened

@@ -134,11 +134,8 @@ class Pace:
 
 
 def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
-    """Returns a probe that runs the compiled multiply-add loop on the calling thread.
-
-    Args:
-        options: ``library`` (a path), and ``seed`` and ``sums``, the lengths of its two arguments in floats.
-    """
+    """Returns a probe that runs the compiled multiply-add loop on the calling thread. ``options`` are
+    ``library`` (a path), and ``seed`` and ``sums``, the lengths of its two arguments in floats."""
     import tvm_ffi
 
     loop = load_library(Path(options["library"])).multiply_add

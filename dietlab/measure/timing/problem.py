@@ -121,12 +121,8 @@ class Problem:
         return sum(array.nbytes for array in self.constants.values())
 
     def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
-        """Judges an output that was filled with NaN before: every element must be written, and the compared
-        rows correct. Integers have no NaN; an unwritten one is almost surely wrong.
-
-        Args:
-            intact: whether the guards around the output are unchanged.
-        """
+        """Judges an output that was filled with NaN before: every element must be written, the compared rows
+        correct and the guards ``intact``. Integers have no NaN; an unwritten one is almost surely wrong."""
         known = out if len(self.rows) == self.out_shape[-2] else out[..., self.rows, :]
         off = known.astype(np.float64)
         off -= self.reference
