@@ -772,11 +772,11 @@ AXES = DENSE.axes
     [
         ("dense", r"an operator is an object with flops, bytes, .* and to_json; got 'dense'"),
         (Dense, r"got the class Dense\. Make one: Dense\(\.\.\.\)"),
-        (altered(operator=3), r"the operator Altered has a name in operator; got 3"),
+        (altered(operator=3), r"the operator Altered has a text as its operator; got 3"),
         (altered(dtype="float64"), r"a dtype is one of"),
         (
             altered(weights="stationary"),
-            r"has as weights one of packed, transposed, direct; got 'stationary'",
+            r"has weights that are one of packed, transposed, direct; got 'stationary'",
         ),
         (
             altered(weights="transposed"),
@@ -786,12 +786,12 @@ AXES = DENSE.axes
         (altered(axes=("T", "N", "K")), r"has axes, each an Axis; got 'T'"),
         (altered(axes=AXES[:2]), r"has an axis of each role: rows, cols and depth.*; got cols, rows"),
         (altered(axes=(*AXES, Axis("M", 2, "rows"))), r"got cols, depth, rows, rows"),
-        (altered(dims={}), r"has in dims the ranges of its axes, T 1\.\.16; got none"),
+        (altered(dims={}), r"has dims with the ranges of its axes, T 1\.\.16; got none"),
         (altered(dims={"M": Dim(1, 16)}), r"the ranges of its axes, T 1\.\.16; got M 1\.\.16"),
         (altered(dims={"T": Dim(1, 8)}), r"the ranges of its axes, T 1\.\.16; got T 1\.\.8"),
         (altered(signature={"x": ("T", 32), "out": ("T", 64)}), r"has the signature x .*w \[64, 32\], out"),
         (altered(signature={"x": ("T", 32), "w": (32, 64), "out": ("T", 64)}), r"got x .*w \[32, 64\]"),
-        (altered(constants=("w", "bias")), r"has as constants operands of its signature; got bias"),
+        (altered(constants=("w", "bias")), r"has constants that are operands of its signature; got bias"),
         (verb(output_shape=lambda self, shape: (64, 1)), r"has an output of \[1, 64\] at T=1; got \[64, 1\]"),
         (verb(flops=lambda self, shape: None), r"a whole number above 0 as .* at T=1; got None"),
         (verb(bytes=lambda self, shape: 0), r"a whole number above 0 as .* at T=1; got 0"),

@@ -29,7 +29,7 @@ class Lowering:
     """Decisions of lowering that no scheme names; with them a record identifies the program it measured.
 
     Args:
-        short_rows: the largest row count that gets a program of its own, if strides or depth depend on the
+        short_rows: the largest row count that gets a separate program, if strides or depth depend on the
             rows: with constants in their place some products take a third less time. 0: none.
         least_ahead_bytes: the shortest prefetch distance in a batch of products, in bytes: several times what
             memory delivers during one miss. Products smaller than it are prefetched several ahead.

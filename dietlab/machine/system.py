@@ -127,7 +127,7 @@ def _groups(mounted: Path, own: Path, controller: str) -> Iterator[Path]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and controller not in controllers.split(","):
             continue
-        # A line of version 2 names no controller; beside version 1 ("hybrid") it has a folder of its own.
+        # A line of version 2 names no controller; beside version 1 ("hybrid") it has a separate folder.
         roots = (
             [mounted / controllers, mounted / controller] if controllers else [mounted, mounted / "unified"]
         )

@@ -123,7 +123,7 @@ class RecordStore:
         self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
         if path is None:
             return
-        with reading(RecordError, "a file of records can be gone on with", path):
+        with reading(RecordError, "a file of records can be continued", path):
             goes_on = path.exists() and cut_truncated(path)
         if goes_on:
             found = read_records(path)
@@ -167,7 +167,7 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
     changes = file.lowering.differences(lowering)
     if changes:
         raise RecordError(
-            f"the records in {path} are of the programs that are measured now",
+            f"the records in {path} are of the programs to measure now",
             changes,
             "Tune into a new folder: these records are of other programs.",
         )

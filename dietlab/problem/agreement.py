@@ -65,10 +65,10 @@ def _frozen(workload: Workload) -> tuple[str, object] | None:
 
 def _fields(workload: Workload) -> tuple[str, object] | None:
     if not isinstance(workload.operator, str):
-        return "a name in operator", shown(workload.operator)
+        return "a text as its operator", shown(workload.operator)
     require_dtype(workload.dtype)
     if workload.weights not in get_args(Weights):
-        return f"as weights one of {', '.join(get_args(Weights))}", repr(workload.weights)
+        return f"weights that are one of {', '.join(get_args(Weights))}", repr(workload.weights)
     if not isinstance(workload.epilogue, Epilogue):
         return "an Epilogue", shown(workload.epilogue)
     return None
@@ -83,7 +83,7 @@ def _axes(workload: Workload) -> tuple[str, object] | None:
         return "an axis of each role: rows, cols and depth, perhaps one batch", ", ".join(roles)
     ranges = {axis.name: axis.extent for axis in workload.axes if isinstance(axis.extent, Dim)}
     if dict(workload.dims) != ranges:
-        return f"in dims the ranges of its axes, {_said(ranges)}", _said(workload.dims)
+        return f"dims with the ranges of its axes, {_said(ranges)}", _said(workload.dims)
     return None
 
 
@@ -102,7 +102,7 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
         return f"the signature {_said(sizes)}, as its axes and weights have it", _said(found)
     unknown = [name for name in workload.constants if name not in found or name == "out"]
     if unknown:
-        return "as constants operands of its signature", ", ".join(unknown)
+        return "constants that are operands of its signature", ", ".join(unknown)
     if (workload.weights == "packed") != ("w" in workload.constants):
         said = f"{workload.weights}, with the constants {', '.join(workload.constants) or 'none'}"
         return "packed weights where w is constant, and only there", said

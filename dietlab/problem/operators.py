@@ -174,7 +174,7 @@ def require_entered(workload: Workload) -> None:
     name, kind = workload.operator, type(workload).__name__
     if name not in OPERATORS:
         raise WorkloadError(
-            "processes that measure, and files, know an operator by its name",
+            "files and processes that measure know an operator by its name",
             f"{name!r}, which is not one of {', '.join(OPERATORS)}",
             f"Enter it: OPERATORS[{name!r}] = {kind}.",
         )

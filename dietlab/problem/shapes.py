@@ -138,7 +138,7 @@ class ShapeSet(Carded):
         counts, dropped = table.within(dim.low, dim.high)
         if not counts:
             raise WorkloadError(
-                f"the traffic {name} reaches into the range {dim}",
+                f"the traffic {name} has an extent in the range {dim}",
                 f"{min(table.counts)}..{max(table.counts)}",
             )
         chosen = cls.weighted(workload, counts if n is None else aggregated(counts, n))

@@ -85,7 +85,7 @@ class MicroKernel(ABC):
     @property
     @abstractmethod
     def access_pattern(self) -> Hashable:
-        """How it reads operands, apart from sizes: a model cannot predict a pattern that it was not fitted
+        """The pattern of its reads, apart from sizes: a model cannot predict a pattern that it was not fitted
         on."""
 
     @abstractmethod

@@ -177,10 +177,10 @@ class Served:
         try:
             found = listed(self.tracker).servers
         except (OSError, MeasureError):
-            return f"No tracker answers at {at}: nobody finds this server until one does; it joins then."
+            return f"No tracker answers at {at}: clients cannot find this server. It joins once one answers."
         if (self.key, (self.host, self.server.port)) in found:
             return ""
-        return f"The tracker {at} does not list this server: it joins again, after a session that it has."
+        return f"The tracker {at} does not list this server: it joins again, after any present session."
 
 
 @contextmanager

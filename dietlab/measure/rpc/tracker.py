@@ -142,7 +142,7 @@ def public_address(host: str, tracker: str | None = None) -> str:
         )
     if tracker and ip_address(number).is_loopback and not is_loopback(tracker):
         raise MeasureError(
-            f"a server that joins the tracker of {tracker} is reached by those who tune elsewhere",
+            f"other machines reach a server that joins the tracker of {tracker}",
             f"{host}, which only this machine reaches",
             f"Name its address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
         )

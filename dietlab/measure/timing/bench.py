@@ -57,7 +57,7 @@ class Case:
         calls: bound calls by number of copies and plan, if they are kept.
         blocks: blocks that can be timed again, by cache state, plan and seconds, if they are kept.
         about: known seconds of a call by cache state and plan.
-        held: number of copies with memory of their own.
+        held: number of copies in separate memory.
         prepare_seconds: seconds to prepare its last layer; None if it uses the layers of other shapes.
     """
 

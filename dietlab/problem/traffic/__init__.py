@@ -25,7 +25,7 @@ COLUMNS = "extent,count"
 
 @dataclass(frozen=True)
 class Table:
-    """How often each extent (1 or more) occurs in recorded traffic; ``origin`` is the header of the file."""
+    """Counts of each extent (1 or more) in recorded traffic; ``origin`` is the header of the file."""
 
     name: str
     origin: str
