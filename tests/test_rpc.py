@@ -358,7 +358,7 @@ def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: s
         (["--host", "::"], "got ::, which stands for every address of this machine"),
         (["--host", "192.0.2.1"], "a server listens on an address of this machine; got 192.0.2.1"),
         (["--host", "nowhere.invalid"], "a host has an address; got 'nowhere.invalid'"),
-        (["--tracker", "192.0.2.1:9190"], "those who tune elsewhere; got 127.0.0.1, which only this machine"),
+        (["--tracker", "192.0.2.1:9190"], "the tracker of 192.0.2.1; got 127.0.0.1, which only this machine"),
     ],
 )
 def test_rpc_server_that_others_cannot_reach_is_refused_at_once(options: list[str], said: str) -> None:
