@@ -135,7 +135,7 @@ def _as_before() -> Iterator[None]:
     entered = {one.group: dict(one.entered) for one in Registry.all}
     trusted, path, modules = set(registry._TRUSTED), list(sys.path), set(sys.modules)
     yield
-    registry.tell(entered)
+    registry.replace_entered(entered)
     registry._TRUSTED.clear()
     registry._TRUSTED.update(trusted)
     sys.path[:] = path
@@ -367,7 +367,7 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
         "dtype": "float32",
         "class": "product:Product",
     }
-    registry.tell({})  # as in a process that knows nothing of it
+    registry.replace_entered({})  # as in a process that knows nothing of it
     told = r"got 'product'\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
     for read in (Study.open, lambda path: read_records(path / "records.jsonl").workload):
         with pytest.raises(WorkloadError, match=told):
@@ -524,7 +524,7 @@ def test_a_server_passes_on_what_its_client_entered(
     monkeypatch.chdir(tmp_path)
     work = make_workload("product:Product", DIMS)
     told = dict(carried())
-    registry.tell({})  # the server knows nothing of it
+    registry.replace_entered({})  # the server knows nothing of it
     session = Session("here")
     question = {"workload": work.to_json(), "hardware": HARDWARE.to_json(), "seconds": 60}
     assert session.answer({"op": "open", **question, ENTERED: told}) == {}
@@ -778,11 +778,11 @@ AXES = DENSE.axes
     [
         ("dense", r"an operator is an object with flops, bytes, .* and to_json; got 'dense'"),
         (Dense, r"got the class Dense\. Make one: Dense\(\.\.\.\)"),
-        (altered(operator=3), r"the operator Altered has a name in operator; got 3"),
+        (altered(operator=3), r"the operator Altered has a text as its operator; got 3"),
         (altered(dtype="float64"), r"a dtype is one of"),
         (
             altered(weights="stationary"),
-            r"has as weights one of packed, transposed, direct; got 'stationary'",
+            r"has weights that are one of packed, transposed, direct; got 'stationary'",
         ),
         (
             altered(weights="transposed"),
@@ -792,12 +792,12 @@ AXES = DENSE.axes
         (altered(axes=("T", "N", "K")), r"has axes, each an Axis; got 'T'"),
         (altered(axes=AXES[:2]), r"has an axis of each role: rows, cols and depth.*; got cols, rows"),
         (altered(axes=(*AXES, Axis("M", 2, "rows"))), r"got cols, depth, rows, rows"),
-        (altered(dims={}), r"has in dims the ranges of its axes, T 1\.\.16; got none"),
+        (altered(dims={}), r"has dims with the ranges of its axes, T 1\.\.16; got none"),
         (altered(dims={"M": Dim(1, 16)}), r"the ranges of its axes, T 1\.\.16; got M 1\.\.16"),
         (altered(dims={"T": Dim(1, 8)}), r"the ranges of its axes, T 1\.\.16; got T 1\.\.8"),
         (altered(signature={"x": ("T", 32), "out": ("T", 64)}), r"has the signature x .*w \[64, 32\], out"),
         (altered(signature={"x": ("T", 32), "w": (32, 64), "out": ("T", 64)}), r"got x .*w \[32, 64\]"),
-        (altered(constants=("w", "bias")), r"has as constants operands of its signature; got bias"),
+        (altered(constants=("w", "bias")), r"has constants that are operands of its signature; got bias"),
         (verb(output_shape=lambda self, shape: (64, 1)), r"has an output of \[1, 64\] at T=1; got \[64, 1\]"),
         (verb(flops=lambda self, shape: None), r"a whole number above 0 as .* at T=1; got None"),
         (verb(bytes=lambda self, shape: 0), r"a whole number above 0 as .* at T=1; got 0"),

@@ -331,7 +331,7 @@ def test_layers_of_a_network_in_pytorch() -> None:
 
 
 def test_no_library_is_loaded_for_layers() -> None:
-    script = "import dietlab.problem.shapes, sys; assert not {'torch', 'numpy', 'pandas'} & set(sys.modules)"
+    script = "import dietlab.problem.shapes, sys; assert not {'torch', 'pandas', 'tvm'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
@@ -427,7 +427,7 @@ def test_impossible_merges_families_and_sizes_are_refused() -> None:
 def test_other_operators_have_no_layers(work: HasDims) -> None:
     with pytest.raises(
         WorkloadError,
-        match=r"^layers have shapes of an operator with the dimensions T, N, K; got batch-matmul-nt .*\. For "
+        match=r"^layers need an operator with the dimensions T, N, K; got batch-matmul-nt .*\. For "
         r"example Dense\(T=Dim\(1, 512\), N=Dim\(64, 4096\), K=Dim\(64, 4096\)\)\.$",
     ):
         ShapeSet.layers(BERT, [1], work)
@@ -548,7 +548,7 @@ def test_layers_and_lengths_are_held_out_together() -> None:
             r"^a shape of the set has the extents to hold out; got \{'N': 5\}\. It has K=768\.\.3072, "
             r"N=768\.\.3072, T=1\.\.2\.$",
         ),
-        ({"M": 5}, r"^a shape binds the dimension asked for; got M in K=768,N=768,T=1$"),
+        ({"M": 5}, r"^a shape binds the requested dimension; got M in K=768,N=768,T=1$"),
         ({"T": range(1, 3)}, r"^a shape is left to tune for; got all 8 shapes held out$"),
     ],
 )
@@ -559,7 +559,7 @@ def test_impossible_hold_outs_are_refused(where: Any, complaint: str) -> None:
 
 def test_split_by_an_unknown_dimension_is_refused() -> None:
     with pytest.raises(
-        WorkloadError, match=r"^a shape binds the dimension asked for; got M in K=768,N=768,T=1$"
+        WorkloadError, match=r"^a shape binds the requested dimension; got M in K=768,N=768,T=1$"
     ):
         ShapeSet.layers(BERT, [1], DENSE).split(by=("M",))
 

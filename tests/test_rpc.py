@@ -310,7 +310,7 @@ def test_rpc_server_of_another_processor_is_refused(here: Hardware, tracker: Add
     other = Hardware.preset("haswell-1core")
     with (
         runner(other, tracker) as remote,
-        pytest.raises(MeasureError, match=r"the processor tuned for, .*; got first with .*another key"),
+        pytest.raises(MeasureError, match=r"the processor to tune for, .*; got first with .*another key"),
     ):
         list(remote.measure(WORK, trials(here)))
 
@@ -358,7 +358,7 @@ def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: s
         (["--host", "::"], "got ::, which stands for every address of this machine"),
         (["--host", "192.0.2.1"], "a server listens on an address of this machine; got 192.0.2.1"),
         (["--host", "nowhere.invalid"], "a host has an address; got 'nowhere.invalid'"),
-        (["--tracker", "192.0.2.1:9190"], "those who tune elsewhere; got 127.0.0.1, which only this machine"),
+        (["--tracker", "192.0.2.1:9190"], "the tracker of 192.0.2.1; got 127.0.0.1, which only this machine"),
     ],
 )
 def test_rpc_server_that_others_cannot_reach_is_refused_at_once(options: list[str], said: str) -> None:
@@ -428,7 +428,7 @@ def test_rpc_server_joins_a_tracker_that_was_away() -> None:
                 assert monotonic() < until
                 sleep(0.1)
             at = f"127.0.0.1:{port}"
-            said = f"No tracker answers at {at}: nobody finds this server until one does; it joins then."
+            said = f"No tracker answers at {at}: clients cannot find this server. It joins once one answers."
             assert server.look() == said
             assert start_tracker(second, port=port) == port
             assert looks(server)[-1] == f"Listed at {at} again."

@@ -91,7 +91,7 @@ def test_shape_survives_json_and_ignores_the_order_of_its_dimensions() -> None:
     shape = Shape.of(T=5, B=2)
     assert shape == Shape.of(B=2, T=5) == Shape.from_json(json.loads(json.dumps(shape.to_json())))
     assert (shape["T"], shape["B"], str(shape)) == (5, 2, "B=2,T=5")
-    with pytest.raises(WorkloadError, match="asked for; got N in B=2,T=5"):
+    with pytest.raises(WorkloadError, match="requested dimension; got N in B=2,T=5"):
         shape["N"]
 
 

@@ -490,7 +490,7 @@ def test_a_dynamic_batch_is_one_whose_number_is_not_known() -> None:
     assert [batched(w) for w in (work, SCORES, CONTEXT, DENSE, ANY_DENSE)] == [True, True, True, False, False]
     with pytest.raises(
         WorkloadError,
-        match=r"^the batch axis is static; got 1\.\.12\. batched\(\) tells whether there is one; ",
+        match=r"^the batch axis is static; got 1\.\.12\. batched\(\) returns whether there is one; ",
     ):
         batch_of(work)
 

@@ -1,7 +1,7 @@
-"""Work that goes on in the background: a notebook stays responsive, and can pause, resume and stop it.
+"""Work in a background thread: a notebook stays responsive, and can pause, resume and stop it.
 
-Work is any function of observers, such as ``lambda observers: study.tune(runner, observers)``. It is held
-or ended where it sends an event, which is between two records: whatever was measured is kept.
+Work is any function of observers, such as ``lambda observers: study.tune(runner, observers)``. It pauses or
+ends where it sends an event, which is between two records, so that all measurements are kept.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ RunState = Literal["running", "paused", "stopped", "finished", "failed"]
 
 
 class RunStopped(DietlabError, RuntimeError):
-    """Ends work whose user asked for it; nothing went wrong."""
+    """Ends work that its user stopped; nothing went wrong."""
 
 
 class Brake:
-    """An observer that pauses or ends the work that sends it events. It is the last observer, so that the
-    others have seen each event before the pause.
+    """An observer that pauses or ends the work that sends it events.
 
-    It is the last observer, so that the others have seen what happened before it holds.
+    It is the last observer, so that the others have seen each event before the pause.
 
     Args:
         clock: a monotonic clock, in seconds (another one for tests).
-        told: called when somebody begins to wait, in the thread that waits.
+        on_wait: called when the work begins to wait, in its thread.
 
     Attributes:
-        waited_for: whether somebody waits to be released.
+        waited_for: whether the work waits to be released.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = monotonic, told: Callable[[], None] = lambda: None
+        self, clock: Callable[[], float] = monotonic, on_wait: Callable[[], None] = lambda: None
     ) -> None:
-        self._clock, self._told, self._lock = clock, told, Lock()
+        self._clock, self._on_wait, self._lock = clock, on_wait, Lock()
         self._free, self._stop = Flag(), Flag()
         self._free.set()
         self._since: float | None = None
@@ -50,12 +49,12 @@ class Brake:
         self.waited_for = False
 
     def on_event(self, event: Event) -> None:
-        # A stage tells of its end even while an error passes through it: that is no place to raise.
+        # A stage sends its end even while an error passes through it, and another error would hide that.
         if isinstance(event, StageFinished):
             return
         if self.holds:
             self.waited_for = True
-            self._told()
+            self._on_wait()
             self._free.wait()
             self.waited_for = False
         if self._stop.is_set():
@@ -101,16 +100,16 @@ class BackgroundRun(Generic[Result]):
     """Work in a separate thread; made by :func:`run_in_background`.
 
     Attributes:
-        result: what the work returned; None before it finished.
-        error: what ended work that failed; None otherwise.
+        result: what the work returned; None until it has finished.
+        error: the error of work that failed; else None.
 
     Args:
-        work: what to do, a function of the observers.
+        work: a function of the observers.
         observers: get each event of the work, in its thread.
     """
 
     def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:
-        self._brake = Brake(told=self._tell)
+        self._brake = Brake(on_wait=self._notify)
         self._ended = Flag()
         self._outcome: RunState = "running"
         self._listeners: list[Callable[[], None]] = []
@@ -119,8 +118,8 @@ class BackgroundRun(Generic[Result]):
         self.error: BaseException | None = None
 
     def __repr__(self) -> str:
-        told = f": {type(self.error).__name__}: {self.error}" if self.error else ""
-        return f"<{type(self).__name__} {self.state}{told}>"
+        reason = f": {type(self.error).__name__}: {self.error}" if self.error else ""
+        return f"<{type(self).__name__} {self.state}{reason}>"
 
     @property
     def state(self) -> RunState:
@@ -148,7 +147,7 @@ class BackgroundRun(Generic[Result]):
         return self._brake.paused_seconds
 
     def pause(self) -> None:
-        """Waits before the next record; the measurement that is under way ends first."""
+        """Pauses before the next record; the current measurement ends first."""
         self._change(self._brake.hold)
 
     def resume(self) -> None:
@@ -160,25 +159,25 @@ class BackgroundRun(Generic[Result]):
         self._change(self._brake.stop)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the work has ended or ``timeout`` seconds went by; tells whether it has ended.
+        """Waits until the work has ended, or for ``timeout`` seconds; returns whether it has ended.
 
         Interrupting the wait leaves the work alone.
         """
         return self._ended.wait(timeout)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls ``listener`` whenever the state has changed, from the thread that changed it."""
+        """Calls ``listener`` after each change of the state, in the thread that changed it."""
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Starts the work; :func:`run_in_background` has called it."""
-        # A daemon: a kernel that is shut down does not wait for a run that may take hours.
+        """Starts the work; :func:`run_in_background` does so."""
+        # A daemon: a notebook's kernel does not wait at its end for a run that may take hours.
         Thread(target=self._run, name="dietlab-background", daemon=True).start()
 
     def _change(self, act: Callable[[], None]) -> None:
         if self.active:
             act()
-            self._tell()
+            self._notify()
 
     def _run(self) -> None:
         outcome: RunState
@@ -193,18 +192,18 @@ class BackgroundRun(Generic[Result]):
             self.error, outcome = error, "failed"
         self._outcome = outcome
         try:
-            self._tell()
+            self._notify()
         finally:
             self._ended.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
 
 @runtime_checkable
 class Viewer(Observer, Protocol):
-    """An observer that wants to know, and to drive, the run it observes."""
+    """An observer that gets the run itself, to show and to control it."""
 
     def attach(self, run: BackgroundRun[Result]) -> None: ...
 
@@ -213,11 +212,11 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     """Starts ``work(observers)`` in a thread and returns at once.
 
     ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
-    the observers given here and one more that pauses and stops it: it must pass all of them on. Scripts
-    end with ``run.wait()``; a process that exits takes the run with it, and the records stay.
+    these observers and one more that pauses and stops it; it must pass on all of them. Scripts end with
+    ``run.wait()``: a run ends with its process, and its records stay.
 
     Args:
-        work: what to do, a function of the observers; its result becomes that of the run.
+        work: a function of the observers; its result becomes the run's.
         observers: get each event of the work, in its thread.
 
     Raises:
@@ -234,10 +233,10 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
 
 
 def require_work(work: object) -> None:
-    """Checks that work can be begun.
+    """Checks that work is a function.
 
     Raises:
-        DietlabError: if it is no function.
+        DietlabError: if not.
     """
     if not callable(work):
         raise DietlabError(
@@ -248,7 +247,7 @@ def require_work(work: object) -> None:
 
 
 def _let_go(error: BaseException) -> None:
-    """Frees what the frames of an error hold: a runner's worker processes would live as long as it."""
+    """Frees the local variables of an error's frames, which would keep a runner's worker processes alive."""
     seen: BaseException | None = error
     while seen is not None:
         clear_frames(seen.__traceback__)

@@ -1,8 +1,8 @@
-"""Short texts and foldable cards of values: what a prompt and a notebook show of a space or a run.
+"""Short texts and foldable cards: what a prompt and a notebook show of a value such as a space or a run.
 
-A value supplies a :class:`Card`: its facts, and sections that are computed only when somebody looks at
-them. The text and the HTML are made of the same facts. The HTML has no script, inherits the colours of the
-page around it and reads without its style sheet too, as on pages that remove one.
+A value supplies a :class:`Card` with its facts and sections; a section is computed only when it is shown.
+Text and HTML show the same facts. The HTML has no script, inherits the colours of the page around it, and
+is readable on pages that remove its style sheet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 Cell = str | int | float | None
 
-WHOLE, ROWS = 20, 8
-"""Rows of the longest table that a card shows whole, and rows that it shows of a longer one. All figures of a
-processor fit the first, and a list of thousands needs no more than the second to show what it is like."""
+WHOLE = 20
+"""Most rows of a table that a card shows whole: all figures of a processor fit."""
+
+ROWS = 8
+"""Rows that a card shows of a longer table."""
 
 LONGEST = 140
-"""Characters of a name and of a text in a table: a compiler's message leaves room for the others."""
+"""Most characters of a name or a cell, so that a compiler's message leaves room for other columns."""
 
 STYLE = """
 .dietlab-card{max-width:900px;margin:4px 0;border:1px solid var(--jp-border-color2,rgba(128,128,128,.4));\
@@ -45,7 +47,7 @@ vertical-align:top;max-width:none;white-space:normal;background:none;border:0}
 
 
 class Quantity(NamedTuple):
-    """A number with its unit, as text, and what it is of: ``Quantity("1,088", "micro-kernels")``."""
+    """A number with its unit, as text, and its label: ``Quantity("1,088", "micro-kernels")``."""
 
     value: str
     label: str
@@ -56,8 +58,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of a card: a header and, below it, ``cells`` of each item. Only items that are shown are asked
-    for theirs."""
+    """A table of a card: a header and a row per item. ``cells`` is called for the items shown only."""
 
     header: tuple[str, ...]
     items: Sequence[Any]
@@ -71,7 +72,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Fold:
-    """A folded part of a card; ``table`` makes its content."""
+    """A foldable section of a card; ``table`` makes its content."""
 
     title: str
     table: Callable[[], Listing]
@@ -80,13 +81,13 @@ class Fold:
 
 @dataclass(frozen=True)
 class Card:
-    """The facts that a value shows: a head line, and sections with small tables.
+    """A summary of a value: a head line with facts, and sections with small tables.
 
     Args:
         type: the name of the value's class.
-        name: what it is of, such as the operator and the processor.
+        name: the value in words, such as its operator and processor.
         facts: the few numbers that matter.
-        sections: from the most to the least looked at; those without rows are left out.
+        sections: the most useful first; those without rows are left out.
     """
 
     type: str
@@ -119,7 +120,7 @@ class Card:
 
 
 class Carded(ABC):
-    """A value whose text and HTML are those of its card."""
+    """Base of values that are shown as a card."""
 
     @property
     @abstractmethod
@@ -145,7 +146,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def share_text(share: float | None) -> str:
-    """Formats a share of 1 in percent: ``12.5 %``."""
+    """Formats a share (0 to 1) in percent: ``12.5 %``."""
     return "" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 

@@ -1,8 +1,8 @@
-"""Takes what was entered in this process to its worker processes, which no file tells of it.
+"""Sends objects that were entered in this process's registries to its worker processes.
 
-What an importable module has is taken by its name, and imported there, from the folders of this process.
-What a script or a notebook defines itself is taken whole, with ``cloudpickle``. Each object is made when a
-worker first asks for it: the libraries of a contender are loaded in the process of that contender only.
+An object of an importable module is sent by name and imported there, with this process's ``sys.path``. What
+a script or a notebook defines itself is pickled whole, by ``cloudpickle``. A worker unpickles an object when
+it first uses it, so that only a contender's own process loads the contender's libraries.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from dietlab.base.errors import DietlabError
-from dietlab.base.registry import Deferred, Registry, tell
+from dietlab.base.registry import Deferred, Registry, replace_entered
 
 PYTHON = "{}.{}".format(*sys.version_info)
-"""The version of Python that can make what was taken whole."""
+"""This process's version of Python: pickled functions can be read by the same version only."""
 
 
 def carried() -> Mapping[str, Any]:
-    """Returns what was entered in this process as a JSON value, for :func:`enter`; empty if nothing was.
+    """Returns all that was entered in this process as a JSON value, for :func:`enter`; empty if nothing was.
 
-    The value is the same object as long as nothing else is entered. What cannot be taken stands in it with
-    the reason, which the process tells that asks for it.
+    It is the same object until something else is entered. An object that cannot be pickled has the reason
+    in its place; a process that uses it raises that.
     """
     return _carried(Registry.changes)
 
@@ -43,13 +43,9 @@ def _carried(changes: int) -> Mapping[str, Any]:
 
 
 def enter(value: Mapping[str, Any]) -> None:
-    """Enters in this process what another process entered; this replaces what that process sent before.
-
-    Args:
-        value: what :func:`carried` returned there.
-    """
+    """Enters what another process entered, the ``value`` of :func:`carried` there, in place of all before."""
     sys.path += [folder for folder in value.get("path", ()) if folder not in sys.path]
-    tell(
+    replace_entered(
         {
             group: {name: _Carried(value["python"], entry) for name, entry in values.items()}
             for group, values in value.get("entered", {}).items()
@@ -58,14 +54,10 @@ def enter(value: Mapping[str, Any]) -> None:
 
 
 def require_carried(registry: Registry[Any], name: str) -> None:
-    """Checks that what a name stands for can be sent to worker processes.
-
-    Args:
-        registry: that knows the name.
-        name: entered in this process, or known without.
+    """Checks that the object of a name can be sent to worker processes.
 
     Raises:
-        DietlabError: if it cannot be taken to another process.
+        DietlabError: if it cannot.
     """
     entry = carried().get("entered", {}).get(registry.group, {}).get(name, {})
     _require_pickled(f"{registry.noun} {name!r}", entry)
@@ -75,17 +67,17 @@ REMEDY = "Define it in a module, and import it from there."
 
 
 def _require_pickled(what: str, entry: Mapping[str, str]) -> None:
-    """Raises the error of the process that could not pickle an object."""
+    """Raises an error if the object could not be pickled where it was entered."""
     if "failed" in entry:
         raise DietlabError(f"{what} can be taken to other processes", entry["failed"], REMEDY)
 
 
 class _Carried(Deferred):
-    """An object of another process, unpickled when it is first asked for.
+    """An object of another process, unpickled when it is first used.
 
     Args:
         python: the version of Python that pickled it.
-        entry: the pickle in base64, as ``pickled``, or as ``failed`` the reason why there is none.
+        entry: under ``pickled`` the pickle in base64, or under ``failed`` the reason why there is none.
     """
 
     def __init__(self, python: str, entry: Mapping[str, str]) -> None:
@@ -116,7 +108,7 @@ def _pickled(value: object) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        # Before Python 3.12 a cached property has a lock, which cannot be taken along.
+        # Before Python 3.12 a cached property has a lock, which cannot be pickled.
         dispatch_table: ClassVar[Any] = ChainMap(
             {cached_property: _reduced}, cloudpickle.Pickler.dispatch_table
         )

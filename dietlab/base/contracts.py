@@ -1,6 +1,6 @@
-"""Checks of what others bring and what it returned: an object of the right kind, a list, numbers of a size.
+"""Checks of objects that users supply and of what their methods return: methods, lists, arrays of numbers.
 
-Each check names whose it was, so that an error says which class to look at.
+Errors name the class at fault.
 """
 
 from __future__ import annotations
@@ -15,20 +15,12 @@ from dietlab.base.errors import DietlabError
 
 
 def name_of(value: object) -> str:
-    """Returns what an error calls an object: the name of its class, or its own if it is a class or function.
-
-    Args:
-        value: whatever others brought.
-    """
+    """Returns an object's name in errors: its own if it is a class or function, else that of its class."""
     return str(getattr(value, "__name__", None) or type(value).__name__)
 
 
 def shown(value: object) -> str:
-    """Returns an object as an error shows what it got.
-
-    Args:
-        value: whatever others returned.
-    """
+    """Returns a wrong value as errors show it."""
     if value is None:
         return "None; is a return missing?"
     if isinstance(value, type):
@@ -41,16 +33,10 @@ def shown(value: object) -> str:
 
 
 def require_methods(what: str, value: object, methods: Sequence[str], error: type[DietlabError]) -> None:
-    """Checks that an object has methods, and is no class, whose methods would lack their first argument.
-
-    Args:
-        what: it is, as in ``"a strategy"``.
-        value: what others brought.
-        methods: their names.
-        error: what is raised.
+    """Checks that ``what`` (as in ``"a strategy"``) has some methods and is an instance, not a class.
 
     Raises:
-        DietlabError: ``error``, if it is a class or lacks one of them.
+        DietlabError: ``error``, if it is a class or lacks a method.
     """
     wanted = (
         f"{what} is an object with {' and '.join([', '.join(methods[:-1]), methods[-1]][len(methods) < 2 :])}"
@@ -64,12 +50,8 @@ def require_methods(what: str, value: object, methods: Sequence[str], error: typ
 
 
 def listed(what: str, value: object, error: type[DietlabError]) -> tuple[Any, ...]:
-    """Returns the elements of a list that others returned, or gave.
-
-    Args:
-        what: its elements are, as in ``"what propose of HillClimb returns"``.
-        value: a list, a tuple or anything else to go over but a text or a table.
-        error: what is raised.
+    """Returns the elements of ``what`` (as in ``"what propose of HillClimb returns"``), any iterable but a
+    text or a mapping.
 
     Raises:
         DietlabError: ``error``, for anything else.
@@ -85,14 +67,12 @@ def require_numbers(
     """Returns finite numbers as float64.
 
     Args:
-        what: they are, as in ``"what seconds of Nearest returns"``.
-        value: what others returned.
-        size: the extents that it must have, by what they count; nothing is broadcast.
-        error: what is raised.
-        positive: whether all are above 0; else they are at least 0.
+        what: the array in errors, as in ``"what seconds of Nearest returns"``.
+        size: the required extents by name, such as ``{"schemes": 3}``; nothing is broadcast.
+        positive: whether 0 is refused; negative numbers always are.
 
     Raises:
-        DietlabError: ``error``, for another size, or anything that is no such number.
+        DietlabError: ``error``, for another size or a number that is not allowed.
     """
     extents = tuple(size.values())
     wanted = f"{what} is an array [{', '.join(size)}] of numbers {'above 0' if positive else 'of 0 or more'}"

@@ -1,7 +1,7 @@
 """Errors that name the invariant, the offending value and the remedy.
 
 Every error a user can meet derives from :class:`DietlabError` and is built from
-the same three parts, so that messages read alike and tests can check each part.
+the same three parts, so that messages have one form and tests can check each part.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DietlabError(Exception):
 
 
 class DietlabWarning(UserWarning):
-    """A remark on a result that stands: what was left out of it."""
+    """A remark on a valid result: what was left out of it."""
 
 
 class WorkloadError(DietlabError, ValueError):
@@ -64,7 +64,7 @@ class BuildError(DietlabError, RuntimeError):
 
 
 class MeasureError(DietlabError, RuntimeError):
-    """A measurement that could not be made (not one that failed: that is a record)."""
+    """A measurement that could not be made. (One that was made and failed is a record.)"""
 
 
 class RecordError(DietlabError, ValueError):
@@ -72,7 +72,7 @@ class RecordError(DietlabError, ValueError):
 
 
 class ModelError(DietlabError, ValueError):
-    """A cost model asked for what it cannot give."""
+    """A cost model that cannot be fitted, or cannot predict what was requested."""
 
 
 class StudyError(DietlabError, ValueError):
@@ -90,10 +90,8 @@ class MissingDependencyError(DietlabError, ImportError):
 def require_type(
     what: str, value: object, expected: type, error: type[DietlabError] = DietlabError, remedy: str = ""
 ) -> None:
-    """Checks the class of an argument, where arguments could be swapped or be a name instead of a value.
-
-    Args:
-        what: the argument, as in ``"the first argument of tune"``.
+    """Checks the class of an argument, such as ``"the first argument of tune"``: two could be swapped, or one
+    could be a name instead of a value.
 
     Raises:
         DietlabError: ``error``, if ``value`` is of another class.
@@ -104,12 +102,11 @@ def require_type(
 
 
 LIKE = 0.5
-"""The least likeness of a name that is suggested, a share of the letters: ``zen4`` is 0.57 of
-``zen4-1core``."""
+"""Least similarity (0 to 1, difflib's ratio) of a name to suggest: ``zen4`` has 0.57 to ``zen4-1core``."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Returns the question ``"Did you mean 'plot_speedup'?"``; nothing if no known name is like ``name``."""
+    """Returns ``"Did you mean 'plot_speedup'?"``, or an empty text if no known name resembles ``name``."""
     found = get_close_matches(name, known, 1, LIKE)
     return f"Did you mean {found[0]!r}?" if found else ""
 
@@ -122,14 +119,10 @@ def require_names(
     *,
     at_least: int = 0,
 ) -> None:
-    """Checks names that the user chose out of a list.
-
-    Args:
-        what: what the names are, in the plural, as in ``"cache states"``.
-        at_least: how many names there must be.
+    """Checks names, ``what`` in the plural as in ``"cache states"``, that a user chose from a list.
 
     Raises:
-        DietlabError: ``error``, for unknown names, too few of them, or a string in place of a list of them.
+        DietlabError: ``error``, for an unknown name, too few names, or a string in place of a list.
     """
     known = tuple(known)
     invariant = f"{what} are {', '.join(known)}"
@@ -142,8 +135,7 @@ def require_names(
 
 
 def mismatch(names: Iterable[str], known: Iterable[str]) -> str:
-    """Returns how names differ from those that must be given, as ``"unknown M; missing K, T"``; nothing if
-    they are the same."""
+    """Returns how two sets of names differ, as ``"unknown M; missing K, T"``; empty if they are equal."""
     given, needed = set(names), set(known)
     parts = (("unknown", given - needed), ("missing", needed - given))
     return "; ".join(f"{what} {', '.join(sorted(found))}" for what, found in parts if found)

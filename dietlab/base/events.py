@@ -1,7 +1,6 @@
-"""The stream of frozen events that stages emit, and who listens.
+"""Frozen events that stages send to observers.
 
-A stage never prints. It sends events to observers; the progress bar, the log and
-the widget panel are three observers of one stream (DESIGN: seams).
+A stage never prints: the progress bar, the log and the widget panel are observers of one stream.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from dietlab.base.errors import DietlabError
 class PhaseSeconds:
     """The wall-clock time of a run by phase, in seconds.
 
-    The five phases exclude each other and add up to the time spent in a stage;
-    ``compile``, ``verify`` and ``measure`` happen in worker processes.
+    The five phases do not overlap and add up to the time of a stage; ``compile``, ``verify`` and
+    ``measure`` happen in worker processes.
     """
 
     compile: float = 0.0
@@ -52,8 +51,8 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """A stage with a known amount of work begins: ``total`` in ``unit``, which is in the singular, of which
-    ``done`` were done before."""
+    """A stage begins: ``total`` units of work, of which ``done`` were done before; ``unit`` is the unit's
+    name in the singular."""
 
     stage: str
     total: int
@@ -63,7 +62,7 @@ class StageStarted(Event):
 
 @dataclass(frozen=True)
 class StageAdvanced(Event):
-    """``done`` units of a step are finished; ``note`` says the best so far."""
+    """``done`` units of a stage are finished; ``note`` reports the best result so far."""
 
     stage: str
     done: int
@@ -78,10 +77,10 @@ class StageFinished(Event):
 
 @dataclass(frozen=True)
 class TrialMeasured(Event):
-    """One record was made (``gflops`` is 0 where the trial failed; ``reason`` says why in words).
+    """One record was made. Of a failed trial, ``gflops`` is 0 and ``reason`` says why.
 
-    ``phases`` is the wall-clock time that this record cost, as far as it is known; ``device`` is the server
-    that measured it, empty for this machine.
+    ``phases`` is the wall-clock time that it took, as far as known; ``device`` is the server that measured
+    it, empty for this machine.
     """
 
     scheme: str
@@ -113,7 +112,7 @@ class RoundFinished(Event):
 
 
 class Observer(Protocol):
-    """Whatever wants to know how a stage goes on."""
+    """A receiver of a stage's events."""
 
     def on_event(self, event: Event) -> None: ...
 
@@ -133,10 +132,9 @@ class Audience:
         """Opens a stage with progress: ``with audience.stage("build", 8) as step: step.advance()``.
 
         Args:
-            name: of the stage.
-            total: its amount of work, in ``unit``.
-            unit: one of these, in the singular.
-            done: how much of it was done before.
+            total: the amount of work, in units.
+            unit: the unit's name, in the singular.
+            done: units that were done before.
         """
         started = perf_counter()
         self.send(StageStarted(name, total, unit, done))
@@ -148,7 +146,7 @@ class Audience:
 
 @dataclass
 class Stage:
-    """The running end of :meth:`Audience.stage`."""
+    """A stage that is under way, as :meth:`Audience.stage` yields it."""
 
     audience: Audience
     name: str
@@ -160,13 +158,10 @@ class Stage:
 
 
 def audience(observers: Iterable[Observer] | None) -> Audience:
-    """Returns what sends events to observers.
-
-    Args:
-        observers: any number of objects with ``on_event``.
+    """Returns the audience of some observers.
 
     Raises:
-        DietlabError: if it is no list of such.
+        DietlabError: if ``observers`` is no list, or one of them has no ``on_event``.
     """
     found = listed("what observes", observers if observers is not None else (), DietlabError)
     for observer in found:

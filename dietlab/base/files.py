@@ -1,5 +1,5 @@
-"""Files that are whole or as they were, whenever the process dies or the disk fills; what can be read of
-those that are not; and locked folders."""
+"""Writes files whole or not at all, even if the process dies or the disk fills; reads what is left of damaged
+ones; locks folders."""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ from filelock import FileLock, Timeout
 from dietlab.base.errors import DietlabError, DietlabWarning, RecordError, StudyError
 
 UNFINISHED = ".new"
-"""The ending of a file that is being written, and of what a kill leaves of it."""
+"""Suffix of a file that is being written; a killed process can leave one."""
 
 LOCK = "lock"
-"""The name of the file that keeps a second process out of a folder."""
+"""Name of the file that keeps a second process out of a folder."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a write for which no space is left."""
+
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""The system's numbers of why a file cannot be written: no space is left, or it is not allowed."""
+"""Error numbers of a write that is not permitted."""
 
 FREE = "Free some space and run the same command again: it goes on from here."
 
 PATIENCE_SECONDS = 600.0
-"""Seconds until another process's turn in a folder is taken for one that hangs: the longest build of a
+"""Longest wait for a lock: a process that holds it for longer is taken to hang. The longest build of a
 library takes some minutes."""
 
 
 def remedy_of(error: OSError | str) -> str:
-    """Returns what helps against an error of writing, by the system's reason.
-
-    Args:
-        error: the system's, or what another program, such as a linker, said of it.
-    """
+    """Returns the remedy for a failed write, by the system's error or the message of a program like a
+    linker."""
     if _says(error, FULL):
         return FREE
     if _says(error, FORBIDDEN):
@@ -55,10 +54,8 @@ def remedy_of(error: OSError | str) -> str:
 
 @contextmanager
 def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
-    """Turns the system's error of writing inside into one that says what helps against it.
-
-    Args:
-        what: what is written, as in ``"the table"``.
+    """Replaces the system's error of writing ``what`` (as in ``"the table"``) in the block by one with a
+    remedy.
 
     Raises:
         DietlabError: ``error``, if it cannot be written.
@@ -81,7 +78,7 @@ def _says(error: OSError | str, numbers: tuple[int, ...]) -> bool:
 
 
 GZIP = b"\x1f\x8b"
-"""The first bytes of a file that gzip compressed, whatever its name is."""
+"""First bytes of a gzip file."""
 
 FOREIGN = {
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS in place of the file: `git lfs pull` "
@@ -93,18 +90,18 @@ FOREIGN = {
     b"\xfd7zXZ": "compressed by xz: unpack it",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it",
 }
-"""The first bytes of files that are often met in place of text, and what is said of them."""
+"""First bytes of files that are often found in place of text, and what an error says of each."""
 
 CHUNK_BYTES = 1 << 20
-"""Bytes that are unpacked at a time: what a cut file still holds is kept in such pieces."""
+"""Bytes that are unpacked at a time, so that the pieces before the end of a cut file are kept."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a path to write to, and puts that file in the place of ``path`` at the end.
+    """Yields a path to write to, and moves that file to ``path`` at the end.
 
-    Readers see the old file or the new one. The name has the numbers of process and thread in it, so that
-    several may write the same file: the last one counts.
+    Readers see the old file or the new one. The temporary name contains the numbers of process and thread,
+    so that several may write the same file: the last one wins.
 
     Raises:
         OSError: if it cannot be written; ``path`` stays as it was.
@@ -140,11 +137,8 @@ def write_json(
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
-    """Appends one line of JSON by one ``write`` and forces it to disk: a kill leaves at most one truncated
-    last line, which :func:`cut_truncated` removes.
-
-    Args:
-        what: the name of the lines in errors, as in ``"records"``.
+    """Appends one line of JSON to a file of ``what`` (as in ``"records"``), with one ``write``, and forces it
+    to disk. A killed process leaves at most one truncated last line, which :func:`cut_truncated` removes.
 
     Raises:
         RecordError: if it cannot be written whole; the lines before it stay.
@@ -170,7 +164,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def cut_truncated(path: Path) -> bool:
-    """Cuts off a truncated last line, so that lines can be appended; one that only lacks its end gets it.
+    """Removes a truncated last line, so that lines can be appended; a whole one without newline gets one.
 
     Returns:
         False if no whole line is left.
@@ -180,8 +174,8 @@ def cut_truncated(path: Path) -> bool:
     """
     data = path.read_bytes()
     if data.startswith(GZIP) or _foreign(data):
-        told = _foreign(data) or "compressed by gzip: unpack it"
-        raise RecordError("lines are appended to a file of plain text", f"{path}: {told}")
+        kind = _foreign(data) or "compressed by gzip: unpack it"
+        raise RecordError("lines are appended to a file of plain text", f"{path}: {kind}")
     whole = data.rfind(b"\n") + 1
     if _is_whole(data[whole:].decode(errors="replace")):
         with path.open("ab") as file:
@@ -193,12 +187,11 @@ def cut_truncated(path: Path) -> bool:
 
 
 def read_text(path: str | Path) -> str:
-    """Returns the text of a file: UTF-8 with or without a byte-order mark, plain or compressed by gzip, which
-    its first bytes tell.
+    """Returns the text of a file: UTF-8 with or without a byte-order mark, plain or gzip (whatever its name).
 
     Raises:
         OSError: if the file cannot be opened.
-        ValueError: if it is empty, was cut off, is damaged, or is something else, with what it is.
+        ValueError: if it is empty, cut off, damaged or of another kind; the message says which.
     """
     text, cut = _read(Path(path))
     if cut or not text:
@@ -207,24 +200,24 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """Returns the value in a file of JSON, which is read as :func:`read_text` does.
+    """Returns the value of a JSON file, plain or gzip.
 
     Raises:
         OSError: if the file cannot be opened.
-        ValueError: if it is no whole JSON, with what it is.
+        ValueError: as :func:`read_text`, or if it is no JSON.
     """
     return json.loads(read_text(path))
 
 
 def read_lines(path: str | Path) -> tuple[str, ...]:
-    """Returns the lines of a file with a value of JSON in each: an object or a list.
+    """Returns the lines of a file with a JSON object or list in each.
 
-    Of a file that a kill or a full disk cut off, the whole lines are returned, and a
-    :class:`~dietlab.base.errors.DietlabWarning` tells the cut. A last line that only lacks its end is whole.
+    If the file was cut off, by a kill or a full disk, its whole lines are returned with a
+    :class:`~dietlab.base.errors.DietlabWarning`. The last line may lack its newline.
 
     Raises:
         OSError: if the file cannot be opened.
-        ValueError: if it is damaged, or empty, cut within its first line, or something else, with what it is.
+        ValueError: if it is empty, cut off within its first line, damaged or of another kind.
     """
     text, cut = _read(Path(path))
     *lines, last = text.split("\n")
@@ -241,28 +234,23 @@ def read_lines(path: str | Path) -> tuple[str, ...]:
 
 @contextmanager
 def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Tells whatever goes wrong while the values of a file are read in one sentence that names the file: it
-    is missing, damaged, cut off, of another kind, lacks a field or has one of another type.
-
-    Args:
-        error: the class to raise.
-        invariant: what must hold of the file.
-        remedy: what the user can do about it.
+    """Replaces errors of reading a file inside the block by one that names the file: it is missing, damaged,
+    cut off, of another kind, lacks a field or has one of another type.
 
     Raises:
-        DietlabError: ``error``; another one that comes from within passes.
+        DietlabError: ``error``; a DietlabError from inside passes unchanged.
     """
     try:
         yield
     except DietlabError:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as wrong:
-        told = f"no {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise error(invariant, f"{path}: {told:.300}", remedy) from None
+        reason = f"no {wrong}" if isinstance(wrong, KeyError) else str(wrong)
+        raise error(invariant, f"{path}: {reason:.300}", remedy) from None
 
 
 def _is_whole(line: str) -> bool:
-    """Returns whether a line is an object or a list of JSON: no beginning of one is."""
+    """Returns whether a line is a JSON object or list; a truncated one never is."""
     try:
         return isinstance(json.loads(line), dict | list)
     except ValueError:
@@ -270,16 +258,16 @@ def _is_whole(line: str) -> bool:
 
 
 def _foreign(data: bytes) -> str:
-    return next((told for first, told in FOREIGN.items() if data.startswith(first)), "")
+    return next((kind for first, kind in FOREIGN.items() if data.startswith(first)), "")
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Returns the text of a file as far as it goes, and what is wrong with its end."""
+    """Returns the readable text of a file, and what is wrong with its end (empty if nothing is)."""
     data, cut = path.read_bytes(), ""
     if data.startswith(GZIP):
         data, cut = _unpacked(data)
-    if told := _foreign(data):
-        raise ValueError(told)
+    if kind := _foreign(data):
+        raise ValueError(kind)
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     text = decoder.decode(data)
     if decoder.getstate()[0] and not cut:
@@ -304,14 +292,11 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
 
 @contextmanager
 def locked(folder: Path, rule: str) -> Iterator[None]:
-    """Keeps a second process out of a folder, which is made if it is missing; the lock goes with the process,
-    however it ends.
-
-    Args:
-        rule: the invariant in errors, as in ``"one bench at a time works in a folder"``.
+    """Makes a folder if it is missing and keeps other processes out of it, by the ``rule`` that errors name.
+    The system frees the lock when the process ends, however it ends.
 
     Raises:
-        StudyError: if another process holds it, or it cannot be made.
+        StudyError: if another process holds the lock, or the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -329,15 +314,11 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
 
 @contextmanager
 def turn(lock: Path, rule: str) -> Iterator[bool]:
-    """Waits until no other thread or process holds a lock, and holds it; it goes with the process, however it
-    ends.
-
-    Args:
-        lock: the file that is locked; its folder is made if it is missing.
-        rule: the invariant in errors.
+    """Waits for a lock, a file whose folder is made if it is missing, and holds it inside the block. The
+    system frees it when the process ends, however it ends.
 
     Yields:
-        whether another held it before.
+        whether another thread or process held it before.
 
     Raises:
         OSError: if the file cannot be made.
@@ -362,8 +343,8 @@ def turn(lock: Path, rule: str) -> Iterator[bool]:
 
 
 def waited_for(lock: Path) -> bool:
-    """Returns whether another held a lock and has let it go now; False where there is none, or it cannot be
-    told."""
+    """Waits for a lock that another thread or process holds, and returns whether it was freed; False if
+    nobody held it, or it cannot be locked."""
     if not lock.exists():
         return False
     try:
@@ -377,9 +358,9 @@ def make_folder(path: Path) -> None:
     """Makes the folder of a new study.
 
     Raises:
-        StudyError: if something is in it, or it cannot be made.
+        StudyError: if it is not empty, or cannot be made.
     """
-    # A kill between mkdir and the manifest's last step leaves the lock and the unfinished manifest alone.
+    # A process killed before it has written the manifest leaves the lock and the unfinished manifest.
     if path.exists() and (
         not path.is_dir() or any(p.suffix != UNFINISHED and p.name != LOCK for p in path.iterdir())
     ):

@@ -1,4 +1,4 @@
-"""A table of pandas that is shown whole. Import this where a table is made: pandas takes long to load."""
+"""A table of pandas that shows long texts whole. Import it inside functions: pandas takes long to load."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pandas as pd
 
 
 class WholeTexts(pd.DataFrame):  # type: ignore[misc]  # pandas comes without types
-    """A table whose texts are shown to their end, without touching everybody's ``display.max_colwidth``.
+    """A table that shows long texts whole, whatever ``display.max_colwidth`` is.
 
-    What is selected or computed from it is a usual table.
+    Selections and results of computations are usual tables.
     """
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""Operators, strategies, cost models, contenders and targets by name, wherever they come from.
+"""Operators, strategies, cost models, contenders and targets by name.
 
-A :class:`Registry` knows a name that comes with dietlab, that was entered in this process
-(``STRATEGIES["climb"] = HillClimb``), or that an installed package has as an entry point of its group.
+A :class:`Registry` has the names that come with dietlab, those entered in this process
+(``STRATEGIES["climb"] = HillClimb``), and those of installed packages (entry points of its group).
 
-A name that a *person* gives, as an argument or on the command line, may also be ``MODULE:NAME``, as in
-``climbing:HillClimb``: the module is imported then (:meth:`Registry.named`). A name that a *file* has is only
-looked up (:meth:`Registry.found`): reading a file imports no module that it names.
+A name from a *person*, an argument or the command line, may also be ``MODULE:NAME``, as in
+``climbing:HillClimb``, which imports the module (:meth:`Registry.named`). A name from a *file* is only looked
+up (:meth:`Registry.found`): reading a file imports no module that it names.
 """
 
 from __future__ import annotations
@@ -24,39 +24,36 @@ from dietlab.base.errors import DietlabError, closest
 Value = TypeVar("Value")
 
 NAME = re.compile(r"[\w.+-]+(:[\w.]+)?")
-"""A name stands in lists with commas, in files and in tables."""
+"""Names that can stand in lists with commas, in files and in tables."""
 
 
 class Deferred:
-    """An object that is made when it is first asked for.
-
-    Args:
-        load: makes it.
-    """
+    """An object that ``load`` makes when it is first used."""
 
     def __init__(self, load: Callable[[], object]) -> None:
         self.load = load
 
 
 class Registry(MutableMapping[str, Value], Generic[Value]):
-    """Knows what names stand for: what comes with dietlab, else what was entered, else what is installed.
+    """Objects by name: dietlab's own first, then those entered, then those of installed packages.
 
     Args:
-        noun: one of them, with its article, as in ``"a strategy"``.
-        group: of the entry points by which installed packages add to it.
-        own: what comes with dietlab, as others would enter it; an entry point is loaded when it is asked for.
-        taken: returns an object that others entered as what the registry holds, or raises ``error``.
+        noun: an object in errors, with its article, as in ``"a strategy"``.
+        group: the group of entry points of installed packages.
+        own: dietlab's own objects, in the form in which users enter theirs; an entry point is loaded when it
+            is first used.
+        taken: converts an object that was entered to what the registry holds, or raises ``error``.
         error: the class of its errors.
-        reserved: names that already mean something else where these are used.
-        travels: whether worker processes get what was entered here.
-        also: returns the name that files have of what was named ``MODULE:NAME``, if it has one.
+        reserved: names that have another meaning where names of this registry are used.
+        travels: whether entered objects are sent to worker processes.
+        also: returns the name by which files call an object that a person named ``MODULE:NAME``, if any.
     """
 
     all: ClassVar[list[Registry[Any]]] = []
     """Every registry, in the order of the stages."""
 
     changes: ClassVar[int] = 0
-    """How often something was entered or removed in any of them."""
+    """Number of changes to all registries so far."""
 
     def __init__(
         self,
@@ -76,10 +73,10 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         Registry.all.append(self)
 
     def __getitem__(self, name: str) -> Value:
-        """Returns what is known by a name.
+        """Returns the object of a name.
 
         Raises:
-            KeyError: for an unknown name; :meth:`found` tells more.
+            KeyError: for an unknown name; the error of :meth:`found` says more.
             DietlabError: if it cannot be loaded.
         """
         if name in self.own:
@@ -99,7 +96,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         """Enters an object by a name, in this process and in the worker processes that it starts.
 
         Raises:
-            DietlabError: if the name comes with dietlab, or the object is nothing of this kind.
+            DietlabError: if the name is one of dietlab's own, or the object is of another kind.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self._error(
@@ -128,18 +125,18 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return sum(1 for _ in self)
 
     def found(self, name: object) -> Value:
-        """Returns what is known by a name that a file has.
+        """Returns the object of a name from a file.
 
         Raises:
-            DietlabError: for an unknown name, also one such as ``MODULE:NAME`` unless a person named it
-                before; or if what an installed package has cannot be loaded.
+            DietlabError: for an unknown name, for ``MODULE:NAME`` unless a person gave it or its module
+                before, or if an installed package cannot be loaded.
         """
         if isinstance(name, str) and name in self:
             return self[name]
         module, _, place = name.partition(":") if isinstance(name, str) else ("", "", "")
         if place and module in _TRUSTED:
             value = _imported(module, place, self.noun, self._error)
-            # Not what the module itself imported: it could be any function.
+            # Objects that the module imported from elsewhere are refused: they could be any function.
             if self.suits(value) and getattr(value, "__module__", "").split(".")[0] in (
                 module.split(".")[0],
                 "dietlab",
@@ -148,14 +145,11 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         raise self._error(f"{self.noun} is one of {', '.join(self)}", repr(name), self._remedy(name))
 
     def named(self, name: object) -> Value:
-        """Returns what a person named; ``MODULE:NAME`` imports the module, and is known from then on.
-
-        Args:
-            name: as an argument or a command line has it.
+        """Returns the object of a name from a person; ``MODULE:NAME`` imports the module and enters the
+        object.
 
         Raises:
-            DietlabError: for an unknown name, a module that cannot be imported, or an object that is nothing
-                of this kind.
+            DietlabError: for an unknown name, a module that cannot be imported, or an object of another kind.
         """
         module, colon, place = name.partition(":") if isinstance(name, str) else ("", "", "")
         if not colon:
@@ -170,11 +164,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return found
 
     def suits(self, value: object) -> bool:
-        """Returns whether an object could be entered; a function, which could be anything, does not suit.
-
-        Args:
-            value: whatever others brought.
-        """
+        """Returns whether an object can be entered. Functions never suit: they could be anything."""
         try:
             self._taken("", value)
         except self._error:
@@ -182,11 +172,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return not isinstance(value, FunctionType)
 
     def take(self, names: Iterable[object]) -> None:
-        """Imports each ``MODULE:NAME`` out of a list that a person gave, so that it is known; passes over all
-        else.
-
-        Args:
-            names: known or not.
+        """Enters each ``MODULE:NAME`` of a list from a person; other names are ignored.
 
         Raises:
             DietlabError: as :meth:`named`.
@@ -197,7 +183,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
 
     @property
     def added(self) -> dict[str, str]:
-        """The names that do not come with dietlab, with where each comes from."""
+        """The names that are not dietlab's own, each with its origin."""
         points = entry_points().get(self.group, {})
         installed = {name: f"entry point {point.value}" for name, point in points.items()}
         found = {**installed, **dict.fromkeys(self.entered, "entered in this process")}
@@ -225,15 +211,11 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
 
 
 _ENTERED: dict[str, dict[str, object]] = {}
-"""What was entered in this process, by the registry's group and by name; a registry may be made later."""
+"""Objects entered in this process, by group and name; the group's registry may be made later."""
 
 
-def tell(entered: Mapping[str, Mapping[str, object]]) -> None:
-    """Replaces all that was entered, in a process that another one tells.
-
-    Args:
-        entered: there, by group and name; a group's registry may be made later.
-    """
+def replace_entered(entered: Mapping[str, Mapping[str, object]]) -> None:
+    """Replaces all entered objects of this process by those of ``entered``, by group and name."""
     for group in {*_ENTERED, *entered}:
         values = _ENTERED.setdefault(group, {})
         values.clear()
@@ -242,12 +224,12 @@ def tell(entered: Mapping[str, Mapping[str, object]]) -> None:
 
 
 _TRUSTED: set[str] = set()
-"""Modules that a person had imported so that files may name what they have."""
+"""Modules that a person imported: files may name their objects."""
 
 
 @lru_cache(1)
 def entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
-    """Returns the entry points of dietlab's groups, by group and name, of all packages that are installed."""
+    """Returns the entry points of all installed packages in dietlab's groups, by group and name."""
     found: dict[str, dict[str, EntryPoint]] = {}
     for package in distributions():
         for point in package.entry_points:
@@ -257,14 +239,14 @@ def entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
 
 
 def import_named(text: str) -> None:
-    """Imports what a person named: a module, which may enter what it has, or one object of it, which is
-    entered. Files may name what is in the module from then on.
+    """Imports a module that a person named, and enters an object of it if one is named; from then on files
+    may name the module's objects.
 
     Args:
-        text: such as ``climbing``, or ``climbing:HillClimb``.
+        text: such as ``climbing``, which enters its objects itself, or ``climbing:HillClimb``.
 
     Raises:
-        DietlabError: if it cannot be imported, or the object is of no kind that a registry has.
+        DietlabError: if it cannot be imported, or the object suits no registry.
     """
     module, _, place = text.partition(":")
     value = _imported(module, place, "what is imported", DietlabError)
@@ -278,7 +260,7 @@ def import_named(text: str) -> None:
 
 
 def _imported(module: str, place: str, noun: str, error: type[DietlabError]) -> object:
-    """Returns a module, or what stands at a ``place`` of it."""
+    """Returns a module, or the object at a ``place`` in it."""
     try:
         value: object = import_module(module)
     except Exception as cause:  # whatever the code of others raises

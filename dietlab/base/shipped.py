@@ -1,7 +1,7 @@
-"""Finds what comes with dietlab besides code: recorded measurements, tables of results, and notebooks.
+"""Finds data and notebooks that come with dietlab: recorded measurements and tables of results.
 
-In a clone of the repository they lie in its folders ``data`` and ``notebooks``. A built package carries
-copies of both, made by ``setup.py``.
+A clone of the repository has them in its folders ``data`` and ``notebooks``; a built package has copies,
+made by ``setup.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def data_path(name: str) -> Path:
         name: a file or a folder, relative to the folder ``data``, with forward slashes.
 
     Raises:
-        RecordError: if there is none of that name.
+        RecordError: if there is no such file or folder.
     """
     names = data_names()
     if not any(known == name or known.startswith(f"{name}/") for known in names):
@@ -49,9 +49,7 @@ def data_path(name: str) -> Path:
 
 
 def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
-    """Copies the notebooks, and the modules beside them that they import, to a folder.
-
-    It never overwrites a file that is there.
+    """Copies the notebooks, and the modules that they import, to a folder; existing files stay as they are.
 
     Args:
         folder: it is made if it is missing.

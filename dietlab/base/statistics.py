@@ -14,9 +14,10 @@ Values = npt.NDArray[np.float64]
 Plan = TypeVar("Plan", bound=Hashable)
 
 RESAMPLES = 2000
-"""Draws of a bootstrap interval."""
+"""Resamples of a bootstrap interval."""
 
 CONFIDENCE = 0.95
+"""Confidence level of all intervals."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,15 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
-    """Returns the median of ``samples`` (at least one) and where resampling says it could lie."""
+    """Returns the median of ``samples`` (at least one) with its bootstrap interval."""
     values = np.asarray(samples, np.float64)
     low, high = bootstrap(values, lambda drawn: np.asarray(np.median(drawn, axis=1)), seed)
     return Interval(float(np.median(values)), low, high)
 
 
 def bootstrap(values: Values, statistic: Callable[[Values], Values], seed: int = 0) -> tuple[float, float]:
-    """Returns the 95 % interval, by the percentile method, of a statistic of ``values [n]``, n >= 1.
-
-    Args:
-        statistic: of each row of ``[draws, n]``.
-        seed: of the draws: the same values have the same interval.
-    """
+    """Returns the 95 % interval (percentile method) of a statistic of ``values [n]``, n >= 1; ``statistic``
+    maps resamples ``[draws, n]`` to ``[draws]``."""
     picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(statistic(values[picks]), [tail, 1 - tail])
@@ -49,27 +46,27 @@ def bootstrap(values: Values, statistic: Callable[[Values], Values], seed: int =
 
 
 def mean_interval(values: Values, seed: int = 0) -> tuple[float, float]:
-    """Returns where resampling says that the mean of ``values [n]``, n >= 1, could lie."""
+    """Returns the bootstrap interval of the mean of ``values [n]``, n >= 1."""
     return bootstrap(values, lambda drawn: np.asarray(drawn.mean(axis=1)), seed)
 
 
 def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:
-    """Returns the median over blocks of theirs / ours: both of a pair ran next to each other, so that a slow
-    moment of the machine slows both and drops out."""
+    """Returns the median over blocks of ``samples / ours``. Both times of a block were measured next to each
+    other, so a slow moment of the machine cancels out."""
     return float(np.median(np.asarray(samples) / np.asarray(ours)))
 
 
 def regret(finalists: Mapping[Plan, Sequence[float]], chosen: Plan) -> float:
     """Returns the regret: time of the chosen plan over that of the fastest one, minus 1.
 
-    The least of several noisy medians is too low, most of all where all are equal. So the fastest is
-    picked by one half of the blocks and compared in the other half, and the other way round. Where
-    both pick ``chosen`` nothing is lost; noise can make the result negative.
+    The minimum of several noisy medians is biased low, most of all if the plans are equal. So one half of
+    the blocks picks the fastest plan and the other half times it, then the halves swap roles. If both pick
+    ``chosen`` the regret is 0; noise can make it negative.
 
     Args:
-        finalists: seconds of a call in each block, as many for every plan; block by block they ran
-            next to each other in one process, so that slow moments and where arrays lie drop out.
-        chosen: one of them.
+        finalists: seconds of a call in each block, equally many for every plan. In a block all plans ran
+            next to each other in one process: slow moments and the placement of arrays cancel out.
+        chosen: one of the plans.
     """
     blocks = range(len(finalists[chosen]))
     halves = (blocks[::2], blocks[1::2]) if len(blocks) > 1 else (blocks, blocks)

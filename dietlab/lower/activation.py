@@ -1,4 +1,4 @@
-"""Activations of one fp32 value as TVM's expressions, with the device's own functions."""
+"""Activations of one fp32 value as TVM expressions, with the device's own functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CUBIC = 0.044715
 
 
 def float32(value: float) -> Any:
-    """Returns a constant."""
+    """Returns a float32 constant."""
     return tirx.FloatImm("float32", value)
 
 
 def activated(activation: Activation, value: Any) -> Any:
-    """Returns ``activation(value)``; not-a-number stays one."""
+    """Returns ``activation(value)``; NaN stays NaN."""
     if activation == "relu":
-        # In this order a comparison with not-a-number, which is false, keeps it.
+        # A comparison with NaN is false, which in this order keeps it.
         return tirx.Select(value < float32(0.0), float32(0.0), value)
     if activation == "gelu_tanh":
         inner = float32(sqrt(2 / pi)) * (value + float32(_CUBIC) * value * value * value)

@@ -14,14 +14,13 @@ class Artifact:
     """A compiled shared library.
 
     Args:
-        code_bytes: machine code and constants (a CPU object file's allocated sections as the file holds
-            them; the kernels' of a cubin).
+        code_bytes: machine code and constants: the allocated sections of a CPU's object file, or those of
+            the kernels in a cubin.
         code_hash: equal for equal code.
         packs: whether constant operands are packed.
-        requires: what the code asks of the machine that runs it; None if it does not tell.
-        resources: what the GPU's kernels really use, the most of all of them: registers of a thread,
-            spilled bytes, shared memory of a block with what its launch adds, blocks that fit a
-            multiprocessor. Empty for a CPU.
+        requires: requirements of the code on the machine that runs it; None if unknown.
+        resources: the largest use of any of the GPU's kernels: registers of a thread, spilled bytes, shared
+            memory of a block including that of its launch, blocks that fit a multiprocessor. Empty for a CPU.
         source: the CUDA C++ that TVM generated; empty for a CPU.
     """
 

@@ -1,4 +1,4 @@
-"""TVM's compiler behind one function: a module of TensorIR becomes a shared library."""
+"""Compiles a module of TensorIR to a shared library, by TVM."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from dietlab.lower.store import STORE, versions
 from dietlab.machine.instruction_sets import Requirements, used
 
 COMPILER_NAME = "libtvm_compiler.so"
-"""TVM's compiler, which its package can do without: what it imports then is the runtime alone."""
+"""File of TVM's compiler; without it, TVM's package imports the runtime alone."""
+
 LINKERS = ("g++", "clang++", "cc")
+"""Programs that can link, the preferred first."""
+
 COMPLAINS = ("/usr/bin/ld:", "ld:", "ld.lld:", "collect2:", "clang", "g++:", "cc:")
-"""How the lines of a linker's message begin that say what is wrong."""
+"""Prefixes of the lines in a linker's output that report an error."""
 
 NARROWING = "tirx.NarrowDataType"
-"""Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
-the module is then invalid."""
+"""TVM's pass that narrows integers to 32 bits. It is disabled: it narrows arguments at the calls of private
+functions but not the functions' parameters, which makes the module invalid."""
 
 
 def tvm_module() -> Any:
@@ -53,10 +56,10 @@ def instructions_of(target: Any) -> frozenset[str]:
 
 
 def require_tools() -> str:
-    """Checks for TVM's compiler beside its runtime, and for a linker, whose path it returns.
+    """Checks that TVM's compiler and a linker are installed, and returns the linker's path.
 
     Raises:
-        MissingDependencyError: if TVM's runtime was installed alone.
+        MissingDependencyError: if TVM's runtime is installed without its compiler.
         BuildError: if no linker is installed.
     """
     if find_runtime(RUNTIME_NAME) and not find_runtime(COMPILER_NAME):
@@ -69,7 +72,7 @@ def require_tools() -> str:
 
 
 def require_linker() -> str:
-    """Returns the path of a C++ compiler, which links libraries.
+    """Returns the path of a C++ compiler, to link libraries.
 
     Raises:
         BuildError: if none is installed.
@@ -85,11 +88,8 @@ def require_linker() -> str:
 
 
 def compile_library(module: Any, target: Any, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
-    """Compiles a module into the shared library ``path``.
-
-    Args:
-        target: TVM's, of the processor.
-        objects: what :func:`object_of` returned of other modules, which the library holds, too.
+    """Compiles a module for TVM's ``target``, with object files of :func:`object_of`, to the library
+    ``path``.
 
     Raises:
         BuildError: if no linker is installed, or TVM or the linker fails.
@@ -109,7 +109,7 @@ def compile_library(module: Any, target: Any, path: Path, objects: Sequence[byte
 
 
 def library_key(module: Any, target: Any, objects: Sequence[bytes]) -> str:
-    """Returns what the store calls a library: equal for equal programs."""
+    """Returns the key of a library in the store, equal for equal programs."""
     import tvm_ffi
 
     parts = [hashlib.sha256(data).hexdigest() for data in objects]
@@ -117,7 +117,7 @@ def library_key(module: Any, target: Any, objects: Sequence[bytes]) -> str:
 
 
 def written(path: Path, data: bytes) -> None:
-    """Writes a library that was compiled before.
+    """Writes the bytes of a library.
 
     Raises:
         BuildError: if it cannot be written.
@@ -130,7 +130,7 @@ def written(path: Path, data: bytes) -> None:
 
 
 def object_of(module: Any, target: Any) -> bytes:
-    """Compiles a module for TVM's ``target`` into an object file, which several libraries may link.
+    """Compiles a module to an object file, which several libraries may link.
 
     Raises:
         BuildError: if TVM fails, or there is no room for a temporary file.
@@ -146,7 +146,7 @@ def object_of(module: Any, target: Any) -> bytes:
 
 
 def export(module: Any, path: Path, linker: str, objects: Sequence[bytes] = ()) -> None:
-    """Links a compiled module, and object files, into the shared library ``path``.
+    """Links a compiled module and object files to the shared library ``path``.
 
     Raises:
         BuildError: if the linker fails, or the library cannot be written.
@@ -162,7 +162,7 @@ def export(module: Any, path: Path, linker: str, objects: Sequence[bytes] = ()) 
     except OSError as error:
         raise unwritten(path, error) from error
     except Exception as error:  # TVM raises several exception types
-        # The linker is another program, whose message is all that tells of a full disk.
+        # The linker is another program: only its message says that the disk is full.
         lines = [line.strip() for line in str(error).splitlines()]
         if full := next(filter(write_failure, lines), None):
             raise unwritten(path, full) from error
@@ -176,10 +176,10 @@ def unwritten(path: Path, error: OSError | str) -> BuildError:
 
 
 def compiled(module: Any, target: Any) -> Any:
-    """Compiles a module for TVM's ``target``, without a library file.
+    """Compiles a module for TVM's ``target``, in memory.
 
-    The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation that leaves
-    scratch on the stack, where the default pipeline would call the runtime for a workspace.
+    The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation for scratch memory on the
+    stack, where the default pipeline would call the runtime for a workspace.
 
     Raises:
         BuildError: if TVM fails.
@@ -198,9 +198,8 @@ def last_line(error: Exception) -> str:
 
 
 def machine_code(elf: bytes) -> bytes:
-    """Returns the contents of the sections ``.text`` and ``.rodata`` of a 64-bit ELF file (System V ABI).
-
-    Equal programs have equal code, whatever paths and build identifiers the file carries.
+    """Returns the contents of the sections ``.text`` and ``.rodata`` of a 64-bit ELF file (System V ABI):
+    equal for equal programs, since paths and build identifiers are elsewhere.
     """
     if elf[:5] != b"\x7fELF\x02":
         return elf

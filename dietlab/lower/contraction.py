@@ -1,4 +1,4 @@
-"""Extents and operands that all micro-kernels of one library share, on any processor."""
+"""Extents and operands that all micro-kernels of a library share, on any processor."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Extent = int | str
 """A static extent, or the name of a dynamic dimension."""
 
 Sizes = Mapping[str, Any]
-"""The extents of a call's dynamic dimensions by name, as numbers or expressions."""
+"""Extents of a call's dynamic dimensions by name, as numbers or expressions."""
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """``y[batch, rows, cols]``, summed over ``depth``, and then its epilogue.
+    """``y[batch, rows, cols]``, summed over ``depth``, with its epilogue.
 
-    ``dims`` are the dynamic dimensions in the workload's order (``rows`` is taken from the call even if it is
-    static). ``batch`` is None for an operator without that axis. ``x`` lies in rows along the depth; ``w``
-    too, ``w[cols, depth]``, unless its ``weights`` are ``direct``: ``w[depth, cols]``.
+    ``dims`` are the dynamic dimensions in the workload's order; ``rows`` counts as dynamic even if it is
+    static. ``batch`` is None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``,
+    that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``, ``[depth, cols]``.
     """
 
     dims: tuple[str, ...]
@@ -33,11 +33,11 @@ class Contraction:
     epilogue: Epilogue
 
     def value(self, extent: Extent, sizes: Sizes) -> Any:
-        """Returns the extent as a number or, if it is dynamic, as this call's."""
+        """Returns a static extent as it is, and the call's extent of a dynamic dimension."""
         return sizes[extent] if isinstance(extent, str) else extent
 
     def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
-        """Returns the arrays of a call, in order, with their extents."""
+        """Returns the extents of a call's arrays by name, in order."""
         rows, cols, depth = (self.value(e, sizes) for e in (self.rows, self.cols, self.depth))
         batch = () if self.batch is None else (self.value(self.batch, sizes),)
         shapes: dict[str, tuple[Any, ...]] = {
@@ -63,8 +63,8 @@ def contraction_of(workload: Workload) -> dict[str, Any]:
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:
-    """Returns the dimensions that a library's functions take: the dynamic ones in the workload's order and,
-    if its rows are static, these before them."""
+    """Returns the dimensions that a library's functions take: the dynamic ones in the workload's order, after
+    the rows if these are static."""
     rows = axis_of(workload, "rows").name
     return tuple(workload.dims) if rows in workload.dims else (rows, *workload.dims)
 
@@ -76,5 +76,5 @@ def sizes_of(workload: Workload, shape: Shape) -> dict[str, int]:
 
 def _extent(workload: Workload, role: Role) -> Any:
     axis = axis_of(workload, role)
-    dynamic = not isinstance(axis.extent, int) or role == "rows"  # any number of rows is served
+    dynamic = not isinstance(axis.extent, int) or role == "rows"  # a library serves any number of rows
     return axis.name if dynamic else axis.extent

@@ -1,4 +1,4 @@
-"""The decisions that lowering takes for a CPU beside what a scheme says, as one value that is recorded."""
+"""Decisions of lowering for a CPU that a scheme does not name, as one value that is recorded."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ UNRECORDED: Mapping[str, Any] = {
     "single_tile_own_lines": True,
     "rows_together": 3,
 }
-"""The values that count for a file that does not say them: those of the day on which they began to be
-recorded. They stay as they are when a default changes. (Files of before may hold programs with a variable
-depth that address every row by itself; those with a constant depth are the same.)"""
+"""Values for files written before these fields existed. Never change them, even if a default changes. (In
+such files, programs with a dynamic depth may address every row separately; those with a constant depth are
+equal.)"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lowering:
-    """The decisions of lowering that no scheme names, so that a record says which program it measured.
+    """Decisions of lowering that no scheme names; with them a record identifies the program it measured.
 
     Args:
-        short_rows: the longest length, in rows, that is compiled for itself, where strides or depth of a
-            product depend on the rows: with constants some products take a third less time. 0: none.
-        least_ahead_bytes: the shortest prefetch distance of a batch's products, in bytes: several times what
-            memory delivers during one miss. The next product alone can be shorter.
-        prefetch_all_from: rows over those that a core computes, at its peak, while memory brings their
-            weights (:attr:`~dietlab.targets.cpu.lowering.geometry.Geometry.balance`): from this ratio on a
-            pass prefetches the whole next panel. Fewer rows leave the rest to the hardware, which is quicker.
-        rows_l2_share: the share of a core's L2, above 0 and up to 1, that a block of rows may take beside
-            the weights that stream past it.
-        single_tile_whole_depth: whether a single row tile takes its K-blocks one after the other: it reads
-            its weights once anyway, and quickest in the order of addresses.
-        single_tile_own_lines: whether a single row tile prefetches its own first lines in place of the next
-            panel's: it uses weights as fast as memory delivers them, and the hardware is then quicker alone.
-        rows_together: rows, where the depth is dynamic, that are addressed from one pointer. An x86
-            instruction adds a register times 1, 2, 4 or 8 bytes to a pointer, so a distance in floats is
-            added 0 times, once or twice: 14 rows take 5 pointers, not 14, of 16 scalar registers. 0: each
-            row has a pointer.
+        short_rows: the largest row count that gets a separate program, if strides or depth depend on the
+            rows: with constants in their place some products take a third less time. 0: none.
+        least_ahead_bytes: the shortest prefetch distance in a batch of products, in bytes: several times what
+            memory delivers during one miss. Products smaller than it are prefetched several ahead.
+        prefetch_all_from: from this ratio on, a pass prefetches the whole next panel. It is the number of
+            rows over the number that a core can compute while memory brings their weights
+            (:attr:`~dietlab.targets.cpu.lowering.geometry.Geometry.balance`). With fewer rows, the hardware's
+            own prefetch of the rest is faster.
+        rows_l2_share: the share (above 0, up to 1) of a core's L2 for a block of rows, beside the weights
+            that stream past it.
+        single_tile_whole_depth: whether a single row tile runs through its K-blocks in one pass: it reads its
+            weights only once, which is fastest in the order of addresses.
+        single_tile_own_lines: whether a single row tile prefetches its own first lines, not the next panel's:
+            it is bound by memory, and the hardware's own prefetch is then faster.
+        rows_together: if the depth is dynamic, rows that are addressed from one pointer. An x86 address is a
+            pointer plus a register times 1, 2, 4 or 8 bytes, so it reaches 0, 1 or 2 rows of floats further:
+            14 rows take 5 pointers, not 14, of 16 scalar registers. 0: a pointer for each row.
 
     Raises:
         BuildError: if a value is of another type or out of its range.
@@ -71,16 +71,16 @@ class Lowering:
         return asdict(self)
 
     def recorded(self, hardware: Hardware) -> dict[str, Any]:
-        """Returns what headers and manifests hold of programs for a processor: nothing for a GPU, whose
-        programs do not depend on it."""
+        """Returns the value that headers and manifests of a processor's programs contain; empty for a GPU,
+        whose programs do not depend on it."""
         return self.to_json() if lower_target(hardware.kind).DECIDES else {}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:
-        """Returns the inverse of ``to_json``; what is missing, or all of it, is :data:`UNRECORDED`.
+        """Returns the inverse of ``to_json``; missing fields, or all, are those of :data:`UNRECORDED`.
 
         Raises:
-            RecordError: for a field that this version does not know.
+            RecordError: for an unknown field.
             BuildError: for a value out of its range.
         """
         value = value or {}
@@ -94,10 +94,10 @@ class Lowering:
         return cls(**{**UNRECORDED, **value})
 
     def differences(self, now: Lowering) -> str:
-        """Returns in words which fields have other values in another lowering; empty if none has."""
+        """Returns in words the fields that differ in another lowering; empty if none does."""
         pairs = [(f.name, getattr(self, f.name), getattr(now, f.name)) for f in fields(self)]
         return ", ".join(f"{name} was {old}, is {new}" for name, old, new in pairs if old != new)
 
 
 DEFAULTS = Lowering()
-"""The decisions of today's programs."""
+"""The decisions for new programs."""

@@ -1,5 +1,4 @@
-"""The decision tree in a library, and which heights of its schemes are compiled: the same on every
-processor."""
+"""The decision tree in a library, and the heights of its schemes to compile, for every processor."""
 
 from __future__ import annotations
 
@@ -22,12 +21,8 @@ def needed_heights(
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns, for each scheme, the heights of its tiles over all shapes of ``low`` rows or more that the
-    tree sends to it, or over the row counts that ``only`` names for it.
-
-    Args:
-        rows: the dimension of rows, by the name that the tree has for it.
-    """
+    """Returns, for each scheme, the heights of its tiles on all shapes of ``low`` rows or more that the tree
+    sends to it, or on the row counts in ``only``. ``rows`` is the name of the rows' dimension in the tree."""
     if only is not None:
         return [
             tuple(
@@ -44,12 +39,9 @@ def needed_heights(
 def choice(tree: Tree, sizes: Mapping[str, Any]) -> Any:
     """Returns a decision tree as nested conditional expressions.
 
-    Draws::
+    As in::
 
         Split("T", 16, Leaf(2), Leaf(0))   ->   if T <= 16 then 2 else 0
-
-    Args:
-        sizes: the extents of the call by dimension.
     """
     if isinstance(tree, Leaf):
         return tirx.IntImm("int64", tree.scheme)

@@ -1,4 +1,4 @@
-"""Plans and the tree over them become one shared library, for whatever processor they are."""
+"""Compiles plans and the decision tree to one shared library, for any processor."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def compile_plans(
 
     Args:
         schemes: by number; all of the processor's kind.
-        every_plan: whether any scheme can be run on any shape, for comparing them.
+        every_plan: whether any scheme can run on any shape, to compare them.
         only: for each scheme the shapes that it will be called with (default: any).
         lowering: decisions that no scheme names.
 
     Raises:
-        BuildError: if the program does not compile, or a scheme cannot be of this operator on this processor.
+        BuildError: if the program does not compile, or a scheme does not fit operator or processor.
     """
     require_kind(hardware, schemes)
     called = None if only is None else [[sizes_of(workload, s) for s in shapes] for shapes in only]
@@ -47,37 +47,31 @@ def compile_plans(
 
 
 def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
-    """Returns the program of one scheme, to read: CUDA C++ for a GPU, its private functions as TensorIR
-    for a CPU. Needs TVM, but neither the processor nor its compiler.
+    """Returns the program of one scheme as text: CUDA C++ for a GPU, the private functions in TensorIR for a
+    CPU. Needs TVM, but neither the processor nor its compiler.
 
     Args:
-        workload: the operator that is lowered.
-        hardware: the processor that it is lowered for.
-        scheme: what to lower, of that processor's kind.
+        workload, hardware: the operator, and the processor to lower for.
+        scheme: a scheme of that kind of processor.
 
     Raises:
-        BuildError: if the scheme is of another processor.
+        BuildError: if the scheme is of another kind of processor.
     """
     require_kind(hardware, [scheme])
     return lower_target(hardware.kind).source_of(workload, hardware, scheme)
 
 
 def read_as(hardware: Hardware) -> tuple[str, str]:
-    """Returns what :func:`source_of` and :func:`machine_code_of` return for a processor, in words, such as
+    """Returns the languages of :func:`source_of` and :func:`machine_code_of` for a processor, in words:
     ``("TensorIR", "assembly of the inner loop")``."""
     return lower_target(hardware.kind).READ_AS
 
 
 def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> MachineCode:
-    """Compiles one scheme and returns what its machine code tells; the processor need not be here.
-
-    Args:
-        workload: the operator.
-        hardware: the processor to compile for.
-        scheme: of that kind of processor.
+    """Compiles one scheme and returns its machine code to read; this machine need not have the processor.
 
     Raises:
-        BuildError: if the scheme is of another processor, or does not compile.
+        BuildError: if the scheme is of another kind of processor, or does not compile.
         MissingDependencyError: if the compiler is missing.
     """
     require_kind(hardware, [scheme])
@@ -85,16 +79,12 @@ def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> M
 
 
 def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
-    """Requires that schemes are of the processor's kind.
-
-    Args:
-        hardware: the processor.
-        schemes: any.
+    """Checks that schemes are of the processor's kind.
 
     Raises:
         BuildError: if one is of another kind.
     """
     kernel = space_target(hardware.kind).KERNEL
-    strangers = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
-    if strangers:
-        raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", strangers[0])
+    others = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
+    if others:
+        raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", others[0])

@@ -21,25 +21,26 @@ from dietlab.lower.target import lower_target
 from dietlab.problem import PRECISIONS
 
 RUNTIME_NAME = "libtvm_runtime.so"
-"""TVM's thread pool and, for a GPU, what its driver's part stands on."""
+"""File of TVM's runtime: its thread pool, and the base of its part for a GPU."""
 
 ALIGNMENT_BYTES = 64
+"""Alignment of arrays, for loads of whole vectors."""
 
 HUGE_PAGE_BYTES = 2 << 20
-"""Bytes of a huge page of x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3,
-"Paging"). A loop that streams weights from memory waits for the translation of each page's address."""
+"""Size of a huge page on x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3,
+"Paging"). A loop that streams weights from memory waits for one address translation a page."""
 
 
 def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
     """Returns the functions of a compiled library, as attributes.
 
     Args:
-        kind: the name of its target, which brings into the process what the library calls.
-        cores: how many a call on a CPU uses.
+        kind: the name of its target, which also loads the runtime that the library calls.
+        cores: cores of a CPU that a call uses.
 
     Raises:
-        DispatchError: if the file is missing or no library, or there is no GPU that it can run on.
-        MissingDependencyError: without apache-tvm-ffi, or without the runtime that threads or a GPU need.
+        DispatchError: if the file is missing or no library, or no GPU can run it.
+        MissingDependencyError: without apache-tvm-ffi, or without the runtime for threads or a GPU.
     """
     if not path.is_file():
         raise DispatchError("the library exists", path, "Build it first with dietlab.build().")
@@ -47,7 +48,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
 
 
 def open_library(path: Path) -> Any:
-    """Returns the functions of a library whose runtime is in the process.
+    """Returns the functions of a library whose runtime is already loaded.
 
     Raises:
         DispatchError: if the file is no library.
@@ -55,8 +56,8 @@ def open_library(path: Path) -> Any:
     """
     ffi = _ffi()
     try:
-        # The dynamic loader gives out what it loaded from a path before, even if another library stands
-        # there now: under a fresh name, a library that was built again is really loaded.
+        # For a known path the dynamic loader returns what it loaded before, even if the file was replaced.
+        # Under a fresh name, a library that was built again is really loaded.
         with TemporaryDirectory() as folder:
             alias = Path(folder) / path.name
             alias.symlink_to(path.resolve())
@@ -76,7 +77,7 @@ def _ffi() -> Any:
 
 
 def ffi_version() -> str:
-    """Returns the version of apache-tvm-ffi that this process uses.
+    """Returns the version of apache-tvm-ffi.
 
     Raises:
         MissingDependencyError: without it.
@@ -85,10 +86,11 @@ def ffi_version() -> str:
 
 
 def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path | None:
-    """Returns a part of TVM's runtime: in the package apache-tvm if installed, else beside the library.
+    """Returns the file of a part of TVM's runtime: in the package apache-tvm if installed, else beside the
+    library.
 
-    The package comes first: two copies of the runtime in one process end it, and ``import tvm`` would
-    load the package's.
+    The package comes first: two copies of the runtime crash the process, and ``import tvm`` would load the
+    package's.
     """
     spec = importlib.util.find_spec("tvm")
     folders = [Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ()]
@@ -102,10 +104,8 @@ def load_runtime(
     provides: str = "runtime.NumThreads",
     before: Callable[[Path], None] | None = None,
 ) -> None:
-    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already.
-
-    Args:
-        before: called with its file before that is loaded.
+    """Loads a part of TVM's runtime, after a call of ``before`` with its file, unless the function that it
+    ``provides`` is there already.
 
     Raises:
         MissingDependencyError: without apache-tvm-ffi or that part.
@@ -137,8 +137,8 @@ _Task = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_v
 
 
 def on_each_thread(threads: int, call: Callable[[], object]) -> None:
-    """Runs ``call()`` once on each of ``threads`` threads of TVM's pool, the calling thread among them, and
-    returns when all are done. They are those on which the parallel loops of a library run.
+    """Runs ``call()`` once on each of ``threads`` threads of TVM's pool, including the calling thread, and
+    returns when all are done. A library's parallel loops run on these threads.
 
     Raises:
         MissingDependencyError: without TVM's runtime.
@@ -153,14 +153,14 @@ def on_each_thread(threads: int, call: Callable[[], object]) -> None:
 
 @lru_cache(maxsize=1)
 def _thread_pool() -> ctypes.CDLL:
-    import tvm_ffi  # noqa: F401, on which the runtime stands
+    import tvm_ffi  # noqa: F401, the runtime needs it
 
     return _open_runtime(RUNTIME_NAME)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """Returns an array that begins at a multiple of 64 bytes, as whole-vector loads want it; a large one lies
-    in huge pages where the system has them."""
+    """Returns an array aligned to 64 bytes, for loads of whole vectors; a large one lies in huge pages if the
+    system has them."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if size >= HUGE_PAGE_BYTES:
         return huge_pages(size).view(dtype).reshape(shape)
@@ -171,12 +171,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> 
 
 
 def huge_pages(size: int) -> npt.NDArray[np.uint8]:
-    """Returns ``size`` bytes that begin on a huge page. The memory is the system's again when no array of it
-    is left."""
+    """Returns ``size`` bytes that begin on a huge page. The memory is freed with the last array on it."""
     memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     raw = np.frombuffer(memory, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE_BYTES
-    # Whole pages only: what is behind them would take another one.
+    # Whole pages only: the remainder would take another one.
     with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE, start, size // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES)
     return raw[start : start + size]
@@ -207,18 +206,18 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class _Writable:
-    """The memory of a read-only array, for NumPy to take as one that is not: DLPack before its version 1.0
-    gives out no read-only memory. Who gets it must only read."""
+    """Presents a read-only array as writable, since DLPack before version 1.0 exports no read-only memory.
+    The receiver must only read."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array = array  # which keeps the memory
+        self._array = array  # keeps the memory alive
         described = array.__array_interface__
         self.__array_interface__ = {**described, "data": (described["data"][0], False)}
 
 
 def shareable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns an array as DLPack gives it out, to be read only: its own memory, or a copy of a read-only one
-    in another order."""
+    """Returns an array that DLPack can export, to be only read: on the same memory, or a copy of a read-only
+    array that is not in C order."""
     if array.flags.writeable:
         return array
     if not array.flags.c_contiguous:
@@ -227,8 +226,8 @@ def shareable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def compacted(array: Any) -> Any:
-    """Returns an empty array with the strides that a library computes from its shape, and any other as it is:
-    NumPy and PyTorch, and versions of NumPy (2.2 and 2.4), give an array with an extent of 0 other ones."""
+    """Returns an empty array with the strides that a library computes from its shape, and any other array
+    unchanged: strides of empty arrays differ between NumPy 2.2, NumPy 2.4 and PyTorch."""
     shape = tuple(array.shape)
     if 0 not in shape:
         return array
@@ -240,11 +239,10 @@ def compacted(array: Any) -> Any:
 
 
 def as_tensor(array: Any) -> Any:
-    """Returns a NumPy array or a PyTorch tensor as what libraries take, on the same memory.
+    """Returns the tensor that libraries take, on the memory of a NumPy array or a PyTorch tensor.
 
     Raises:
-        BufferError: if the array's memory cannot be shared: it is read-only, or of a type without a name in
-            DLPack.
+        BufferError: if the memory is read-only, or its type has no name in DLPack.
     """
     import tvm_ffi
 

@@ -1,8 +1,7 @@
-"""The store of what was compiled: a library or a cubin that some process compiled for some study is not
-compiled again.
+"""The store of compiled programs: no library or cubin is compiled twice, in whatever study or process.
 
-An entry is a file: one line of JSON, then bytes. A damaged one counts as none. Several processes may read and
-write at once. The store is bounded (:data:`MOST_BYTES`): what was used longest ago goes first.
+An entry is a file: a line of JSON, then bytes. Damaged entries are ignored. Several processes may read and
+write at once. The store is bounded (:data:`MOST_BYTES`): the least recently used entries are removed.
 """
 
 from __future__ import annotations
@@ -22,32 +21,33 @@ from dietlab.base.errors import DietlabError
 from dietlab.base.files import write_whole
 
 FOLDER = Path("~/.cache/dietlab/compiled")
-"""The store of all studies of a user."""
+"""Folder of the store that all studies of a user share."""
 
 MOST_BYTES = 1 << 30
-"""Bytes of all entries, after which the oldest go: some 30,000 libraries of one scheme, or 50 tunings."""
+"""Most bytes of all entries: some 30,000 libraries of one scheme, or 50 tunings."""
 
 LEFT = 3 / 4
-"""The share of :data:`MOST_BYTES` that stays when entries go, so that this is not at once done again."""
+"""Share of :data:`MOST_BYTES` that remains after entries were removed, so that this is not soon repeated."""
 
 LOOK_EVERY = 512
-"""Entries that a process keeps between two looks at the size: a look reads the folder, some 50 ms at
-30,000."""
+"""Entries that a process writes between checks of the size: a check reads the folder, some 50 ms for
+30,000 entries."""
 
 SUFFIX = ".kept"
+"""Suffix of an entry's file."""
 
 SOURCES = ("base", "lower", "machine", "problem", "scheme")
-"""The rooms that a program is made in, beside its target's."""
+"""Packages whose code a compiled program depends on, besides its target's."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Entries by key in a folder, which is made when something is kept (``~`` is the home folder)."""
+    """Entries by key in a folder, which is made with the first entry (``~`` is the home folder)."""
 
     folder: Path = FOLDER
 
     def load(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Returns what is kept under a key; None if nothing is, or it is damaged."""
+        """Returns the JSON object and the bytes of a key; None if it has no entry, or a damaged one."""
         entry = self._entry(key)
         if entry is None:
             return None
@@ -56,14 +56,14 @@ class Store:
             head = json.loads(line)
             if head.pop("sha256") != _digest(head, data):
                 return None
-            os.utime(entry)  # so that the oldest is what was used longest ago
+            os.utime(entry)  # the oldest entry is the least recently used one
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
         return head, data
 
     def keep(self, key: str, head: Mapping[str, Any], data: bytes) -> None:
-        """Keeps bytes and a JSON object under a key. A store that cannot be written (a full disk, another's
-        folder) costs time only."""
+        """Stores bytes and a JSON object under a key. If that fails (a full disk, a folder of another user),
+        nothing is raised: the program is compiled again."""
         if entry := self._entry(key):
             line = json.dumps({"sha256": _digest(head, data), **head}).encode()
             with suppress(OSError, DietlabError):
@@ -81,7 +81,7 @@ class Store:
         _remove(_entries(self.folder), 0)
 
     def _entry(self, key: str) -> Path | None:
-        """Returns the file of a key; None where there is no home folder to keep it in."""
+        """Returns the file of a key; None if there is no home folder."""
         with suppress(RuntimeError):
             return self.folder.expanduser() / f"{hashlib.sha256(key.encode()).hexdigest()}{SUFFIX}"
         return None
@@ -94,8 +94,8 @@ _kept = 0
 
 
 def _bound(folder: Path) -> None:
-    """Removes the oldest entries if there are too many; looks at a process's first and every
-    :data:`LOOK_EVERY`-th entry."""
+    """Removes the oldest entries if there are too many; checks at a process's first entry and every
+    :data:`LOOK_EVERY` entries."""
     global _kept
     _kept += 1
     if (_kept - 1) % LOOK_EVERY == 0:
@@ -105,18 +105,18 @@ def _bound(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> list[tuple[float, int, str]]:
-    """Returns when each entry was used last, its bytes and its path, the oldest first."""
+    """Returns time of last use, bytes and path of each entry, the oldest first."""
     found = []
     with suppress(OSError, RuntimeError), os.scandir(folder.expanduser()) as files:
         for file in files:
             if file.name.endswith(SUFFIX):
-                with suppress(OSError):  # another process removes entries, too
+                with suppress(OSError):  # another process may have removed it
                     found.append((file.stat().st_mtime, file.stat().st_size, file.path))
     return sorted(found)
 
 
 def _remove(entries: list[tuple[float, int, str]], most: int) -> None:
-    """Removes the oldest entries until the others are no larger than ``most`` bytes together."""
+    """Removes the oldest entries until at most ``most`` bytes remain."""
     left = sum(size for _, size, _ in entries)
     for _, size, path in entries:
         if left <= most:
@@ -131,14 +131,14 @@ def _digest(head: Mapping[str, Any], data: bytes) -> str:
 
 
 def versions() -> str:
-    """Returns the versions of the packages that compile."""
+    """Returns the versions of TVM's packages."""
     return " ".join(f"{name} {version(name)}" for name in ("apache-tvm", "apache-tvm-ffi"))
 
 
 @lru_cache
 def fingerprint(kind: str) -> str | None:
-    """Returns a digest of all code that a program of one of dietlab's targets is made by, and of the versions
-    that compile it; None for a target of others, whose code may change unseen."""
+    """Returns a digest of the code and the package versions that a program of one of dietlab's targets
+    depends on; None for a target of others, whose code is not known."""
     package = Path(__file__).resolve().parent.parent
     folders = [package / name for name in SOURCES]
     if not (own := package / "targets" / kind).is_dir():

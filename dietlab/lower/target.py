@@ -21,19 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The machine code of a scheme, to read.
-
-    Args:
-        text: lines of instructions, or of what was counted in them.
-        uses: registers and other resources that it takes, by name.
-    """
+    """The machine code of a scheme, to read: lines of instructions, or of counts of instructions, and the
+    registers and other resources that it ``uses``, by name."""
 
     text: str
     uses: Mapping[str, str]
 
 
 class LowerTarget(Protocol):
-    """The lowering of a target, and what its libraries need to run."""
+    """The lowering of a target, and the requirements of its libraries."""
 
     @property
     def DECIDES(self) -> bool:
@@ -58,42 +54,41 @@ class LowerTarget(Protocol):
 
     @property
     def READ_AS(self) -> tuple[str, str]:
-        """The names of what ``source_of`` and ``machine_code`` return."""
+        """The languages of ``source_of`` and ``machine_code``, in words."""
 
     def machine_code(self, workload: Workload, hardware: Hardware, scheme: Any) -> MachineCode:
-        """Compiles one scheme and returns what its machine code tells; the processor need not be here.
+        """Compiles one scheme and returns its machine code; this machine need not have the processor.
 
         Raises:
-            BuildError, MissingDependencyError: if what compiles is not here, or the program does not compile.
+            BuildError, MissingDependencyError: if a tool is missing, or the program does not compile.
         """
 
     def require_tools(self) -> str:
-        """Checks that what compiles and links is here, and returns its version or place.
+        """Checks that compiler and linker are installed, and returns their version or path.
 
         Raises:
-            BuildError, MissingDependencyError: if it is not.
+            BuildError, MissingDependencyError: if one is not.
         """
 
     def runtimes(self, cores: int) -> tuple[str, ...]:
-        """Returns the parts of TVM's runtime that a library needs beside it."""
+        """Returns the files of TVM's runtime that a library needs."""
 
     def lacking(
         self, requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]
     ) -> str:
-        """Returns what this machine lacks to run a library, in words; empty if it runs it.
+        """Returns in words what this machine lacks to run a library; empty if it can.
 
         Args:
-            requires: what its code asks for (:attr:`~dietlab.lower.artifact.Artifact.requires`); None if its
-                manifest does not say, as earlier ones did not.
+            requires: the requirements of its code; None if its manifest has none (older ones do not).
             hardware: the processor that it was built for, as JSON.
-            schemes: those in it, by key.
+            schemes: the keys of its schemes.
         """
 
     def load(self, path: Path, cores: int) -> Any:
         """Returns the functions of a library; see :func:`~dietlab.lower.runtime.load_library`."""
 
     def operands(self, name: str, dtype: str) -> tuple[str, str]:
-        """Returns where operands lie for a processor of that name, and how to make one, as errors tell."""
+        """Returns in words, for errors, where the operands of a processor lie and how to make one."""
 
 
 def lower_target(name: str) -> LowerTarget:

@@ -1,4 +1,4 @@
-"""Ceilings: the bandwidths of a processor's levels of memory, as lines of a roofline."""
+"""Ceilings of a roofline: the bandwidths of a processor's levels of memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Ceiling:
     """The bandwidth of one level of memory.
 
     Args:
-        level: what is read.
+        level: the level that is read.
         gbps: GB/s of all cores or multiprocessors together.
-        told_by: where the figure comes from, in words.
+        told_by: the source of the figure, in words.
     """
 
     level: Level
@@ -28,8 +28,8 @@ class Ceiling:
 
 
 def ceilings(hardware: Hardware) -> tuple[Ceiling, ...]:
-    """Returns the ceilings of a processor that are known, the slowest level first: its memory, and what its
-    target says of its caches.
+    """Returns the known ceilings of a processor, the slowest level first: memory, then the caches that its
+    target knows.
 
     Raises:
         HardwareError: if neither the peak nor the memory's bandwidth is known.

@@ -1,4 +1,4 @@
-"""The value that describes a processor; units stand in the names."""
+"""The description of a processor; the names of figures contain their units."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ Of = TypeVar("Of", bound=Limits)
 
 @dataclass(frozen=True, repr=False)
 class Hardware(Carded):
-    """A processor: how many cores, how fast, and the limits that bound a micro-kernel.
+    """A processor: cores, speeds, and the limits that bound a micro-kernel.
 
     Args:
-        name: what people call it.
+        name: its name for people.
         source: where the figures come from (``"detected"``, or a public data sheet).
         cores: cores used by one operator call (CPU), or streaming multiprocessors (GPU).
         limits: what a micro-kernel must fit into, by kind of processor.
-        peak_gflops: fp32 multiply-adds of *one* core or multiprocessor, in GFLOP/s; None if
-            it was never measured.
+        peak_gflops: fp32 peak of *one* core or multiprocessor, in GFLOP/s; None if not measured.
         dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).
-        l3_gbps: what one core streams from the last-level cache, in GB/s.
-        l3_mib: how much of the last-level cache one core finds its data in, in MiB, by the bandwidth of
-            larger and larger arrays; in a virtual machine often a part of what the system says. None if it
-            was never measured, or no size shows an edge.
+        l3_gbps: bandwidth of one core from the last-level cache, in GB/s.
+        l3_mib: last-level cache that one core can use, in MiB: the array size at which the bandwidth drops.
+            In a virtual machine it is often less than the system reports. None if not measured, or if no
+            drop was found.
 
     Raises:
         HardwareError: if a figure contradicts itself.
@@ -66,18 +65,14 @@ class Hardware(Carded):
 
     @property
     def threads(self) -> int:
-        """The host's threads that compute a call: as many as the cores of a CPU; a GPU is used as a whole, by
-        one."""
+        """Host threads of a call: the cores of a CPU, or one for a GPU, which is used as a whole."""
         return self.cores if self.limits.on_host else 1
 
     def limits_as(self, kind: type[Of], remedy: str) -> Of:
-        """Returns the limits as those of one kind of processor.
-
-        Args:
-            remedy: what a person does who has another.
+        """Returns the limits with the type of one kind of processor.
 
         Raises:
-            HardwareError: if this is another processor.
+            HardwareError: if this is another kind of processor, with the ``remedy``.
         """
         if not isinstance(self.limits, kind):
             raise HardwareError(f"this stage needs a {kind.device}", self.name, remedy)
@@ -85,8 +80,8 @@ class Hardware(Carded):
 
     @property
     def last_level_bytes(self) -> int:
-        """The last cache before memory: of a CPU's cores together, as measured or else as the system says, or
-        of a GPU's multiprocessors."""
+        """Bytes of the last cache before memory, which all cores or multiprocessors share: as measured, or
+        else as the system reports."""
         return self.limits.last_level_bytes if self.l3_mib is None else round(self.l3_mib * (1 << 20))
 
     @property
@@ -95,28 +90,28 @@ class Hardware(Carded):
         return None if self.peak_gflops is None else self.peak_gflops * self.cores
 
     def peak_for(self, dtype: str) -> float | None:
-        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type; None if it is not
-        known or there is none."""
+        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands; None if it is
+        unknown, or the type is not supported."""
         return self.limits.peak_for(dtype, self.peak_gflops)
 
     def is_same_as(self, other: Hardware) -> bool:
-        """Returns whether both are the same processor, however many of its cores an operator uses."""
+        """Returns whether both are the same processor, perhaps with another number of cores in use."""
         return (self.name, self.limits) == (other.name, other.limits)
 
     def with_cores(self, cores: int) -> Hardware:
-        """Returns the processor with an operator that uses ``cores`` of it."""
+        """Returns the processor with ``cores`` of its cores in use."""
         return replace(self, cores=cores)
 
     def roofline(
         self, flops: float, moved_bytes: float, dtype: str = "float32", memory_bytes: float | None = None
     ) -> Roofline | None:
-        """Returns the roofline of a call; None where the peak or the memory bandwidth is not known.
+        """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown.
 
         Args:
             flops: two for each multiply-add.
-            moved_bytes: what any implementation must move at least once.
+            moved_bytes: bytes that any implementation must move at least once.
             dtype: of the operands.
-            memory_bytes: those that come from memory in rotating calls (default: all).
+            memory_bytes: bytes that come from memory in rotating calls (default: all).
         """
         peak = self.peak_for(dtype)
         if peak is None or self.dram_gbps is None:
@@ -132,23 +127,23 @@ class Hardware(Carded):
         Args:
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.machine.target.TARGETS` has all).
-            measure: whether the FMA peak, the bandwidths and the last-level cache of a CPU are measured (some
-                7 s). Those of a GPU always follow from its clocks.
-            device: which GPU, counted by the driver.
+            measure: whether to measure the FMA peak, the bandwidths and the last-level cache of a CPU (some
+                7 s). Those of a GPU are computed from its clocks.
+            device: number of the GPU, as the driver counts.
 
         Raises:
-            HardwareError: on a processor without vector units that TVM can target; without a driver or
-                such a GPU, or if it is too old.
+            HardwareError: for a CPU without vector units that TVM can target, a missing driver or GPU, or a
+                GPU that is too old.
         """
         return hardware_target(target).detect(measure=measure, device=device)
 
     def measured(self) -> Hardware:
-        """Returns this processor, which is here, with the peaks of as many cores as an operator uses."""
+        """Returns this processor with the peaks measured for its cores in use; it must be this machine's."""
         return hardware_target(self.kind).measured(self)
 
     @classmethod
     def preset(cls, name: str) -> Hardware:
-        """Returns a processor that need not be here; ``Hardware.presets()`` lists them.
+        """Returns a known processor, which this machine need not have; ``Hardware.presets()`` lists them.
 
         Raises:
             HardwareError: if there is no such preset.
@@ -165,7 +160,7 @@ class Hardware(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: cores and peaks, and as a fold every figure."""
+        """Its card in a notebook: cores and peaks, and a section with every figure."""
         facts = [counted(self.cores, self.limits.unit)]
         if self.total_gflops is not None:
             facts.append(Quantity(f"{self.total_gflops:,.0f} GFLOP/s", "float32 peak"))
@@ -180,8 +175,8 @@ class Hardware(Carded):
         return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row and a column for each figure: the fields, the ``kind``, and those of
-        the limits. Rows of processors of a kind can be put below each other."""
+        """Returns a table with one row and a column for each figure: the fields, the ``kind`` and the limits.
+        Processors of a kind have the same columns."""
         import pandas as pd
 
         value = asdict(self)
@@ -198,7 +193,7 @@ class Hardware(Carded):
         """Returns the processor of a JSON value made by ``to_json``.
 
         Raises:
-            HardwareError: if a field is missing or unknown, or the schema is another.
+            HardwareError: if a field is missing or unknown, or the schema differs.
         """
         if not isinstance(value, Mapping):
             raise HardwareError("a hardware file holds one JSON object", value)
@@ -219,7 +214,7 @@ class Hardware(Carded):
         """Reads a file of :meth:`save`.
 
         Raises:
-            HardwareError: if it is unreadable, a field is missing or unknown, or the schema is another.
+            HardwareError: if it is unreadable, a field is missing or unknown, or the schema differs.
         """
         with reading(HardwareError, "a hardware file is readable JSON", path):
             return cls.from_json(read_json(path))

@@ -1,4 +1,4 @@
-"""The instruction sets that compiled code uses, by Linux's names, and whether they are here."""
+"""The instruction sets that compiled code uses, by Linux's names, and whether this machine has them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ LINUX_NAMES: Mapping[str, str] = {
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
 }
-"""Linux's names of the instruction sets that LLVM uses by itself, by LLVM's. Left out is what every processor
-of 64 bits has, what only the system or an intrinsic function asks for, and how code is tuned. AMX is such:
-its unit asks for it (:attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`)."""
+"""Linux's name of each instruction set that LLVM uses by itself, by LLVM's name. Left out are those that
+every 64-bit processor has, and those used only by the system or through intrinsics, such as AMX: its unit
+names it (:attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`)."""
 
 X86_WIDE = ("avx", "sse")
-"""How names of x86's vector instructions begin: one that is not known keeps its name, so that code which uses
-it is refused where Linux does not list it."""
+"""Prefixes of x86's vector instruction sets. An unknown one keeps its name, so that code which uses it is
+refused where Linux does not list it."""
 
 AMX = "amx_"
-"""How the instruction sets begin that the system must permit to a process as well."""
+"""Prefix of instruction sets that the system must also permit to a process."""
 
 _SSE = frozenset({"pni", "popcnt", "sse4_1", "sse4_2", "ssse3"})
 _AVX2 = _SSE | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
@@ -51,15 +51,15 @@ _WIDEST = _BF16 | {"avx512ifma", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg", 
 
 @dataclass(frozen=True)
 class Family:
-    """Processors for which code is compiled alike.
+    """Processors for which the same code is compiled.
 
     Args:
-        llvm_cpu: LLVM's name of them.
-        machine: as ``uname -m`` tells.
-        vector_bytes: of a vector register.
+        llvm_cpu: LLVM's name of the family.
+        machine: the architecture, as ``uname -m`` prints it.
+        vector_bytes: size of a vector register.
         vector_registers: their number.
-        instructions: what LLVM may use when it compiles for them, by Linux's names.
-        matrix: what units of theirs use beside.
+        instructions: instruction sets that LLVM may use, by Linux's names.
+        matrix: instruction sets that the family's matrix units use.
     """
 
     llvm_cpu: str
@@ -87,18 +87,18 @@ FAMILIES = (
     Family("haswell", "x86_64", 32, 16, _AVX2),
     Family("generic", "aarch64", 16, 32, frozenset({"asimd", "fp"})),
 )
-"""The families that detection tells apart, the fastest first: a processor is of the first whose instructions
-it has all."""
+"""The families that detection knows, the fastest first: a processor belongs to the first whose instruction
+sets it has."""
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """Requirements are what compiled code asks of the machine that runs it.
+    """Requirements of compiled code on the machine that runs it.
 
     Args:
-        machine: as ``uname -m`` tells.
+        machine: the architecture, as ``uname -m`` prints it.
         instructions: the instruction sets that it may use, by Linux's names.
-        arch: the architecture that a GPU's code was compiled for, such as ``"sm_90a"``; empty for a CPU's.
+        arch: the architecture of a GPU's code, such as ``"sm_90a"``; empty for a CPU's.
     """
 
     machine: str
@@ -106,8 +106,8 @@ class Requirements:
     arch: str = ""
 
     def lacking(self) -> str:
-        """Returns what this machine, or the system for this process, lacks of the CPU's part, in words; empty
-        if it lacks nothing."""
+        """Returns in words what this machine lacks to run the CPU's part, or its system does not permit to
+        this process; empty if nothing."""
         if platform.machine() != self.machine:
             return f"a processor of {platform.machine()}, not of {self.machine}"
         missing = sorted(self.instructions - flags())
@@ -126,7 +126,7 @@ class Requirements:
         """Returns the inverse of ``to_json``.
 
         Raises:
-            LookupError, TypeError: if a field is missing or no text.
+            LookupError, TypeError: if a field is missing or of another type.
         """
         machine, instructions, arch = value["machine"], value["instructions"], value["arch"]
         if not all(isinstance(text, str) for text in (machine, arch, *instructions)):
@@ -137,8 +137,7 @@ class Requirements:
 
 
 def used(llvm_features: Iterable[str]) -> frozenset[str]:
-    """Returns the instruction sets, by Linux's names, that LLVM uses by itself when it compiles with these of
-    its features."""
+    """Returns the instruction sets, by Linux's names, that LLVM uses by itself given these features."""
     known = {LINUX_NAMES.get(name, name) for name in llvm_features if name in LINUX_NAMES or _wide(name)}
     return frozenset(known - {"sse", "sse2"})
 
@@ -153,5 +152,5 @@ def families_with(instructions: str) -> tuple[str, ...]:
 
 
 def family(llvm_cpu: str) -> Family | None:
-    """Returns the family that LLVM's name says; None if it is none that detection tells apart."""
+    """Returns the family of LLVM's name; None if detection does not know it."""
     return next((found for found in FAMILIES if found.llvm_cpu == llvm_cpu), None)

@@ -1,4 +1,4 @@
-"""Figures of a processor that an explorer can turn."""
+"""Figures of a processor that an explorer can vary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Knob:
-    """A figure of a processor that can be turned.
+    """A figure of a processor that an explorer can vary.
 
     Args:
-        field: of :class:`~dietlab.machine.Hardware` or of its limits.
+        field: the name of a field of :class:`~dietlab.machine.Hardware` or of its limits.
         label: its name for people.
-        values: returns the values that it takes, given the real one.
+        values: returns the values to choose from, given the real one.
     """
 
     field: str
@@ -40,4 +40,4 @@ def some_cores(real: int) -> Sequence[int]:
 
 
 SIZES = times(1 / 4, 1 / 2, 1, 2, 4)
-"""The values of a size: the real one, smaller and larger ones."""
+"""Values to choose from for a size: a quarter to four times the real one."""

@@ -11,11 +11,11 @@ from dietlab.base.errors import HardwareError
 
 @dataclass(frozen=True)
 class Limits(ABC):
-    """The limits of a processor; each target has a class of them, whose ``kind`` is the target's name.
+    """The limits of a processor; each target has its own class, whose ``kind`` is the target's name.
 
-    ``unit`` names what a processor has several of, and ``device`` the whole. ``on_host`` is true if the units
-    are cores that run the host's threads, so that their number can be chosen and libraries take arrays in the
-    host's memory.
+    ``unit`` is the name of one core or multiprocessor in messages, and ``device`` that of the whole.
+    ``on_host`` is true if the units are cores of the host: a call then chooses their number, and its arrays
+    lie in the host's memory.
     """
 
     kind: ClassVar[str]
@@ -25,12 +25,8 @@ class Limits(ABC):
 
     @classmethod
     def used(cls, cores: int) -> str:
-        """Returns what a call uses, in words: ``"one core"``, ``"2 cores"``, or ``"one GPU"``, since what is
-        not the host is used as a whole.
-
-        Args:
-            cores: of the host, as many as threads.
-        """
+        """Returns in words what a call uses: ``"one core"``, ``"2 cores"``, or ``"one GPU"``, which is used
+        as a whole."""
         if not cls.on_host:
             return f"one {cls.device}"
         return f"one {cls.unit}" if cores == 1 else f"{cores} {cls.unit}s"
@@ -42,16 +38,12 @@ class Limits(ABC):
 
     @abstractmethod
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type; None if it is not
-        known or there is none.
-
-        Args:
-            float32: the peak on operands of float32.
-        """
+        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands, given that for
+        float32; None if it is unknown, or the type is not supported."""
 
 
 def require_positive(owner: object, *names: str) -> None:
-    """Raises an error unless these figures are positive.
+    """Checks that figures are positive.
 
     Raises:
         HardwareError: if one is not.

@@ -1,4 +1,4 @@
-"""The least times that single limits of a processor allow one call."""
+"""The roofline: lower bounds of a call's time by the processor's peak and bandwidths."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 
 def above_roofline(shares: Iterable[float | None]) -> list[str]:
-    """Returns a note on the shares of the roofline above 1, as a list; empty if there are none.
+    """Returns a list with a note on the shares above 1; empty if there are none.
 
     Args:
-        shares: of 1, of each shape; None where there is none.
+        shares: the share of the roofline that each shape reaches; None where it is unknown.
     """
     above = [share for share in shares if share is not None and share > 1]
     if not above:
@@ -25,14 +25,14 @@ def above_roofline(shares: Iterable[float | None]) -> list[str]:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The least times of a call that any program can reach (Williams, Waterman and Patterson, "Roofline",
-    2009), in seconds.
+    """Lower bounds of a call's time for any program (Williams, Waterman and Patterson, "Roofline", 2009), in
+    seconds.
 
     Args:
-        compute_seconds: with the multiply-add units of all cores always busy.
-        memory_seconds: with the bytes that rotating calls fetch from memory, once.
-        l3_seconds: with every byte from or to the last-level cache, once, each core moving its part;
-            None where that bandwidth is not known.
+        compute_seconds: all multiply-adds at the peak of all cores.
+        memory_seconds: the bytes that a rotating call fetches from memory, at its bandwidth.
+        l3_seconds: all bytes once from or to the last-level cache, divided among the cores; None if that
+            bandwidth is unknown.
     """
 
     compute_seconds: float
@@ -40,7 +40,8 @@ class Roofline:
     l3_seconds: float | None = None
 
     def least_seconds(self, cache: str) -> float:
-        """Returns the roofline of a cache state (``dietlab.measure.CacheState``): multiply-adds, or bytes
-        from where the state leaves them. Hot operands are in the nearest cache, which bounds nothing."""
+        """Returns the lower bound for a cache state (``dietlab.measure.CacheState``): the larger of the
+        compute time and the transfer time from where the state leaves the operands. Hot operands are in the
+        nearest cache and have no transfer time."""
         moved = {"rotating": self.memory_seconds, "interleaved": self.l3_seconds}.get(cache)
         return max(self.compute_seconds, moved or 0.0)

@@ -1,4 +1,4 @@
-"""Facts that Linux tells: the processor's instruction sets, and how much of it this process may use."""
+"""Facts from Linux: the processor's instruction sets, and the cores and memory that this process may use."""
 
 from __future__ import annotations
 
@@ -14,22 +14,31 @@ import psutil
 
 from dietlab.base.errors import HardwareError
 
-SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""The system call on x86-64 that asks for a part of the processor's state, what it asks, and for which part:
-the tiles of AMX (Linux's documentation, "Using XSTATE features in user space applications")."""
+SYS_ARCH_PRCTL = 158
+"""Number of the system call ``arch_prctl`` on x86-64."""
+
+ARCH_REQ_XCOMP_PERM = 0x1023
+"""Request for permission to use a part of the processor's state (Linux's documentation, "Using XSTATE
+features in user space applications")."""
+
+XFEATURE_XTILEDATA = 18
+"""Number of AMX's tiles among the parts of the processor's state."""
 
 CGROUPS = Path("/sys/fs/cgroup")
-"""Where control groups are mounted: version 2 itself, or a folder for each controller of version 1."""
+"""Folder where control groups are mounted: version 2 itself, or a folder for each controller of version 1."""
 
-QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-"""The files of a group of version 1; their names begin with that of their controller."""
+QUOTA = "cpu.cfs_quota_us"
+"""File of a version 1 group with its processor time a period; the name begins with that of the controller."""
+
+PERIOD = "cpu.cfs_period_us"
+"""File of a version 1 group with the length of a period."""
 
 MEMORY = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
-"""The files of a group that say how many bytes it may use and uses, and how the lines of its ``memory.stat``
-begin that count a whole hierarchy, of version 2 and 1."""
+"""For versions 2 and 1: the files of a group with the bytes it may use and does use, and the prefix of the
+lines of ``memory.stat`` that include the groups below it."""
 
 OWN_CGROUPS = Path("/proc/self/cgroup")
-"""The control groups of this process, a line ``number:controllers:path`` for each hierarchy."""
+"""File with this process's control groups, a line ``number:controllers:path`` for each hierarchy."""
 
 
 def cpuinfo() -> list[str]:
@@ -49,8 +58,8 @@ def cpuinfo() -> list[str]:
 
 
 def flags() -> frozenset[str]:
-    """Returns the instruction sets that the processor has *and* whose registers the system saves: Linux
-    leaves the others out of ``/proc/cpuinfo``.
+    """Returns the instruction sets that processor *and* system support: Linux leaves those whose registers it
+    does not save out of ``/proc/cpuinfo``.
 
     Raises:
         HardwareError: on another system than Linux.
@@ -62,7 +71,7 @@ def flags() -> frozenset[str]:
 
 
 def amx_permitted() -> bool:
-    """Returns whether the system lets this process use AMX's tiles; asks it to (Linux 5.16 on)."""
+    """Requests AMX's tiles for this process and returns whether the system permits them (from Linux 5.16)."""
     try:
         arch_prctl = ctypes.CDLL(None).syscall
     except (OSError, AttributeError):
@@ -71,11 +80,11 @@ def amx_permitted() -> bool:
 
 
 def usable_cores(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Returns how many cores this process can keep busy: those that it may run on, and no more than whole
-    ones of its container's quota.
+    """Returns the number of cores that this process can keep busy: those it may run on, at most its
+    container's quota rounded down.
 
-    A quota of 1.5 counts as one core: two threads would both stop for the rest of a period once they have
-    used it up, and each waits for the other.
+    A quota of 1.5 counts as one core: two threads would use it up and then both stop for the rest of each
+    period.
     """
     allowed = len(os.sched_getaffinity(0))
     limit = quota(mounted, own)
@@ -83,28 +92,20 @@ def usable_cores(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 
 def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Returns the processor time a second that the control groups of this process allow, in cores; None if
-    they set no limit.
+    """Returns the limit in cores (processor seconds a second) that control groups set for this process; None
+    if they set none.
 
-    The least of its group and of all groups above counts: of version 2 ``cpu.max``, of version 1
-    ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us``. In a container, where the mounted folder may be the group
-    itself and its path that of the host, groups that are not there are passed over.
-
-    Args:
-        mounted: the folder where control groups are mounted.
-        own: the file that says which are of this process.
+    It is the smallest limit of its group and of all groups above: ``cpu.max`` of version 2, or
+    ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1. Missing groups are skipped: in a container
+    the mounted folder may be the group itself while its path is that of the host.
     """
     folders = _groups(mounted, own, QUOTA.partition(".")[0])
     return min((limit for folder in folders if (limit := _limit(folder)) is not None), default=None)
 
 
 def free_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Returns how much memory this process may still take: what the system has available, and no more than
-    its control groups allow. Files that are kept in memory count as free.
-
-    Args:
-        mounted, own: as of :func:`quota`.
-    """
+    """Returns the bytes of memory that this process can still allocate: those available on the system, at
+    most what its control groups leave. Cached files count as free."""
     found = [int(psutil.virtual_memory().available)]
     for folder, (limit, used, whole) in product(_groups(mounted, own, "memory"), MEMORY):
         with suppress(OSError, ValueError):  # no such group, or no limit: "max"
@@ -117,7 +118,7 @@ def free_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 
 def _groups(mounted: Path, own: Path, controller: str) -> Iterator[Path]:
-    """Yields the folders of the groups whose controller limits this process, and of those above them."""
+    """Yields the folders of this process's groups with this controller, and of all groups above them."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -126,7 +127,7 @@ def _groups(mounted: Path, own: Path, controller: str) -> Iterator[Path]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 2 has no name, and its own folder beside those of version 1 ("hybrid").
+        # A line of version 2 names no controller; beside version 1 ("hybrid") it has a separate folder.
         roots = (
             [mounted / controllers, mounted / controller] if controllers else [mounted, mounted / "unified"]
         )
@@ -136,7 +137,7 @@ def _groups(mounted: Path, own: Path, controller: str) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float | None:
-    """Returns the limit of one group, in cores; None if it sets none or is not there."""
+    """Returns the limit of one group, in cores; None if it sets none or is missing."""
     try:
         if (version_2 := folder / "cpu.max").exists():
             given, period = version_2.read_text(encoding="utf-8").split()

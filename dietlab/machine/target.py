@@ -1,9 +1,9 @@
 """The targets: a target is a kind of processor with everything that is particular to it.
 
-A stage asks a target for its part (:func:`part`), whose protocol stands in the stage: here
-:class:`HardwareTarget`. Nothing of a target is imported before. ``dietlab/targets`` has a folder for each,
-with a module for each part. An installed package adds a target by an entry point of the group
-``dietlab.targets``, such as ``npu = "my_npu"``: a package of the same form, or one module that has all parts.
+A stage gets a target's part from :func:`part`, which imports it then and not before; the part's protocol is
+defined in the stage, here :class:`HardwareTarget`. ``dietlab/targets`` has a folder for each target and a
+module for each part. An installed package adds a target by an entry point of the group ``dietlab.targets``,
+such as ``npu = "my_npu"``: a package of the same form, or one module with all parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dietlab.machine.description import Hardware
 
 PACKAGE = "dietlab.targets"
-"""The package of the targets that come with dietlab, and the group of entry points of others."""
+"""Package of dietlab's own targets, and group of the entry points of others."""
 
 Part = Literal["machine", "space", "lowering", "device", "cost", "contenders"]
 
@@ -42,18 +42,17 @@ class HardwareTarget(Protocol):
 
     @property
     def KNOBS(self) -> tuple[Knob, ...]:
-        """The figures that an explorer turns."""
+        """The figures that an explorer can vary."""
 
     def detect(self, *, measure: bool, device: int) -> Hardware:
-        """Returns a processor of this machine; the arguments are those of
-        :meth:`~dietlab.machine.Hardware.detect`."""
+        """Returns a processor of this machine, as :meth:`~dietlab.machine.Hardware.detect`."""
 
     def ceilings(self, hardware: Hardware) -> Sequence[Ceiling]:
-        """Returns the bandwidths of the processor's caches that are known, the slowest first."""
+        """Returns the known bandwidths of the processor's caches, the slowest first."""
 
     def measured(self, hardware: Hardware) -> Hardware:
-        """Returns the processor, which is here, with its peaks measured if they do not follow from what the
-        system tells."""
+        """Returns this machine's processor with its peaks, measured unless they follow from its
+        description."""
 
 
 def hardware_target(name: str) -> HardwareTarget:
@@ -63,12 +62,12 @@ def hardware_target(name: str) -> HardwareTarget:
 
 
 def part(name: str, stage: Part) -> Any:
-    """Returns what a target tells a stage.
+    """Returns a target's part for a stage, as a module.
 
     Raises:
         HardwareError: if there is no such target.
     """
-    if not isinstance(name, str):  # as a damaged file may have it
+    if not isinstance(name, str):  # from a damaged file; it cannot be a key of the cache
         TARGETS.found(name)
     return _part(name, stage, Registry.changes)
 

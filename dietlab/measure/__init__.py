@@ -1,4 +1,4 @@
-"""Stage 2, measure: build and time candidates; every try leaves a record."""
+"""Stage 2: builds and times candidates; every attempt leaves a record."""
 
 from dietlab.measure.budget import Budget
 from dietlab.measure.local import LocalRunner

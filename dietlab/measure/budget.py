@@ -1,4 +1,4 @@
-"""A budget of seconds: what is begun within it, and what is left out."""
+"""A limit on the seconds of a tuning: it decides whether another build or block may begin."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from dietlab.measure.timing.disturbance import Pace
 from dietlab.measure.timing.turns import Questions
 
 UNKNOWN_SECONDS = 1.0
-"""Seconds of a measurement before there was one: about what compiling a scheme takes on one core."""
+"""Assumed seconds of the first measurement: about the time to compile a scheme on one core."""
 
 AHEAD = 1.5
-"""What is kept for the end, over what thinking took longest so far: the last fit knows more records."""
+"""Seconds reserved for the last fit of the model over those of the longest so far: it has more records."""
 
 
 class BudgetSpentError(DietlabError, RuntimeError):
-    """The seconds of a budget are over."""
+    """The budget is spent."""
 
 
 class Budget:
-    """Seconds that a tuning may take, from now on.
+    """The seconds that a tuning may take, from now on.
 
-    It is asked before each build and each block, and ends none that has begun: tuning takes longer by a build
-    or a block at most (on servers of a tracker, by a round).
+    It is checked before each build and each block and interrupts none, so a tuning takes longer by at most a
+    build or a block (on servers of a tracker, by a round).
 
     Args:
-        seconds: above 0; infinite: none.
+        seconds: the limit, above 0; infinite: no limit.
         now: a monotonic clock, in seconds.
 
     Attributes:
-        stopped: whether it ended something.
+        stopped: whether the limit has ended the tuning.
 
     Raises:
-        DietlabError: if ``seconds`` are not above 0.
+        DietlabError: if ``seconds`` is not above 0.
     """
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = monotonic) -> None:
@@ -53,29 +53,26 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds that are left to measure: less what the end takes, as far as that is known."""
+        """Seconds left to measure, after those reserved for the last fit of the model."""
         return self.seconds - self.spent - AHEAD * self._thought
 
     def thought(self, seconds: float) -> None:
-        """Notes how long it took to fit what was measured."""
+        """Notes the seconds of a fit of the model."""
         self._thought = max(self._thought, seconds)
 
     def require(self) -> None:
-        """Checks that something is left.
+        """Checks that seconds are left.
 
         Raises:
-            BudgetSpentError: if nothing is.
+            BudgetSpentError: if none are.
         """
         if self.left <= 0:
             self.stopped = True
             raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
 
     def affordable(self, count: int, costs: Iterable[float]) -> int:
-        """Returns how many of ``count`` measurements are begun together: those that are over in time, or one.
-
-        Args:
-            costs: seconds of those before; if there are none, :data:`UNKNOWN_SECONDS` each.
-        """
+        """Returns how many of ``count`` measurements fit into the seconds left, at least 1, given the seconds
+        of earlier ones (without any, :data:`UNKNOWN_SECONDS` is assumed)."""
         if math.isinf(self.seconds):
             return count
         mean = statistics.mean(list(costs) or [UNKNOWN_SECONDS])
@@ -88,7 +85,7 @@ class Budget:
 
 
 class Limited:
-    """A contender's process that is asked nothing more once a budget is spent."""
+    """A contender's process that gets no more requests once a budget is spent."""
 
     def __init__(self, seat: Questions, budget: Budget) -> None:
         self._seat, self._budget = seat, budget

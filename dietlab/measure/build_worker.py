@@ -1,6 +1,6 @@
-"""Builds one scheme's library for each request: ``python -m dietlab.measure.build_worker``.
+"""Builds a scheme's library for each request: ``python -m dietlab.measure.build_worker``.
 
-What was built before, for any study, comes from the store (:mod:`dietlab.lower.store`) and needs no TVM.
+A library that was built before, for any study, comes from the store (:mod:`dietlab.lower.store`) without TVM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dietlab.scheme import Leaf, Scheme
 
 
 def compiled(request: dict[str, Any]) -> Artifact:
-    """Compiles the library that a request asks for."""
+    """Compiles the library of a request."""
     return compile_plans(
         workload_from_json(request["workload"]),
         Hardware.from_json(request["hardware"]),
@@ -33,7 +33,7 @@ def compiled(request: dict[str, Any]) -> Artifact:
 
 
 def answer(artifact: Artifact) -> dict[str, Any]:
-    """Returns what is told of a library."""
+    """Returns the answer to a request."""
     return {
         "code_bytes": artifact.code_bytes,
         "code_hash": artifact.code_hash,
@@ -42,19 +42,19 @@ def answer(artifact: Artifact) -> dict[str, Any]:
 
 
 def request_key(request: dict[str, Any]) -> str | None:
-    """Returns what the store calls the library that a request asks for; None if code that dietlab does not
-    know decides what it is: an operator or a target of others."""
+    """Returns the key of a request's library in the store; None if the library depends on code outside
+    dietlab, a user's operator or target."""
     kind = Hardware.from_json(request["hardware"]).kind
     own = type(workload_from_json(request["workload"])).__module__.startswith("dietlab.")
     made_by = fingerprint(kind) if own else None
     if made_by is None:
         return None
-    asked = {name: value for name, value in request.items() if name != "path"}
-    return f"{json.dumps(asked, sort_keys=True)} {made_by} {lower_target(kind).require_tools()}"
+    program = {name: value for name, value in request.items() if name != "path"}
+    return f"{json.dumps(program, sort_keys=True)} {made_by} {lower_target(kind).require_tools()}"
 
 
 def build(request: dict[str, Any]) -> dict[str, Any]:
-    """Compiles what a request asks for, unless it was before, and tells of it."""
+    """Writes the library of a request, compiled now or before, and returns the answer."""
     path, key = Path(request["path"]), request_key(request)
     if key and (kept := STORE.load(key)):
         written(path, kept[1])

@@ -1,4 +1,4 @@
-"""Compiles candidates in parallel, in child processes: a crash or a hang of a compiler becomes a record."""
+"""Compiles candidates in parallel child processes: a crash or hang of the compiler becomes a record."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from dietlab.problem import Workload
 from dietlab.scheme import Scheme
 
 BUILDER = "dietlab.measure.build_worker"
+"""Module of the processes that build."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A library, or why there is none; ``seconds`` is the wall-clock time that building took."""
+    """A library, or the reason why there is none; ``seconds`` is the wall-clock time of building."""
 
     scheme: Scheme
     path: Path
@@ -34,20 +35,20 @@ class Built:
 
 
 class Libraries(Protocol):
-    """Libraries of candidates, wherever they come from."""
+    """A source of candidates' libraries."""
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns one library for each trial, in their order. Its ``seconds`` are its share of the wall-clock
-        time of building: builds overlap."""
+        """Returns a library for each trial, in their order. Builds overlap: ``seconds`` is a library's share
+        of the wall-clock time."""
 
 
 class Builders:
-    """A pool of compiling processes that leave libraries in one folder.
+    """A pool of compiling processes that write libraries to one folder.
 
     Args:
         workers: parallel builds (default: the processors this process may use).
         timeout: seconds for one library.
-        begins: is called before each build; an error that it raises ends those that have not begun.
+        begins: called before each build; if it raises an error, no further build begins.
     """
 
     def __init__(
@@ -71,15 +72,15 @@ class Builders:
         self._workers.close()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
-        """Returns one library for each trial, in their order, each as soon as it is there.
+        """Yields a library for each trial, in their order, each as soon as it is built.
 
         Raises:
-            BuildError: if libraries cannot be written: no fault of a scheme.
+            BuildError: if libraries cannot be written, which is not a scheme's fault.
         """
         return self._workers.each(partial(self._one, workload), trials)
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns what :meth:`build` does, all at once, each charged its share of the wall-clock time."""
+        """Returns all libraries at once; ``seconds`` is each one's share of the wall-clock time."""
         started = perf_counter()
         found = list(self.build(workload, trials))
         wall, busy = perf_counter() - started, sum(built.seconds for built in found) or 1.0
@@ -88,7 +89,7 @@ class Builders:
     def _one(self, workload: Workload, worker: WorkerProcess, trial: Trial) -> Built:
         self._begins()
         scheme = trial.scheme
-        # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
+        # Every name is new: for a known path the dynamic loader returns the library that it loaded before.
         path = self._folder / f"{scheme.key}-{next(self._numbers)}.so"
         request = {
             "workload": workload.to_json(),
@@ -106,7 +107,7 @@ class Builders:
             failure = ("timeout", f"build: {error}")
         except (WorkerCrashed, WorkerRefused) as error:
             if write_failure(str(error)):
-                # A record would keep the scheme from being tried again.
+                # No record is made: it would keep the scheme from being tried again.
                 raise BuildError(
                     "libraries can be written", f"{path}: {error}", remedy_of(str(error))
                 ) from error
@@ -115,8 +116,8 @@ class Builders:
 
 
 def refusal(answer: dict[str, Any]) -> tuple[Status, str] | None:
-    """Returns why a library that was built is not worth a measurement: what the compiler really used of a
-    GPU."""
+    """Returns why a built library is not measured: by the compiler's report, it does not fit a GPU's
+    multiprocessor or spills registers. None if it is measured."""
     resources = answer.get("resources") or {}
     if resources.get("blocks_per_sm", 1) < 1:
         used = (

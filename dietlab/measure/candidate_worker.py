@@ -1,6 +1,8 @@
-"""Checks and times candidates: ``python -m dietlab.measure.candidate_worker`` answers as
-:mod:`dietlab.measure.timing.bench` says. Each ``plan`` is a library's path; ``options`` are those of
-:class:`~dietlab.measure.timing.target.TimingTarget`."""
+"""Checks and times candidates: ``python -m dietlab.measure.candidate_worker``.
+
+It answers requests as :mod:`dietlab.measure.timing.bench` describes. ``plan`` is a library's path;
+``options`` are those of :class:`~dietlab.measure.timing.target.TimingTarget`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from dietlab.problem import Workload
 
 
 def opened(request: Mapping[str, Any], workload: Workload) -> Bench:
-    """Returns the bench of a workload's candidates."""
+    """Returns the bench for a workload's candidates."""
     options, cores = request["options"], int(request["threads"])
     device = timing_target(options["kind"]).device(cores, options)
     return Bench(device, Candidates(options["kind"], cores, device.arena), workload, keeps=False)

@@ -1,7 +1,7 @@
-"""Candidates of tuning as a contender: one library for each scheme, asked for by its path.
+"""The candidates of a tuning as one contender: a library for each scheme, named by its path.
 
-Libraries stay loaded between turns. Those with the same layout of packed weights share one array of them. A
-rotation takes memory from an arena in place of copies of packed weights.
+Libraries stay loaded between turns. Libraries with the same layout of packed weights share one array. A
+rotation uses parts of an arena in place of copies of packed weights.
 """
 
 from __future__ import annotations
@@ -22,20 +22,16 @@ from dietlab.measure.timing.lru_by_bytes import LruByBytes
 from dietlab.problem import FloatArray, Shape, Workload
 
 KEPT_BYTES = 1 << 26
-"""The most bytes of packed weights that stay in memory: four layers of 16 MB, say, or one in four layouts.
-They serve calls that are checked, or timed with weights in a cache."""
+"""Most bytes of packed weights in memory: for example four layers of 16 MB, or one in four layouts. They are
+used in checks and in timing with weights in a cache."""
 
 KEPT_LIBRARIES = 256
-"""The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
+"""Most libraries that stay loaded; an older one is loaded and packs its weights again."""
 
 
 class Candidates:
-    """The libraries of one workload's candidates on one kind of processor (``cpu`` or ``cuda``).
-
-    Args:
-        cores: how many a library computes with.
-        arena: stands for copies of packed weights; none where libraries do not pack.
-    """
+    """The libraries of a workload's candidates on one kind of processor (``cpu`` or ``cuda``). The arena is
+    used in place of copies of packed weights; it is None if libraries do not pack."""
 
     def __init__(self, kind: str, cores: int, arena: Arena | None = None) -> None:
         self._arena = arena
@@ -56,9 +52,9 @@ class Candidates:
         return replace(prepared, copied=True)
 
     def packed(self, library: Library, constants: Operands, *, copied: bool) -> FloatArray:
-        """Returns packed weights, or the next of the parts of the arena that stand for copies of them, whose
-        time is the same. Weights are kept by what is in them, which is the same for most libraries of a
-        workload."""
+        """Returns packed weights or, if ``copied``, the next part of the arena in place of a copy, on which a
+        call takes the same time. Weights are cached by their contents, which are equal for most libraries of
+        a workload."""
         layer = constants["w"].shape
         if layer not in library.weights:
             packed = library.pack(constants)
@@ -74,12 +70,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Weights:
-    """Packed weights that need not be in memory.
+    """A description of packed weights that need not be in memory.
 
     Args:
-        digest: tells them from others.
-        header: their first line, with the tag by which a library knows its weights.
-        shape: of the array.
+        digest: equal for equal contents.
+        header: the first cache line, with the tag by which a library recognises its weights.
     """
 
     digest: bytes
@@ -88,12 +83,12 @@ class Weights:
 
     @property
     def like(self) -> FloatArray:
-        """An array of this shape, which takes no memory."""
+        """An array of this shape that takes no memory."""
         return np.broadcast_to(np.empty(1, np.float32), self.shape)
 
 
 class Library:
-    """A candidate's library; ``weights`` tells of its packed weights, by the shape of a layer's."""
+    """A candidate's library; ``weights`` describes its packed weights by the shape of a layer's weights."""
 
     def __init__(self, path: str, kind: str, cores: int) -> None:
         self._module = load_library(Path(path), kind, cores=cores)
@@ -103,14 +98,14 @@ class Library:
 
     def pack(self, constants: Operands) -> FloatArray:
         packed = aligned_empty((int(self._module.packed_floats(*constants["w"].shape)),))
-        packed.fill(0.0)  # where no weight is written, too, they are equal
+        packed.fill(0.0)  # so that equal weights have equal contents, also where none is written
         self._module.pack(*map(_tensor, constants.values()), packed)
         return packed
 
 
 @dataclass(frozen=True)
 class PreparedCandidates:
-    """A shape's candidates with constant operands, packed or ``copied``, as in a rotation."""
+    """A shape's candidates with constant operands; ``copied`` ones stand for copies in a rotation."""
 
     candidates: Candidates
     workload: Workload

@@ -1,4 +1,4 @@
-"""Candidates on the same shape: who of them are timed, for how long, and the records that come out."""
+"""Contests: candidates on the same shape are timed in turns, the fast ones longest, and become records."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from dietlab.measure.timing.turns import Player, Questions, play
 from dietlab.problem import Shape, Workload
 
 CACHED_SHARE = 1 / 4
-"""The share of a block's seconds that a block on operands in the last-level cache lasts, beside each block on
-operands in memory."""
+"""Length of a block on operands in the last-level cache, over that of the block on operands in memory."""
 
-FEWEST_TURNS, BEHIND = 3, 1.1
-"""The turns after which a program leaves, if it is slower than the fastest by more than the second number,
-a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
-then, which is more than good plans differ by.)"""
+FEWEST_TURNS = 3
+"""Turns before a program that is behind the fastest leaves. (One block of calls of 15 ms or more is 10 % off
+now and then, which is more than good plans differ by.) A slow program that is behind leaves after its
+first."""
+
+BEHIND = 1.1
+"""Ratio to the fastest time above which a program is behind."""
 
 
 def built_contests(
     libraries: Libraries, workload: Workload, trials: Sequence[Trial]
 ) -> tuple[list[list[Candidate]], list[Built]]:
-    """Builds the trials; returns the rivals on each shape, shape by shape, and the libraries."""
+    """Builds the libraries of trials; returns the candidates on each shape, and the libraries."""
     built = libraries.built(workload, trials)
     rivals: dict[Shape, list[Candidate]] = {}
     for trial, library in zip(trials, built, strict=True):
@@ -42,13 +44,13 @@ def built_contests(
 def play_contests(
     seat: Questions, contests: Sequence[Sequence[Candidate]], timing: Timing, states: Sequence[str]
 ) -> None:
-    """Times candidates on some shapes in turns.
+    """Times candidates on some shapes in turns; their results are in the candidates afterwards.
 
     Args:
-        seat: what checks and times them.
-        contests: the rivals on each shape; their records say afterwards what became of them.
-        states: of the caches that the processor can be timed in; if ``interleaved`` is one, operands in the
-            last-level cache are timed, too, beside those in memory.
+        seat: the process that checks and times them.
+        contests: the candidates on each shape.
+        states: the processor's cache states; with ``interleaved`` among them, candidates that are timed on
+            operands in memory are also timed on operands in the last-level cache.
     """
     playing = [_different(contest) for contest in contests]
     for candidate in (candidate for rivals in playing for candidate in rivals):
@@ -65,8 +67,9 @@ def play_contests(
 
 
 def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:
-    """Takes one turn of a candidate: a block, and a shorter one on operands in cache if that may matter,
-    which it hardly does for slow programs; long calls vary little, so that one turn is enough."""
+    """Takes one turn of a candidate: a block, and a shorter one on operands in the last-level cache. Slow
+    programs skip the second block, and calls longer than a block take it in the first turn only, since their
+    times vary little."""
     player.take(timing.cache, timing.block_seconds)
     if timing.cache != "rotating" or not cached or not player.correct:
         return
@@ -76,27 +79,28 @@ def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:
 
 
 def quick(blocks: Sequence[float]) -> float:
-    """Returns the mean of the two least of some blocks' seconds.
+    """Returns the mean of the two shortest of some blocks' seconds.
 
-    Disturbances only slow down; one block may have been lucky. Replayed on raw blocks of a restless machine
-    (``data/blocks``), five blocks tell programs apart by this as well as by the least of five that were
-    each taken again, up to four times, while a probe found the processor slow: 1.7 times as many blocks."""
+    Disturbances only slow down; a single block may be lucky. On raw blocks of a disturbed machine
+    (``data/blocks``), this mean of five blocks separates programs as well as the minimum of five blocks of
+    which each was retaken, up to four times, while a probe found the processor slow. That took 1.7 times as
+    many blocks."""
     return fmean(sorted(blocks)[:2])
 
 
 def _different(contest: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates of a shape that were built; of equal machine code the first, whose twins the
-    others become."""
-    alike: dict[str, Candidate] = {}
+    """Returns the built candidates of a shape with different machine code; the others become twins of
+    these."""
+    firsts: dict[str, Candidate] = {}
     for candidate in contest:
-        first = alike.setdefault(candidate.code, candidate)
+        first = firsts.setdefault(candidate.code, candidate)
         candidate.twin = None if first is candidate else first
     return [candidate for candidate in contest if candidate.record.ok and candidate.twin is None]
 
 
 def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Player]:
-    """Returns the rivals on a shape of which another block would tell more after ``turns`` turns: at first
-    all but slow programs behind the fastest, then quick programs that are not behind it."""
+    """Returns the rivals on a shape that take another turn after ``turns`` turns: at first all but slow
+    programs behind the fastest, from :data:`FEWEST_TURNS` on those that are neither slow nor behind."""
     most = BEHIND * min(map(_mean_seconds, rivals), default=0.0)
 
     def plays_on(player: Player) -> bool:
@@ -107,7 +111,7 @@ def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Pl
 
 
 def _mean_seconds(player: Player) -> float:
-    """Returns the geometric mean over where operands come from, so far."""
+    """Returns the geometric mean over the cache states that were timed so far."""
     return geometric_mean(quick(player.seconds(cache)) for cache in player.blocks)
 
 
@@ -116,8 +120,8 @@ class Candidate:
     """A library on one shape while it is measured, and its record so far.
 
     Args:
-        player: of those that are timed.
-        twin: has the same machine code, and what it takes holds for both.
+        player: times it; None if it is not timed.
+        twin: a candidate with the same machine code, whose times hold for both.
     """
 
     built: Built
@@ -146,10 +150,10 @@ class Candidate:
         """Equal for equal machine code."""
         return self.record.code_hash or self.record.scheme.key
 
-    def tells(self, timing: Timing) -> bool:
+    def settled(self, timing: Timing) -> bool:
         """Returns whether it failed, or was timed often enough for a record before all turns are over."""
         if self.twin is not None:
-            return self.twin.tells(timing)
+            return self.twin.settled(timing)
         if self.player is None:
             return True
         if not self.player.correct:
@@ -158,11 +162,7 @@ class Candidate:
         return len(blocks) >= min(FEWEST_TURNS, timing.blocks) or (bool(blocks) and timing.slow(min(blocks)))
 
     def result(self, cache: str) -> Record:
-        """Returns the record, once all turns are over.
-
-        Args:
-            cache: the state that ``seconds`` are of.
-        """
+        """Returns the record after all turns; its ``seconds`` are for the cache state."""
         if self.twin is not None:
             twin = self.twin.result(cache)
             return replace(
@@ -190,7 +190,7 @@ class Candidate:
 
 
 def _status(player: Player) -> Status:
-    """Returns what became of a candidate that has no time."""
+    """Returns the status of a candidate without a time."""
     if player.error is None:
         return "wrong"
     if isinstance(player.error, WorkerTimeout):

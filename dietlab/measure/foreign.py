@@ -1,5 +1,4 @@
-"""Logs of other tuners, known by what a line of theirs holds: no file of records of ours, but often taken for
-one."""
+"""Recognises logs of other tuners, which are easily mistaken for files of records, by their first line."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ OURS = (
 )
 
 
-def told_of(line: str) -> tuple[str, str]:
-    """Returns what a file is whose first line this is, as in ``"is a log of AutoTVM"``, and what can be done
-    with it; both are empty for a line that is not known."""
+def recognised(line: str) -> tuple[str, str]:
+    """Returns the kind of a file with this line, as in ``"is a log of AutoTVM"``, and a remedy; both are
+    empty for an unknown line."""
     if line.rstrip() in ("{", "["):
         return "is JSON over several lines, such as a report, a study's or a model's", ""
     try:
@@ -35,8 +34,8 @@ def _is_ansor(value: Any) -> bool:
 
 
 def _has_versions(value: Any) -> bool:
-    """Returns whether a line has the fields that both wrote: AutoTVM's first with the version 0.1, Ansor's
-    with ``v0.6``."""
+    """Returns whether a line has the fields of early AutoTVM logs (version 0.1) and of Ansor's
+    (``"v0.6"``)."""
     return isinstance(value, dict) and {"i", "r", "v"} <= {*value}
 
 
@@ -54,4 +53,4 @@ KNOWN = {
     "the workloads of a database of TVM's MetaSchedule": _is_workload,
     "the tuned programs of a database of TVM's MetaSchedule": _is_tuned,
 }
-"""What tells the lines of other tuners."""
+"""Files of other tuners, each with a test of a line's value."""

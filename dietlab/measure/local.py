@@ -1,4 +1,4 @@
-"""Measures on this machine: parallel builds, then one timing at a time in a child process."""
+"""Measures on this machine: builds in parallel, then times in a child process."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ from dietlab.measure.timing.threads import pool_env
 from dietlab.problem import Workload, require_entered
 
 TIMER = "dietlab.measure.candidate_worker"
+"""Module of the process that checks and times."""
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The environment of a timing process, in which only the timed program has threads. NumPy's, which compute
-the right result, would spin for some 25 ms more and leave no core to a candidate's second thread: a call
-of 80 us then takes 4 ms, the system's time slice."""
+"""Environment of a timing process: NumPy gets one thread. Its other threads would spin for some 25 ms after
+computing the reference and leave no core to a candidate's second thread: a call of 80 us then takes 4 ms, the
+system's time slice."""
 
 
 @dataclass
 class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
 
-    Building and timing never overlap: a builder beside it would disturb the measurement. Candidates of up to
+    Building and timing never overlap: a builder would disturb the measurement. The candidates on up to
     :data:`~dietlab.measure.timing.protocol.TOGETHER` shapes are timed in turns
-    (:mod:`dietlab.measure.timing.turns`), as contenders are when operators are evaluated, and until they are
-    clearly slower than the fastest on their shape. Generated code runs in a child process only, so that a
-    crash or a hang becomes a record. What the compiler says of a GPU's scheme comes first: one that spills or
-    does not fit is refused and never run.
+    (:mod:`dietlab.measure.timing.turns`), as in the evaluation of operators; a candidate leaves once it is
+    clearly slower than the fastest on its shape. Generated code runs in a child process only, so that a crash
+    or a hang becomes a record. A GPU's scheme that by the compiler's report spills or does not fit is refused
+    and never run.
 
     Args:
-        hardware: what to compile for; its ``cores`` is how many threads the operator uses.
-        timing: the protocol of measuring.
+        hardware: the processor to compile for; the operator uses as many threads as it has ``cores``.
+        timing: the protocol of timing.
         builders: parallel builds (default: the processors this process may use).
-        build_timeout, time_timeout: seconds for one library; a process that was just started gets
-            its target's ``START_SECONDS`` more.
-        builder_module: the module that runs in the processes that build.
-        timer_module: the module that runs in the process that verifies and times.
-        ready: libraries that were built before (:mod:`dietlab.measure.ready`), which are measured in place of
-            any that would be built here, and stay: no compiler is needed.
-        budget: seconds within which builds and blocks are begun (default: no limit).
+        build_timeout, time_timeout: seconds for one library; the first answer of a process may take its
+            target's ``START_SECONDS`` longer.
+        builder_module: the module of the processes that build.
+        timer_module: the module of the process that verifies and times.
+        ready: libraries that were built before (:mod:`dietlab.measure.ready`). They are measured, and kept;
+            nothing is built and no compiler is needed.
+        budget: seconds within which builds and blocks may begin (default: no limit).
     """
 
     hardware: Hardware
@@ -85,12 +86,12 @@ class LocalRunner:
         self._folder = self._seat = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Returns one record for every shape of every trial, shape by shape; failures are records too.
+        """Yields a record for every shape of every trial, shape by shape; failures are records too.
 
         Raises:
             MeasureError: if this machine cannot time candidates.
-            BudgetSpentError: if the budget is spent, after the records of what was timed often enough.
-            WorkloadError: if the processes that measure cannot be told the operator.
+            BudgetSpentError: if the budget is spent, after the records of candidates with enough blocks.
+            WorkloadError: if the operator cannot be sent to the processes that measure.
         """
         require_entered(workload)
         libraries = self._started()
@@ -102,7 +103,7 @@ class LocalRunner:
             try:
                 play_contests(seat, some, self.timing, states)
             except BudgetSpentError:
-                timed = (one for contest in some for one in contest if one.tells(self.timing))
+                timed = (one for contest in some for one in contest if one.settled(self.timing))
                 yield from (candidate.result(self.timing.cache) for candidate in timed)
                 raise
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
@@ -110,7 +111,7 @@ class LocalRunner:
             library.path.unlink(missing_ok=True)
 
     def _opened(self, workload: Workload) -> Seat:
-        """Returns the process that times candidates of a workload; it stays while the workload does."""
+        """Returns the process that times a workload's candidates; it is kept until another workload comes."""
         if self._seat is not None and self._seat[0] == workload:
             return self._seat[1]
         if self._seat is not None:
@@ -121,7 +122,10 @@ class LocalRunner:
             missing = seat.open().get("absent")
         except WorkerRefused as error:
             missing = error.value
-        except (WorkerCrashed, WorkerTimeout):  # the first candidate meets it again, and has a record
+        except (
+            WorkerCrashed,
+            WorkerTimeout,
+        ):  # this repeats with the first candidate, and becomes its record
             missing = None
         if missing:
             self.close()
@@ -146,7 +150,8 @@ class LocalRunner:
         return self._libraries
 
     def _require_tools(self) -> None:
-        """Raises one error for what is missing on this machine, before every candidate fails of it."""
+        """Raises an error if a tool is missing on this machine, before every candidate fails for that
+        reason."""
         if self.timer_module == TIMER:
             timing_target(self.hardware.kind).require_here(self.hardware)
         if self.ready is None:
@@ -163,9 +168,9 @@ def candidates_seat(
     """Returns the process that checks and times the candidates of a workload on this machine.
 
     Args:
-        workload: the operator as JSON: this process need not know it.
-        seconds: for one answer.
-        entered: what another process entered, for which this one asks (None: what this one did).
+        workload: the operator as JSON, which this process need not know.
+        seconds: timeout of an answer.
+        entered: objects entered in a client's process, on whose behalf this one measures (None: in this one).
     """
     cores = hardware.threads
     options, _ = timing_target(hardware.kind).options(hardware, None)

@@ -1,6 +1,6 @@
-"""MetaSchedule's databases, read as tables: programs that were tuned for one shape each.
+"""Reads databases of MetaSchedule, whose programs are tuned for one shape each, as tables.
 
-A database is a folder of two files with a line of JSON for each entry. No program in it is loaded or run::
+A database is a folder of two files with a line of JSON for each entry. Its programs are not loaded or run::
 
     database_workload.json        ["<hash>", "<program>"]
     database_tuning_record.json   [<workload>, [<trace>, [<seconds>, ..], <target>, [<argument>, ..]]]
@@ -19,25 +19,25 @@ from dietlab.base.files import read_lines, reading
 if TYPE_CHECKING:
     import pandas as pd
 
-WORKLOADS, TUNED = "database_workload.json", "database_tuning_record.json"
+WORKLOADS = "database_workload.json"
+TUNED = "database_tuning_record.json"
 
 COLUMNS = ("record", "workload", "workload_hash", "arguments", "seconds", "spread", "steps", "target")
 
 
 def frame_metaschedule(folder: str | Path) -> pd.DataFrame:
-    """Returns a table with one row for each program that a database of MetaSchedule has.
+    """Returns a table with a row for each program in a database of MetaSchedule.
 
     Columns: ``record`` (its number, from 1), ``workload`` (its number, from 0) and ``workload_hash``,
     ``arguments`` as ``float32[5,768] float32[768,2304]``, ``seconds`` of a call (the median of its runs;
     missing if it failed), ``spread`` (the slowest run over the fastest, minus 1), ``steps`` of its trace and
     ``target``.
 
-    Of a file that was cut off, the lines that are whole are used, and a
-    :class:`~dietlab.base.errors.DietlabWarning` tells what was left out.
+    If a file was cut off, its whole lines are used and a :class:`~dietlab.base.errors.DietlabWarning` reports
+    it.
 
     Raises:
-        RecordError: if a file is missing, a line is not what such a database has, or a program is of a
-            workload that the database does not hold.
+        RecordError: if a file is missing, a line has another form, or the workload of a program is missing.
     """
     import pandas as pd
 
@@ -65,7 +65,7 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
                 "Copy both files whole, of the same database.",
             )
         seconds = [float(run) for run in runs or ()]
-        failed = not seconds or max(seconds) >= 1e9  # so it writes down a program that did not run
+        failed = not seconds or max(seconds) >= 1e9  # MetaSchedule's marks of a program that did not run
         return (
             number,
             workload,
@@ -86,9 +86,9 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
 
 
 def _lines(path: Path) -> list[tuple[int, Any]]:
-    """Returns the values of a file's lines with their numbers, from 1."""
+    """Returns the values of a file's lines, each with its number from 1."""
     with reading(RecordError, f"a database of MetaSchedule is a folder with {WORKLOADS} and {TUNED}", path):
-        lines = read_lines(path) if path.stat().st_size else ()  # so it begins
+        lines = read_lines(path) if path.stat().st_size else ()  # a new database has empty files
     return [(number, _parsed(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Child processes that work side by side, each on one question at a time."""
+"""A pool of child processes, each with one request at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ Answer = TypeVar("Answer")
 
 
 class WorkerPool:
-    """A pool of ``python -m module`` processes; each starts with its first request, and stays.
-
-    Args:
-        workers: children (default: the processors this process may use).
-    """
+    """A pool of ``python -m module`` processes, by default one for each processor that this process may use;
+    each starts with its first request and is kept."""
 
     def __init__(self, module: str, workers: int | None = None) -> None:
         self._count = workers or usable_cores()
@@ -34,8 +31,8 @@ class WorkerPool:
         self._open.close()
 
     def each(self, ask: Callable[[WorkerProcess, Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-        """Returns ``ask(child, item)`` for every item, side by side; answers in the items' order, each as
-        soon as it is there. The first error ends all that has not begun."""
+        """Yields ``ask(child, item)`` for every item, computed in parallel, in the order of items, each as
+        soon as it is known. After an error no further item begins."""
         with ThreadPoolExecutor(self._count) as threads:
             futures = [threads.submit(self._lent, ask, item) for item in items]
             try:

@@ -1,8 +1,7 @@
-"""Libraries of candidates that are built on one machine and measured on another, which needs no compiler.
+"""Libraries of candidates that are built on one machine and measured on another, without a compiler.
 
-A folder holds the libraries, each compressed, and ``libraries.jsonl``: a header with the operator and the
-processor, then a line for each scheme, whose library has the named digest, or the reason why it has none.
-Reading it runs no code.
+A folder has the compressed libraries and ``libraries.jsonl``: a header with operator and processor, then a
+line for each scheme with its library's digest, or the reason why it has none. Reading it runs no code.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from dietlab.scheme import Scheme
 
 LISTING = "libraries.jsonl"
 PACKED = ".xz"
-"""The ending of compressed libraries, an eighth of what they hold."""
+"""Suffix of compressed libraries, which have an eighth of the size."""
 SCHEMA_VERSION = 1
 TOGETHER = 16
-"""The number of libraries that are built between two writes of the listing: enough to keep all cores busy."""
+"""Libraries that are built between two writes of the listing: enough to keep all cores busy."""
 BUILD_SECONDS = 300.0
-"""The longest that one library may take to build, in seconds."""
+"""Longest time to build one library, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,12 @@ class Entry:
     """A line of the listing.
 
     Args:
-        shapes: those that the library can be called with.
-        file: its name in the folder, without the ending of the compressed file; empty if there is none.
+        shapes: the shapes that the library can be called with.
+        file: the library's name in the folder, without the suffix :data:`PACKED`; empty if there is none.
         digest: SHA-256 of the library.
         seconds: its share of the wall-clock time of building.
-        answer: the compiler's, as a record has it: bytes and digest of the code, resources.
-        failure: the status and the reason of a scheme that is not measured.
+        answer: the builder's answer: bytes and hash of the code, resources.
+        failure: status and reason of a scheme that is not measured.
     """
 
     scheme: Scheme
@@ -57,7 +56,7 @@ class Entry:
 
     @classmethod
     def packed(cls, built: Built, shapes: tuple[Shape, ...]) -> Entry:
-        """Returns the entry of a library, in whose place a compressed one stands from now on."""
+        """Replaces a library by a compressed file and returns its entry."""
         file = digest = ""
         if built.failure is None:
             file, data = built.path.name, built.path.read_bytes()
@@ -82,7 +81,7 @@ class Entry:
         """Returns the inverse of ``to_json``.
 
         Raises:
-            ValueError: if the file would lie in another folder.
+            ValueError: if the file is in another folder.
         """
         file, failure = str(value["file"]), value["failure"]
         if Path(file).name != file:
@@ -100,13 +99,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class ReadyLibraries:
-    """The libraries of a folder, as :class:`~dietlab.measure.local.LocalRunner` takes them.
-
-    Args:
-        workload: the operator.
-        hardware: the processor that they were built for.
-        entries: one for each scheme.
-    """
+    """The libraries of a folder, an entry for each scheme, for
+    :class:`~dietlab.measure.local.LocalRunner`."""
 
     folder: Path
     workload: Workload
@@ -115,13 +109,12 @@ class ReadyLibraries:
 
     @property
     def bytes(self) -> int:
-        """The size of the compressed libraries."""
+        """Size of the compressed libraries."""
         return sum(path.stat().st_size for path in self.folder.glob(f"*{PACKED}"))
 
     @classmethod
     def open(cls, folder: Path) -> ReadyLibraries:
-        """Returns what a folder holds; a line that was cut off while it was written is passed over,
-        with a warning.
+        """Reads a folder; a truncated last line is ignored with a warning.
 
         Raises:
             MeasureError: if there is no listing, or it is damaged.
@@ -139,10 +132,10 @@ class ReadyLibraries:
             )
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns the library of each trial. One that is missing or damaged is a failure with the reason.
+        """Returns the library of each trial; a missing or damaged file is a failure with a reason.
 
         Raises:
-            MeasureError: if the libraries are of another operator, or none is of a trial's scheme and shapes.
+            MeasureError: if the libraries are of another operator, or lack a trial's scheme or shapes.
         """
         if workload != self.workload:
             raise MeasureError(f"the libraries in {self.folder} are of this operator", workload)
@@ -158,19 +151,19 @@ class ReadyLibraries:
             )
         path = self.folder / entry.file
         failure = entry.failure or self._damage(path, entry.digest)
-        # Building served all of its shapes.
+        # The library was built for all its shapes together.
         seconds = entry.seconds * len(trial.shapes) / len(entry.shapes)
         return Built(entry.scheme, path, dict(entry.answer), failure, seconds)
 
     def _damage(self, path: Path, digest: str) -> tuple[Status, str] | None:
-        """Unpacks a library beside its compressed file; returns what is wrong with it, if anything is."""
+        """Unpacks a library beside its compressed file; returns a failure if it is damaged, else None."""
         try:
             data = lzma.decompress(path.with_name(path.name + PACKED).read_bytes())
         except (OSError, lzma.LZMAError) as error:
             return "refused", f"{path.name} cannot be read: {error}; bring the folder again"
         if (found := sha256(data).hexdigest()) != digest:
-            told = f"its SHA-256 begins with {found[:12]}, not {digest[:12]}"
-            return "refused", f"{path.name} is not the file that was packed: {told}; bring the folder again"
+            reason = f"its SHA-256 begins with {found[:12]}, not {digest[:12]}"
+            return "refused", f"{path.name} is not the file that was packed: {reason}; bring the folder again"
         if not path.exists():
             write_whole(path, data)
         return None
@@ -184,15 +177,12 @@ def pack_libraries(
     progress: Stage,
     workers: int | None = None,
 ) -> ReadyLibraries:
-    """Builds the libraries of trials into a folder; those that it lists already are not built again.
-
-    Args:
-        progress: advances by each trial.
-        workers: parallel builds (default: the processors this process may use).
+    """Builds the libraries of trials into a folder, except those that it already lists; ``progress`` advances
+    by one for each trial.
 
     Raises:
-        MeasureError: if the folder holds libraries of another operator or processor.
-        BuildError, MissingDependencyError: if nothing can be compiled, or written.
+        MeasureError: if the folder has libraries of another operator or processor.
+        BuildError, MissingDependencyError: if libraries cannot be compiled or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     listing = folder / LISTING

@@ -1,4 +1,4 @@
-"""Trials, and the records they leave: one line of JSON for each measurement or failure."""
+"""Trials and their records: one line of JSON for each measurement or failure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dietlab.scheme import Scheme
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
 SEARCH = "search"
-"""The first stage of tuning: schemes of the whole space are tried."""
+"""First stage of tuning: tries schemes of the whole space."""
 
 DECIDE = "decide"
-"""The second stage: plans that compete for a shape are measured where the library depends on them."""
+"""Second stage of tuning: measures plans that compete for a shape, where the library depends on them."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A scheme to build once and to time on each of some shapes.
+    """A scheme to build once and to time on some shapes.
 
     Args:
-        scheme: what to build.
-        shapes: the extents of its calls.
+        scheme: the scheme.
+        shapes: the shapes of its calls.
     """
 
     scheme: Scheme
@@ -43,9 +43,11 @@ class Round:
     """Trials that were proposed together and timed in turns, as in ``search 16`` or ``decide 2``.
 
     Args:
-        stage: of tuning: ``search`` or ``decide``; in older files ``confirm``, ``verify`` and ``check``, too.
-        number: of a search, the number of schemes tried before; of a decision, its number, from 1.
-        part: 1 for the rest of a round that was interrupted (of an older check, the number of its round).
+        stage: the stage of tuning: ``search`` or ``decide``; older files also have ``confirm``, ``verify``
+            and ``check``.
+        number: for ``search`` the number of schemes tried before, for ``decide`` the number of the round,
+            from 1.
+        part: 1 for the rest of an interrupted round (for an older ``check``, the number of its round).
     """
 
     stage: str
@@ -59,10 +61,10 @@ class Round:
     @classmethod
     @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Round:
-        """Returns the round of that name.
+        """Returns the round of a name.
 
         Raises:
-            RecordError: if it is no name of a round.
+            RecordError: if it is not the name of a round.
         """
         match = _ROUND.fullmatch(text)
         if not match:
@@ -73,26 +75,26 @@ class Round:
 
 @dataclass(frozen=True)
 class Record:
-    """One scheme on one shape.
+    """The measurement, or failure, of one scheme on one shape.
 
     Args:
-        scheme: what was measured.
-        shape: the extents of its calls.
-        status: ``ok``, or what went wrong; ``reason`` says it in words.
-        seconds: of one call, over the two quickest of several blocks of calls (in records before
-            2026-11-28 over the quickest); thread CPU time on one core, wall-clock time on several. None
+        scheme: the scheme.
+        shape: the shape of its calls.
+        status: ``ok``, or the kind of failure; ``reason`` explains it in words.
+        seconds: seconds of one call: the mean over the two fastest of several blocks of calls (before
+            2026-11-28 the fastest block). Thread CPU time on one core, wall-clock time on several. None
             unless ``ok``.
-        spread: (median of the blocks / ``seconds`` - 1): how noisy the machine was.
-        phases: wall-clock seconds that this record cost, by phase.
+        spread: median of the blocks over ``seconds``, minus 1: the noise of the machine.
+        phases: wall-clock seconds that this record took, by phase.
         code_bytes: machine code of the scheme's own library.
         code_hash: equal for equal machine code.
-        at: when, in UTC (ISO 8601).
-        resources: on a GPU, what the compiled scheme uses: ``registers`` of a thread,
-            ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
-        cached_seconds: ``seconds`` with operands in the last-level cache and the private caches cold; None
-            where that was not taken (on a GPU, of a slow program, or if ``seconds`` is of operands in cache).
-        asked_by: the round of tuning that asked for it; None if no round did. Records of one round and
-            shape were timed next to each other, in turns: their ratios are free of what the machine did
+        at: time of the measurement in UTC (ISO 8601).
+        resources: on a GPU, resources of the compiled scheme: ``registers`` of a thread, ``spill_bytes``,
+            ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
+        cached_seconds: like ``seconds``, with operands in the last-level cache and cold private caches; None
+            if not measured (on a GPU, for a slow program, or if ``seconds`` is with operands in cache).
+        asked_by: the round of tuning that requested it, if any. Records of one round and shape were timed
+            in turns, next to each other, so their ratios are not affected by changes of the machine
             between rounds.
         device: the server that measured it; empty for this machine.
     """
@@ -118,11 +120,11 @@ class Record:
         return self.status == "ok"
 
     def gflops(self, workload: Workload) -> float:
-        """Returns useful GFLOP/s (padding does not count); 0 for a failure."""
+        """Returns useful GFLOP/s, without padding; 0 for a failure."""
         return workload.flops(self.shape) / self.seconds / 1e9 if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the record as a JSON value; optional fields that are empty are left out."""
+        """Returns the record as a JSON value; empty optional fields are left out."""
         value: dict[str, Any] = {
             "scheme": self.scheme.key,
             "shape": self.shape.to_json(),
@@ -149,7 +151,7 @@ class Record:
         """
         try:
             return cls(
-                # Older files name it micro_kernel.
+                # Older files call it micro_kernel.
                 scheme=Scheme.from_key(value["scheme" if "scheme" in value else "micro_kernel"]),
                 shape=Shape.from_json(value["shape"]),
                 status=value["status"],
@@ -170,10 +172,8 @@ class Record:
 
 
 def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Returns the measurements that records are of, each once, without the rounds that asked for them.
-
-    Records that are replayed answer every round that asks, and were measured once.
-    """
+    """Returns each measurement once, without its round: replayed, the same measurement answers several
+    rounds."""
     return tuple(dict.fromkeys(replace(record, asked_by=None) for record in records))
 
 

@@ -1,4 +1,4 @@
-"""Files of records together: merged, filtered, checked, and as tables for other tools."""
+"""Merges, filters and checks files of records, and writes tables for other tools."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EQUAL = ("workload", "hardware", "cache")
-"""What the headers of merged records have in common."""
+"""Fields in which the headers of merged records must agree."""
 
 FASTER_THAN_PEAK = 1.05
-"""The ratio of a throughput to the processor's peak from which it cannot be right; the peak is measured, and
-a few percent off itself."""
+"""Ratio of a throughput to the processor's peak above which it must be wrong: the peak is measured, and off
+by a few percent."""
 
 RESTLESS = 0.5
-"""The spread, a share of the least block, from which a time says more about the machine than about the
-program."""
+"""Spread of a record above which the machine was too noisy for its time to be trusted."""
 
 TABLES = (".parquet", ".csv")
-"""The endings of the tables that :func:`write_table` writes."""
+"""Suffixes of the files that :func:`write_table` writes."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A record that should not be trusted: its number in the file, from 1, and why."""
+    """A record that should not be trusted: its number in the file, from 1, and the reason."""
 
     record: int
     reason: str
 
 
 def merge_records(files: Sequence[RecordFile]) -> RecordFile:
-    """Returns the records of several files in the order in which they were taken, equal ones once.
-
-    Args:
-        files: one or more, all of one operator, processor, cache state and lowering.
+    """Returns the records of several files in the order of measurement, equal ones once. All must be of one
+    operator, processor, cache state and lowering.
 
     Raises:
-        RecordError: if there is none, or if they differ in one of these, with both values.
+        RecordError: if there are no files, or they differ in one of these; it names both values.
     """
     if not files:
         raise RecordError("one file of records or more is merged", "none")
@@ -63,7 +60,7 @@ def merge_records(files: Sequence[RecordFile]) -> RecordFile:
                     "Compare such files as tables (`dietlab records table`): a mixture fits no model.",
                 )
         if changes := other.lowering.differences(first.lowering):
-            raise RecordError("merged records are of programs that are lowered alike", changes)
+            raise RecordError("merged records are of programs with the same lowering", changes)
     once = dict.fromkeys(record for file in files for record in file.records)
     return replace(first, records=tuple(sorted(once, key=lambda record: record.at)))
 
@@ -76,13 +73,13 @@ def filter_records(
     schemes: str = "*",
     stages: Collection[str] = (),
 ) -> RecordFile:
-    """Returns the records that fit every condition; an empty one is fitted by all.
+    """Returns the records that satisfy every condition; an empty condition is satisfied by all.
 
     Args:
-        statuses: ``ok``, ``wrong`` and the others of a record.
-        shapes: extents of some dimensions, of which one must be the record's: ``{"T": 5}``.
-        schemes: a pattern of keys, as the shell has them: ``14x32*``.
-        stages: of tuning that asked for them: ``search``, ``decide``.
+        statuses: statuses of a record, such as ``ok`` and ``wrong``.
+        shapes: extents of some dimensions, such as ``{"T": 5}``; a record must have those of one entry.
+        schemes: a shell pattern of keys: ``14x32*``.
+        stages: stages of tuning that requested the record: ``search``, ``decide``.
     """
 
     def fits(record: Record) -> bool:
@@ -98,9 +95,9 @@ def filter_records(
 
 
 def check_records(file: RecordFile) -> tuple[Doubt, ...]:
-    """Returns the doubtful records of a file: those without a time though they are ``ok``, with one though
-    they failed, faster than the processor's peak, on a restless machine, of no shape of the operator, or
-    equal to an earlier one.
+    """Returns the doubtful records of a file: ``ok`` without a time, failed with a time, faster than the
+    processor's peak, from a noisy machine, of a shape that the operator does not have, or equal to an earlier
+    record.
 
     Raises:
         RecordError: if the header has no operator or processor.
@@ -135,10 +132,10 @@ def _of(dims: Mapping[str, Dim], record: Record) -> bool:
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Writes a table as Parquet or CSV, by the end of its name; whole, or what stood there stays.
+    """Writes a table as Parquet or CSV, by its name's suffix, whole or not at all.
 
     Raises:
-        RecordError: for another ending, or if it cannot be written.
+        RecordError: for another suffix, or if it cannot be written.
         MissingDependencyError: for Parquet without ``pyarrow``.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Records as a table of pandas, and as what a card lists of them."""
+"""Records as a table of pandas and as sections of a card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PHASES = ("compile", "verify", "measure")
-"""Phases that a single record costs; the others are a whole round's."""
+"""Phases with a time for each record; the others belong to a whole round."""
 
 COLUMNS = (
     "record",
@@ -34,16 +34,16 @@ COLUMNS = (
 
 
 def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame:
-    """Returns a table with one row a record, in the order in which they were taken.
+    """Returns a table with a row for each record, in the order of ``records``.
 
-    Columns: ``record`` (its number, from 1), each dynamic dimension, ``scheme`` (its key) and each of
-    its parameters, ``status``, ``seconds`` of a call and useful ``gflops`` (missing where it failed),
-    ``spread`` (a share of the time, 0 for none), ``cached_seconds``, ``asked_by``, the wall-clock seconds of
-    each phase, ``code_bytes``, what a GPU's compiler told, ``at`` and ``reason``; see :class:`Record`.
+    Columns: ``record`` (its number, from 1), each dynamic dimension, ``scheme`` (its key) and its parameters,
+    ``status``, ``seconds`` of a call and useful ``gflops`` (missing if it failed), ``spread`` (a share of the
+    time), ``cached_seconds``, ``asked_by``, the wall-clock seconds of each phase, ``code_bytes``, the
+    resources that a GPU's compiler reported, ``at`` and ``reason``; see :class:`Record`.
 
     Args:
         records: measurements, failures included.
-        workload: the operator, which gives dimensions and flops.
+        workload: the operator.
     """
     import pandas as pd
 
@@ -72,7 +72,7 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
 
 
 def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
-    """Returns the number of records, of their schemes, and of failures.
+    """Returns the numbers of records, schemes and failures.
 
     Args:
         records: measurements, failures included.
@@ -86,12 +86,11 @@ def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
 
 
 def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold, ...]:
-    """Returns the sections of the card: the fastest of each shape, failures with reasons, and the first
-    records.
+    """Returns sections of a card: the fastest of each shape, failures with reasons, and the first records.
 
     Args:
         records: measurements, failures included.
-        workload: the operator, which gives flops.
+        workload: the operator.
     """
     return (
         Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),
@@ -101,7 +100,7 @@ def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold
 
 
 def _fastest(records: Sequence[Record], workload: Workload) -> Listing:
-    # Of each shape the last one stays, which is the fastest.
+    # The last record of a shape stays in the dictionary: the fastest.
     timed = sorted((r for r in records if r.seconds), key=lambda r: r.seconds or inf, reverse=True)
     best = {record.shape: record for record in timed}
     return _records([best[shape] for shape in sorted(best)], workload)

@@ -13,12 +13,12 @@ from dietlab.scheme import Scheme
 
 
 class ReplayRunner:
-    """Answers from records: every search strategy can be tried without the hardware.
+    """Returns recorded measurements, so that search strategies can be tried without the hardware.
 
-    A missing record is an error and not a guess, so that a replayed result is a measured one.
+    A missing record is an error, never a guess.
 
     Args:
-        records: what it answers from; the last one counts for each scheme and shape.
+        records: the records; of several for a scheme and a shape, the last one counts.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -41,7 +41,7 @@ class ReplayRunner:
 
     @property
     def pairs(self) -> frozenset[tuple[Scheme, Shape]]:
-        """The pairs that were recorded: what a replayed tuning may ask for."""
+        """The pairs of a scheme and a shape that were recorded: a tuning can request no others."""
         return frozenset(self._records)
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Append-only ``records.jsonl``: whole lines or nothing, whenever the process dies."""
+"""Append-only ``records.jsonl``: lines are written whole or not at all, even if the process dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dietlab.base.errors import DietlabError, RecordError
 from dietlab.base.files import append_line, cut_truncated, read_lines, reading, write_whole
 from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
-from dietlab.measure.foreign import told_of
+from dietlab.measure.foreign import recognised
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.problem import Workload, without_class, workload_from_json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 RECORDS = "records"
-"""The name of the lines in errors."""
+"""The lines of the file, in errors."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +34,7 @@ class RecordFile(Carded):
 
     Args:
         header: the first line: schema, operator, processor, cache state, versions.
-        records: the other lines, in their order.
+        records: the other lines, in order.
     """
 
     header: Mapping[str, Any]
@@ -51,7 +51,7 @@ class RecordFile(Carded):
 
     @property
     def hardware(self) -> Hardware:
-        """The processor that the records were taken on.
+        """The processor that was measured.
 
         Raises:
             RecordError: if the header has none.
@@ -60,11 +60,11 @@ class RecordFile(Carded):
 
     @property
     def lowering(self) -> Lowering:
-        """The decisions of the programs that were measured; those of a file that does not say them are
+        """The lowering of the programs that were measured; decisions that the file does not name are those of
         :data:`~dietlab.lower.decisions.UNRECORDED`.
 
         Raises:
-            RecordError: if this version does not know one of them.
+            RecordError: if this version does not know a decision.
         """
         return Lowering.from_json(self.header.get("lowering"))
 
@@ -75,7 +75,8 @@ class RecordFile(Carded):
         return value
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a record: see :func:`~dietlab.measure.record_tables.frame_records`.
+        """Returns a table with a row for each record, as
+        :func:`~dietlab.measure.record_tables.frame_records`.
 
         Raises:
             RecordError: if the header has no operator.
@@ -84,8 +85,7 @@ class RecordFile(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts, and as folds the fastest, the failures, the processor and
-        versions."""
+        """Its card in a notebook: counts, and sections with the fastest, failures, processor and versions."""
         facts = (*record_quantities(self.records), Quantity(str(self.header.get("cache", "hot")), "cache"))
         versions = Fold("Versions", lambda: Listing(("package", "version"), self._versions))
         try:
@@ -104,18 +104,17 @@ class RecordFile(Carded):
 class RecordStore:
     """Records in memory and, if there is a path, on disk.
 
-    The first line says where the records come from; every other line is one record. A line is
-    written by one ``write`` and forced to disk, so that a kill at any moment leaves at most one
-    truncated last line, which opening the file again cuts off.
+    The first line is a header; every other line is one record. A line is written by one ``write`` and forced
+    to disk, so that a killed process leaves at most one truncated last line, which is cut off when the file
+    is opened again.
 
     Args:
         path: the file; it is made if missing.
-        header: workload, hardware, lowering and versions; an existing file's must be equal in the first
-            three.
+        header: workload, hardware, lowering and versions; an existing file must have the same first three.
 
     Raises:
-        RecordError: if the file belongs to another workload, hardware, lowering or schema, or a line other
-            than the last is damaged.
+        RecordError: if the file has another workload, hardware, lowering or schema, or a line other than the
+            last is damaged.
     """
 
     def __init__(self, path: Path | None = None, header: Mapping[str, Any] | None = None) -> None:
@@ -124,7 +123,7 @@ class RecordStore:
         self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
         if path is None:
             return
-        with reading(RecordError, "a file of records can be gone on with", path):
+        with reading(RecordError, "a file of records can be continued", path):
             goes_on = path.exists() and cut_truncated(path)
         if goes_on:
             found = read_records(path)
@@ -134,10 +133,10 @@ class RecordStore:
             append_line(path, self._header, RECORDS)
 
     def append(self, record: Record) -> None:
-        """Keeps one record.
+        """Adds one record.
 
         Raises:
-            RecordError: if it cannot be written (a full disk, say); what stood before stays.
+            RecordError: if it cannot be written (a full disk, say); the records before it stay.
         """
         if self.path is not None:
             append_line(self.path, record.to_json(), RECORDS)
@@ -154,32 +153,32 @@ class RecordStore:
 
 
 def compared(header: Mapping[str, Any], name: str) -> Any:
-    """Returns a value of a header as it is compared: wherever the class of an operator is imported from."""
+    """Returns a value of a header for comparison, without the place of an operator's class."""
     value = header.get(name)
     return without_class(value) if isinstance(value, Mapping) else value
 
 
 def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) -> None:
-    """Requires that records are of the programs that a lowering makes.
+    """Checks that records are of programs with a given lowering.
 
     Raises:
-        RecordError: if they are of others, with what differs.
+        RecordError: if not; it names the differences.
     """
     changes = file.lowering.differences(lowering)
     if changes:
         raise RecordError(
-            f"the records in {path} are of the programs that are measured now",
+            f"the records in {path} are of the programs to measure now",
             changes,
             "Tune into a new folder: these records are of other programs.",
         )
 
 
 def read_records(path: str | Path) -> RecordFile:
-    """Reads ``.jsonl`` or ``.jsonl.gz``. Of a file that was cut off, the records that are whole are returned,
-    and a :class:`~dietlab.base.errors.DietlabWarning` tells what was left out.
+    """Reads ``.jsonl`` or ``.jsonl.gz``. If the file was cut off, its whole records are returned and a
+    :class:`~dietlab.base.errors.DietlabWarning` reports it.
 
     Args:
-        path: of the file.
+        path: the file.
 
     Raises:
         RecordError: if the file is missing, of another schema or kind, or damaged before its last line.
@@ -204,7 +203,7 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
         header = None
     if isinstance(header, dict) and header.get("schema_version") == SCHEMA_VERSION:
         return header
-    what, remedy = told_of(line)
+    what, remedy = recognised(line)
     raise RecordError(
         f"a records file begins with a header of schema {SCHEMA_VERSION}",
         f"{path}, which {what or f'begins with {line!r:.80}'}",
@@ -236,17 +235,17 @@ def record_of(path: Path, number: int, line: str) -> Record:
     try:
         return Record.from_json(value)
     except DietlabError as error:
-        what, remedy = told_of(line)
+        what, remedy = recognised(line)
         found = f"{where}{f' {what}' if what else ''}: {error.value}"
         raise RecordError(error.invariant, found, remedy or error.remedy) from None
 
 
 def write_compressed(path: str | Path, header: Mapping[str, Any], records: Iterable[Record]) -> None:
-    """Writes ``.jsonl.gz`` that is the same, byte for byte, for the same records.
+    """Writes ``.jsonl.gz``, with the same bytes for the same records.
 
     Args:
-        path: of the file, which is replaced whole.
-        header: what its first line holds beside the schema's version.
+        path: the file, which is replaced whole.
+        header: the fields of its first line, besides the schema's version.
         records: one line each.
     """
     buffer = io.BytesIO()

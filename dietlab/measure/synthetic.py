@@ -1,4 +1,4 @@
-"""Computes plausible times from a simple machine of each kind, so that a search needs no hardware."""
+"""Computes plausible times from a simple model of a processor, so that a search needs no hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dietlab.scheme.target import space_target
 
 
 def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, shape: Shape) -> float:
-    """Returns the seconds of a call on a simple machine.
+    """Returns the modelled seconds of a call.
 
     Raises:
         MeasureError: if the micro-kernel is of another kind of processor.
@@ -28,13 +28,12 @@ def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, sh
 
 @dataclass(frozen=True)
 class SyntheticRunner:
-    """Computes times from a simple machine: for tests and for playing, never for results.
+    """Computes times from a simple model of a processor: for tests and for playing, never for results.
 
-    ``noise`` is the relative spread of a disturbance that depends only on the micro-kernel, the shape and
-    ``seed``.
+    ``noise`` bounds a relative disturbance, which depends only on the micro-kernel, the shape and ``seed``.
 
     Args:
-        hardware: the processor that it pretends to be.
+        hardware: the modelled processor.
     """
 
     hardware: Hardware
@@ -49,12 +48,11 @@ class SyntheticRunner:
                 yield Record(trial.scheme, shape, "ok", seconds=seconds, code_bytes=2000)
 
     def seconds(self, workload: Workload, scheme: Scheme, shape: Shape) -> float:
-        """Returns the seconds of a call on the made-up processor, noise included; equal seeds give equal
-        ones."""
+        """Returns the modelled seconds of a call, with noise; equal seeds give equal noise."""
         plain = synthetic_seconds(self.hardware, workload, scheme, shape)
         return plain * (1 + self.noise * self._disturbance(scheme, shape))
 
     def _disturbance(self, scheme: Scheme, shape: Shape) -> float:
-        """Returns a number in [-1, 1) that depends only on what is measured."""
+        """Returns a number in [-1, 1) that depends only on scheme, shape and seed."""
         digest = hashlib.sha256(f"{self.seed}/{scheme.key}/{shape}".encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**63 - 1

@@ -1,4 +1,4 @@
-"""Checks that the parts of an operator say the same of it, and that its operands and results are such."""
+"""Checks that the parts of an operator agree with each other and with its operands and results."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from dietlab.problem.epilogue import Epilogue
 from dietlab.problem.precision import require_dtype
 
 METHODS = ("flops", "bytes", "output_shape", "inputs", "reference", "to_json")
+"""Methods of a :class:`~dietlab.problem.Workload`."""
+
 FIELDS = ("operator", "dtype", "out_dtype", "axes", "dims", "weights", "constants", "epilogue", "signature")
-"""What :class:`~dietlab.problem.Workload` has."""
+"""Fields and properties of a :class:`~dietlab.problem.Workload`."""
 
 REMEDY = "docs/how-to/operator.md has a whole one."
 
@@ -37,7 +39,7 @@ def require_workload(workload: Workload) -> None:
     """Checks the parts of an operator against each other: axes, dimensions, operands and constants.
 
     Args:
-        workload: whatever stands where an operator is to.
+        workload: any object that was given as an operator.
 
     Raises:
         WorkloadError: if it is no operator, or one part contradicts another.
@@ -64,10 +66,10 @@ def _frozen(workload: Workload) -> tuple[str, object] | None:
 
 def _fields(workload: Workload) -> tuple[str, object] | None:
     if not isinstance(workload.operator, str):
-        return "a name in operator", shown(workload.operator)
+        return "a text as its operator", shown(workload.operator)
     require_dtype(workload.dtype)
     if workload.weights not in get_args(Weights):
-        return f"as weights one of {', '.join(get_args(Weights))}", repr(workload.weights)
+        return f"weights that are one of {', '.join(get_args(Weights))}", repr(workload.weights)
     if not isinstance(workload.epilogue, Epilogue):
         return "an Epilogue", shown(workload.epilogue)
     return None
@@ -82,7 +84,7 @@ def _axes(workload: Workload) -> tuple[str, object] | None:
         return "an axis of each role: rows, cols and depth, perhaps one batch", ", ".join(roles)
     ranges = {axis.name: axis.extent for axis in workload.axes if isinstance(axis.extent, Dim)}
     if dict(workload.dims) != ranges:
-        return f"in dims the ranges of its axes, {_said(ranges)}", _said(workload.dims)
+        return f"dims with the ranges of its axes, {_said(ranges)}", _said(workload.dims)
     return None
 
 
@@ -99,9 +101,9 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
     found = {name: tuple(size) for name, size in workload.signature.items()}
     if list(found.items()) != list(sizes.items()):
         return f"the signature {_said(sizes)}, as its axes and weights have it", _said(found)
-    strangers = [name for name in workload.constants if name not in found or name == "out"]
-    if strangers:
-        return "as constants operands of its signature", ", ".join(strangers)
+    unknown = [name for name in workload.constants if name not in found or name == "out"]
+    if unknown:
+        return "constants that are operands of its signature", ", ".join(unknown)
     if (workload.weights == "packed") != ("w" in workload.constants):
         said = f"{workload.weights}, with the constants {', '.join(workload.constants) or 'none'}"
         return "packed weights where w is constant, and only there", said
@@ -127,7 +129,8 @@ CHECKS: tuple[Callable[[Workload], tuple[str, object] | None], ...] = (
     _operands,
     _sizes,
 )
-"""Each returns what an operator has and what was found instead, or None; it relies on those before it."""
+"""The checks in order, each relying on those before: returns what an operator must have and what was found
+instead, or None."""
 
 
 def _said(values: Mapping[str, object]) -> str:
@@ -139,31 +142,29 @@ def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
     """Checks random operands against the signature.
 
     Args:
-        workload: the operator.
-        shape: of the operands.
-        inputs: what its ``inputs`` returned for the shape.
+        workload, shape: the operator and one of its shapes.
+        inputs: the result of ``workload.inputs(shape)``.
 
     Raises:
-        WorkloadError: if one is missing, too many, or of another size or type.
+        WorkloadError: if an operand is missing, unknown, or of another size or type.
     """
     sizes = {name: bound(size, shape) for name, size in workload.signature.items() if name != "out"}
     types = dtypes_of(workload)
     wanted = {name: f"{types[name]}{[*size]}" for name, size in sizes.items()}
     found = inputs if isinstance(inputs, Mapping) else {}
-    told = {name: f"{getattr(a, 'dtype', type(a).__name__)}{[*np.shape(a)]}" for name, a in found.items()}
-    if told != wanted:
-        given = _said(told) if isinstance(inputs, Mapping) else shown(inputs)
+    have = {name: f"{getattr(a, 'dtype', type(a).__name__)}{[*np.shape(a)]}" for name, a in found.items()}
+    if have != wanted:
+        given = _said(have) if isinstance(inputs, Mapping) else shown(inputs)
         raise WorkloadError(f"inputs of {name_of(workload)} at {shape} are {_said(wanted)}", given)
 
 
 def require_reference(workload: Workload, shape: Shape, rows: int, right: object) -> npt.NDArray[np.float64]:
-    """Returns right results, which have the size of the output and are numbers.
+    """Returns the reference results after checking that they are finite float64 of the output's size.
 
     Args:
-        workload: the operator.
-        shape: of the operands.
-        rows: how many rows of the output they are of.
-        right: what its ``reference`` returned.
+        workload, shape: the operator and one of its shapes.
+        rows: number of rows of the output that were computed.
+        right: the result of ``workload.reference``.
 
     Raises:
         WorkloadError: if they are not.

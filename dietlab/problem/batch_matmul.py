@@ -23,8 +23,8 @@ DIMENSIONS = ("T", "B", "D")
 
 @dataclass(frozen=True)
 class BatchMatmul:
-    """``B`` independent products (batch x heads) over a sequence of length ``T``, each dimension of which is
-    dynamic (a range) or static (a number).
+    """``B`` independent products (batch x heads) over sequences of length ``T``; each dimension is dynamic (a
+    range) or static (a number).
 
     ========  ==================================  ======  ======  =======
     ``form``  computes, for each ``b``            rows    cols    depth
@@ -33,8 +33,8 @@ class BatchMatmul:
     ``nn``    ``y[T, D] = x[T, T] @ w[T, D]``     T       D       T
     ========  ==================================  ======  ======  =======
 
-    ``nt`` are attention's scores (queries times keys), ``nn`` its context (scores times values),
-    whose *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
+    ``nt`` computes attention's scores (queries times keys), ``nn`` its context (scores times values), where
+    the *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
 
     Args:
         T: sequence length, 1 or more.

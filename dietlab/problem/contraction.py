@@ -1,9 +1,9 @@
-"""The contraction with named axes, which every operator of this package is.
+"""The contraction with named axes: every operator of this package is one.
 
-The space, the cost model and the lowering look only at a contraction's *roles* (the
-words of BLAS): the output has ``rows`` x ``cols``, perhaps in a ``batch`` of independent
-products, and the sum runs over ``depth``. An operator file says which of its axes plays which
-role, how the second operand lies in memory and whether it is constant.
+The space, the cost model and the lowering use only the *roles* of axes (the words of BLAS): the output has
+``rows`` x ``cols``, perhaps in a ``batch`` of independent products, and the sum runs over ``depth``. An
+operator's file gives each axis its role, and says how the second operand lies in memory and whether it is
+constant.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dietlab.problem.shapes import Dim, Shape
 
 Role = Literal["batch", "rows", "cols", "depth"]
 Weights = Literal["packed", "transposed", "direct"]
-"""How ``w`` comes to a micro-kernel that reads vectors along ``cols``: ``packed`` once, because it is
-constant; ``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run along the depth); or
-``direct`` from ``w[depth, cols]``."""
+"""Layouts of ``w`` for a micro-kernel that reads vectors along ``cols``: ``packed`` once, if it is constant;
+``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run along the depth); or read in place,
+``direct``, from ``w[depth, cols]``."""
 
 Inputs = Mapping[str, FloatArray]
 
@@ -36,9 +36,9 @@ class Axis:
     """A named loop of a contraction, its extent (static or a range) and its role.
 
     Args:
-        name: of the dimension.
+        name: the dimension's name.
         extent: a number, or the range of a dynamic dimension.
-        role: what the axis is to the product.
+        role: the axis's part in the product.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Axis:
     role: Role
 
     def at(self, shape: Shape) -> int:
-        """Returns the extent under one binding of the dynamic dimensions."""
+        """Returns the extent for a shape."""
         return shape[self.name] if isinstance(self.extent, Dim) else self.extent
 
 
@@ -62,11 +62,11 @@ class Workload(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Of ``x`` and ``w``; sums are taken in float32, those of int8 in int32."""
+        """Type of ``x`` and ``w``; sums are taken in float32, those of int8 in int32."""
 
     @property
     def out_dtype(self) -> str | None:
-        """Of the output; None for that of the operands, and for float32 if these are int8."""
+        """Type of the output; None for that of the operands, or float32 if these are int8."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -78,15 +78,15 @@ class Workload(Protocol):
 
     @property
     def weights(self) -> Weights:
-        """The layout of the second operand, or that it is packed before the first call."""
+        """The layout of the second operand."""
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Operands that never change and are packed once; the others come with every call."""
+        """Operands that never change and are packed once; each call brings the others."""
 
     @property
     def epilogue(self) -> Epilogue:
-        """The bias, activation and residual of each output element before it is stored."""
+        """The bias, activation and residual that are applied to an output element before it is stored."""
 
     def flops(self, shape: Shape) -> int:
         """Returns the floating-point operations of one call (a multiply-add counts two)."""
@@ -102,7 +102,7 @@ class Workload(Protocol):
         """Returns the size of the output of one call."""
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Returns random operands for one shape, keyed by operand name, in the order of a call."""
+        """Returns random operands for a shape by name, in the order of a call."""
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Returns the result in float64."""
@@ -133,14 +133,14 @@ def precision_of(workload: Workload, operand: str = "x") -> Precision:
 
 
 def axis_of(workload: Workload, role: Role) -> Axis:
-    """Returns the axis that plays ``role``.
+    """Returns the axis with a role.
 
     Args:
         workload: the operator.
         role: ``batch``, ``rows``, ``cols`` or ``depth``.
 
     Raises:
-        WorkloadError: if no axis does.
+        WorkloadError: if there is none.
     """
     for axis in workload.axes:
         if axis.role == role:
@@ -149,22 +149,20 @@ def axis_of(workload: Workload, role: Role) -> Axis:
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
-    """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
+    """Returns the extents of a shape by role: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
 
     Args:
-        workload: the operator.
-        shape: has every dynamic dimension of the operator.
+        workload, shape: the operator and one of its shapes.
     """
     found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
     return {"batch": 1, **found}
 
 
 def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
-    """Extents by role under many shapes, ``[shapes]`` each.
+    """Returns the extents of many shapes by role, an array ``[shapes]`` each.
 
     Args:
-        workload: the operator.
-        shapes: have every dynamic dimension of the operator.
+        workload, shapes: the operator and some of its shapes.
     """
     found: dict[Role, IntArray] = {
         axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
@@ -176,8 +174,7 @@ def largest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the upper end of a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return extent.high if isinstance(extent, Dim) else extent
@@ -187,26 +184,24 @@ def smallest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the lower end of a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return extent.low if isinstance(extent, Dim) else extent
 
 
 def static_extent(workload: Workload, role: Role) -> int | None:
-    """Returns the extent of an axis that has one; None for a dynamic axis.
+    """Returns the extent of a static axis; None for a dynamic one.
 
     Args:
-        workload: the operator.
-        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+        workload, role: the operator, and the role of the axis.
     """
     extent = axis_of(workload, role).extent
     return None if isinstance(extent, Dim) else extent
 
 
 def smallest_shape(workload: Workload) -> Shape:
-    """Returns every dynamic dimension at the lower end of its range.
+    """Returns the shape with every dynamic dimension at the lower end of its range.
 
     Args:
         workload: the operator.
@@ -215,7 +210,7 @@ def smallest_shape(workload: Workload) -> Shape:
 
 
 def largest_shape(workload: Workload) -> Shape:
-    """Returns every dynamic dimension at the upper end of its range.
+    """Returns the shape with every dynamic dimension at the upper end of its range.
 
     Args:
         workload: the operator.
@@ -224,7 +219,7 @@ def largest_shape(workload: Workload) -> Shape:
 
 
 def batched(workload: Workload) -> bool:
-    """Returns whether a call computes independent products, be their number static or dynamic.
+    """Returns whether an operator has a batch axis, static or dynamic.
 
     Args:
         workload: the operator.
@@ -233,7 +228,7 @@ def batched(workload: Workload) -> bool:
 
 
 def batch_of(workload: Workload) -> int | None:
-    """Returns the static number of independent products in one call; None for an operator without that axis.
+    """Returns the static number of products in a call; None for an operator without a batch axis.
 
     Args:
         workload: the operator.
@@ -246,6 +241,6 @@ def batch_of(workload: Workload) -> int | None:
         raise WorkloadError(
             "the batch axis is static",
             batch,
-            "batched() tells whether there is one; extents(), how long it is.",
+            "batched() returns whether there is one; extents(), its extent.",
         )
     return batch

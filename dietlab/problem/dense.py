@@ -1,5 +1,5 @@
-"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``, with the product
-times ``scale[N]`` if operands are int8."""
+"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``. If operands are
+int8, the product is multiplied by ``scale[N]``."""
 
 from __future__ import annotations
 
@@ -23,31 +23,30 @@ DIMENSIONS = ("T", "N", "K")
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer, each dimension of which is dynamic (a range) or static (a number).
+    """A dense layer; each dimension is dynamic (a range) or static (a number).
 
     Args:
         T: rows of the input (tokens), 1 or more.
         N: output features, 1 or more; need not be a multiple of the vector width.
         K: input features, 1 or more.
         bias: whether ``bias[N]`` is added.
-        dtype: of all operands and the output: ``float32``, ``float16`` or ``bfloat16``. Products are summed
-            and the epilogue is applied in float32; the output is rounded once, at the end. Or ``int8``, of
-            ``x`` and ``w``, without zero points: products are summed in int32, exactly, and the sums become
-            float32 by ``scale[N]``, one for each output feature, before a float32 bias.
+        dtype: ``float32``, ``float16`` or ``bfloat16`` for all operands and the output: products are summed
+            and the epilogue is applied in float32, and the output is rounded once, at the end. Or ``int8``
+            for ``x`` and ``w``, without zero points: products are summed exactly, in int32, and multiplied
+            by ``scale[N]`` in float32, before a float32 bias.
         activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
         residual: whether ``residual[T, N]`` is added last.
-        constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
-            they come with every call and are transposed on the fly, panel by panel.
-        out_dtype: of the output of int8 operands: ``float32`` (None) or ``int8``, where the result is
-            rounded to nearest, ties to even, and those beyond -128 to 127 become these. ``scale`` then also
-            divides by the output's scale, and so do bias and residual, in float32. Other operands have their
-            own type.
+        constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise each call
+            brings them, and ``w`` is transposed on the fly, panel by panel.
+        out_dtype: type of the output if operands are int8: ``float32`` (None) or ``int8``, rounded to
+            nearest, ties to even, and clipped to -128..127. For an int8 output, ``scale``, bias and residual
+            must already be divided by the output's scale. Outputs of other operands have their type.
 
     Raises:
         WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
-            2**31 - 1 elements, or there is no such activation or dtype; if sums of int8 products could
-            exceed int32 (K above 131071), or an int8 output is asked of others or with a GELU, which would
-            need its scale.
+            2**31 - 1 elements, the activation or dtype is unknown, sums of int8 products could exceed int32
+            (K above 131071), or an int8 output is requested of other operands or with a GELU, which would
+            need the output's scale.
     """
 
     T: Dim | int
@@ -83,13 +82,12 @@ class Dense:
 
     @property
     def weights(self) -> Weights:
-        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if calls bring them."""
+        """The layout of the weights: ``packed`` if they are constant, else ``transposed``."""
         return "packed" if self.constant else "transposed"
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Operands that are packed once: the weights, scales and bias; none if weights come with every
-        call."""
+        """Operands that are packed once: weights, scales and bias; none if each call brings the weights."""
         with_weights = ("scale", "bias")
         known = self.signature if self.constant else ()
         return tuple(name for name in known if name == "w" or name in with_weights)
@@ -105,7 +103,7 @@ class Dense:
         return 2 * rows * cols * depth
 
     def bytes(self, shape: Shape) -> int:
-        """Returns the bytes of every operand and of the output, each once."""
+        """Returns the bytes of all operands and the output, each once."""
         rows, cols, depth = (axis.at(shape) for axis in self.axes)
         elements = {
             "x": rows * depth,
@@ -136,12 +134,11 @@ class Dense:
         return (rows, cols)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``scale [N]``, ``bias [N]`` and
-        ``residual [T, N]``: standard normal, float32 numbers rounded to the dtype. Scales are positive, so
-        that outputs are about as large as inputs.
+        """Returns random operands: ``x [T, K]``, ``w [N, K]`` and, if used, ``scale [N]``, ``bias [N]`` and
+        ``residual [T, N]``. They are standard normal float32 numbers, rounded to the dtype. Scales are
+        positive, and chosen so that outputs are about as large as inputs.
 
-        Weights do not depend on T, and ``x`` of a smaller T is the first rows of a larger, at the same N and
-        K.
+        Weights do not depend on T; at the same N and K, ``x`` of a smaller T is the first rows of a larger.
         """
         seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}
         drawn = {
@@ -156,7 +153,7 @@ class Dense:
         return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        """Returns the result in float64; an int8 output before it is rounded, but within its range."""
+        """Returns the result in float64; an int8 output is clipped to its range, but not rounded."""
         # Sums of int8 products are exact in float64, too.
         product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64, copy=False).T
         if "scale" in inputs:

@@ -1,4 +1,4 @@
-"""The dimensions of an operator's constructor, each of them a number or a range."""
+"""The dimensions in an operator's constructor, each a number or a range."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from dietlab.problem.dims import Dim, HasDims, Shape, require_elements
 
 
 def require_extents(workload: HasDims, names: Sequence[str]) -> None:
-    """Checks the dimensions of an operator, and that its operands are not too large at the lower ends of the
-    ranges.
+    """Checks the dimensions of an operator, and the sizes of its operands at the lower ends of the ranges.
 
     Raises:
         WorkloadError: if a dimension is neither an int nor a range, an extent is below 1, or an operand has
-            more than 2**31 - 1 elements whatever the shape.
+            more than 2**31 - 1 elements for every shape.
     """
     for name in names:
         extent = getattr(workload, name)
@@ -35,7 +34,7 @@ def require_extents(workload: HasDims, names: Sequence[str]) -> None:
 
 
 def dynamic(workload: Any, names: Sequence[str]) -> Mapping[str, Dim]:
-    """Returns the ranges among the dimensions of an operator, in the order of ``names``."""
+    """Returns the ranges of the dynamic dimensions, in the order of ``names``."""
     return dict(_dynamic(workload, names))
 
 
@@ -47,16 +46,16 @@ def _dynamic(workload: Any, names: Sequence[str]) -> Iterator[tuple[str, Dim]]:
 
 
 def named(workload: Any, names: Sequence[str]) -> tuple[int | str, ...]:
-    """Returns the extent of each dimension, and the name of a dynamic one, as in a signature."""
+    """Returns the size of an operand as in a signature: an extent, or the name of a dynamic dimension."""
     return tuple(name if isinstance(e := getattr(workload, name), Dim) else int(e) for name in names)
 
 
 def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
-    """Returns the size of an operand of a signature under one shape.
+    """Returns the size of an operand for a shape.
 
     Args:
-        size: numbers, and names of dynamic dimensions.
-        shape: has those dimensions.
+        size: the size in the signature: numbers and names of dynamic dimensions.
+        shape: binds these dimensions.
     """
     return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
 

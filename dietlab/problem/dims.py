@@ -1,7 +1,4 @@
-"""Dimensions, shapes, and what an operator must say of itself for shapes to be chosen.
-
-A *dimension* has a range; a *shape* binds every dynamic dimension.
-"""
+"""Dimensions and shapes: a *dimension* has a range, a *shape* binds every dynamic dimension."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any, Protocol
 from dietlab.base.errors import WorkloadError
 
 MOST_ELEMENTS = 2**31 - 1
-"""The most elements of an operand: programs and vendor libraries count them in signed 32-bit integers."""
+"""Most elements of an operand: programs and vendor libraries count them in signed 32-bit integers."""
 
 
 @dataclass(frozen=True, order=True)
@@ -54,11 +51,11 @@ class Dim:
         return f"{self.low}..{self.high}"
 
     def chance(self, extent: int) -> float:
-        """Returns the probability (0 to 1) with which :meth:`log_uniform` draws ``extent``."""
+        """Returns the probability (0 to 1) that :meth:`log_uniform` draws ``extent``."""
         return math.log((extent + 0.5) / (extent - 0.5)) / math.log((self.high + 0.5) / (self.low - 0.5))
 
     def log_uniform(self, source: random.Random) -> int:
-        """Draws an extent evenly over the logarithm of the range, rounded to the nearest integer."""
+        """Draws an extent, uniformly on the logarithm of the range and rounded to the nearest integer."""
         logarithm = source.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5))
         return min(max(round(math.exp(logarithm)), self.low), self.high)
 
@@ -104,10 +101,10 @@ class Shape:
         for key, extent in self.bindings:
             if key == name:
                 return extent
-        raise WorkloadError("a shape binds the dimension asked for", f"{name} in {self}")
+        raise WorkloadError("a shape binds the requested dimension", f"{name} in {self}")
 
     def without(self, name: str) -> Shape:
-        """Returns the bindings of all other dimensions: of a layer, if ``name`` is the length."""
+        """Returns the shape without one dimension; without the length, it is a layer."""
         return Shape(tuple(pair for pair in self.bindings if pair[0] != name))
 
     def __str__(self) -> str:
@@ -115,12 +112,12 @@ class Shape:
 
 
 def holds(extent: Dim | int, value: int) -> bool:
-    """Returns whether a dimension, dynamic or static, has a value."""
+    """Returns whether a dimension, dynamic or static, can have this extent."""
     return value in extent if isinstance(extent, Dim) else value == extent
 
 
 class HasDims(Protocol):
-    """A workload as a shape set needs it: with dynamic dimensions and the sizes of operands."""
+    """The part of a workload that a shape set needs: its dynamic dimensions and operands' sizes."""
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -154,7 +151,7 @@ def only_dim(workload: HasDims) -> tuple[str, Dim]:
 
 
 def as_extent(value: Any) -> int:
-    """Returns an extent as an int, whichever class of integers it is of.
+    """Returns an extent of any integer class as an int.
 
     Raises:
         WorkloadError: if it is no integer, or below 1.
@@ -169,7 +166,7 @@ def as_extent(value: Any) -> int:
 
 
 def require_elements(workload: HasDims, shape: Shape) -> None:
-    """Checks that every operand of one shape has at most :data:`MOST_ELEMENTS` elements.
+    """Checks that every operand of a shape has at most :data:`MOST_ELEMENTS` elements.
 
     Raises:
         WorkloadError: if one has more.
@@ -185,8 +182,8 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
 
 
 def require_sizes(workload: HasDims, shapes: Collection[Shape]) -> None:
-    """Checks every shape with :func:`require_elements`, one by one only if their largest extents together
-    are too large.
+    """Checks all shapes with :func:`require_elements`: first the largest extents together, and one by one
+    only if these are too large.
 
     Raises:
         WorkloadError: if an operand of a shape has too many elements.

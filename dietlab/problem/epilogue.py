@@ -1,4 +1,4 @@
-"""The fused epilogue, which changes the output while it is still in registers."""
+"""The fused epilogue, applied to the output while it is still in registers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu_tanh", "gelu_erf")
 
 @dataclass(frozen=True)
 class Epilogue:
-    """``activation(product + bias) + residual``, each part if asked for.
+    """``activation(product + bias) + residual``; each part is optional.
 
     - ``relu``: ``max(v, 0)``.
     - ``gelu_erf``: ``v * (1 + erf(v / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016, section 2).
     - ``gelu_tanh``: ``gelu_erf`` with ``tanh(sqrt(2 / pi) (v + 0.044715 v^3))`` for the error function.
 
     Args:
-        bias: whether one value for each column is added.
+        bias: whether a value for each column is added.
         activation: ``"none"`` or one of these.
         residual: whether a tensor of the output's size is added.
 

@@ -1,4 +1,4 @@
-"""An operator at one layer: of its dynamic dimensions only the length is left."""
+"""An operator at one layer: only its length is still dynamic."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dietlab.problem.dims import Shape, as_extent
 from dietlab.problem.shapes import ShapeSet
 
 NAMED = 4
-"""The most layers that a message lists."""
+"""Most layers that a message lists."""
 
 
 def length_dim(workload: Workload) -> str:
-    """Returns the dynamic dimension that is the length: that of the rows, or the first one if the rows are
-    fixed.
+    """Returns the name of the length: the dimension of the rows, or the first dynamic one if the rows are
+    static.
 
     Args:
-        workload: with at least one dynamic dimension.
+        workload: has at least one dynamic dimension.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
@@ -32,13 +32,13 @@ def length_dim(workload: Workload) -> str:
 
 
 def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Workload:
-    """Returns the operator with a layer's extents in place of their ranges, so that the length is its only
-    dynamic dimension.
+    """Returns the operator at a layer: with the layer's extents in place of ranges, so that only the length
+    is dynamic.
 
     Args:
-        workload: with several dynamic dimensions, or the length alone.
-        layer: the extent of every dynamic dimension but the length, which may lie beyond the range; none if
-            there is only the length.
+        workload: has one or more dynamic dimensions.
+        layer: the extent of every dynamic dimension but the length; it may lie outside the range. None if
+            only the length is dynamic.
 
     Raises:
         WorkloadError: if a dimension is missing or unknown, an extent is below 1, or no dimension is dynamic.
@@ -53,20 +53,20 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
             f"Give layer={example}, for example." if others else "Give no layer.",
         )
     bound = {name: as_extent(extent) for name, extent in given.items()}
-    # Operators are frozen dataclasses with a field a dimension; the protocol cannot say so.
+    # Operators are frozen dataclasses with a field for each dimension; the protocol cannot express that.
     return cast(Workload, replace(cast(Any, workload), **bound)) if bound else workload
 
 
 def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> ShapeSet:
-    """Returns the shapes of one layer with the ``length`` as their only dimension; weights sum to 1 again.
+    """Returns the shapes of one layer, with the length as their only dimension and weights that sum to 1.
 
     Args:
-        shapes: over several dimensions.
-        layer: extents of all dimensions but the length.
-        length: the name of that dimension.
+        shapes: shapes of several layers.
+        layer: the extents of all dimensions but the length.
+        length: the name of the length's dimension.
 
     Raises:
-        WorkloadError: if no shape is of this layer.
+        WorkloadError: if the layer has no shape.
     """
     wanted = Shape.of(**layer)
     here = {shape: Shape.of(**{length: shape[length]}) for shape in shapes if shape.without(length) == wanted}

@@ -1,4 +1,4 @@
-"""Shapes of dense operators that stand for the layers of a network, at lengths that occur."""
+"""Shapes of a dense operator from the layers of a network and a distribution of lengths."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dietlab.problem.layers import Layer, Layers, layers_of
 from dietlab.problem.traffic import Lengths, aggregated, weights_of
 
 NAMED = 4
-"""The most layers that a message lists: more would hide what it says."""
+"""Most layers that a message lists."""
 
 
 @dataclass(frozen=True)
 class AnyLayer:
-    """A dense operator whose dimensions have any extent, as a shape set needs it."""
+    """A dense operator, as far as a shape set needs one, with all three dimensions of any extent."""
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -33,15 +33,12 @@ ANY_LAYER = AnyLayer()
 def weighted_layers(
     layers: Layers, lengths: Lengths, workload: HasDims, n: int | None = None
 ) -> tuple[dict[Shape, float], str, float]:
-    """Returns the shape of every layer with every length in the workload's ranges and its weight (any
-    positive scale), where they come from as text, and the share of the weights outside the ranges (0 to
-    below 1).
-
-    Args:
-        n: merges neighbouring lengths to at most ``n``.
+    """Returns the weight (any positive scale) of each shape, a layer with a length, inside the workload's
+    ranges; the source of the weights as text; and the share of the weights outside (0 to below 1).
+    Neighbouring lengths are merged to at most ``n``.
 
     Raises:
-        WorkloadError: if a layer or a length is none, or all lie outside the ranges.
+        WorkloadError: if a layer or a length is invalid, or all lie outside the ranges.
     """
     extents, every = _extents(workload), layers_of(layers)
     inside = [layer for layer in every if _holds(extents, layer)]
@@ -67,7 +64,7 @@ def _extents(workload: HasDims) -> dict[str, Dim | int]:
     found = {name: workload.dims.get(name, getattr(workload, name, None)) for name in ("T", "N", "K")}
     if None in found.values():
         raise WorkloadError(
-            "layers have shapes of an operator with the dimensions T, N, K",
+            "layers need an operator with the dimensions T, N, K",
             workload,
             "For example Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096)).",
         )
@@ -101,7 +98,7 @@ def _span(extents: Collection[int]) -> str:
 
 
 def _source(layers: Layers, lengths: Lengths, n: int | None) -> str:
-    """Returns the names of the model and the traffic, as ``bert-base@serving:8``; nothing without any."""
+    """Returns the names of model and traffic, as ``bert-base@serving:8``; empty if neither has one."""
     model = layers if isinstance(layers, str) else ""
     if callable(getattr(layers, "modules", None)):
         model = type(layers).__name__

@@ -1,7 +1,7 @@
 """Sizes of the linear layers of known models, of networks in PyTorch and of families of networks.
 
-A linear layer of ``K`` input and ``N`` output features is a dense operator over as many rows as there are
-tokens. Tables of known models follow their papers; nothing is downloaded.
+A linear layer of ``K`` input and ``N`` output features is a dense operator with a row per token. The sizes of
+known models are from their papers; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Layer:
     Args:
         N: output features, 1 or more.
         K: input features, 1 or more.
-        weight: calls in a pass of the network, or any other positive scale.
-        name: what the layer does, for texts only.
+        weight: calls in a pass of the network, or on any other positive scale.
+        name: the layer's purpose, for texts only.
 
     Raises:
-        WorkloadError: if a size is no int of 1 or more, or the weight not positive and finite.
+        WorkloadError: if a size is no int of 1 or more, or the weight is not positive and finite.
     """
 
     N: int
@@ -50,13 +50,13 @@ class Layer:
 
 
 class HasModules(Protocol):
-    """A network as PyTorch has it: :class:`torch.nn.Module` and what looks like one."""
+    """A network: a :class:`torch.nn.Module`, or another class with ``modules``."""
 
     def modules(self) -> Iterable[Any]: ...
 
 
 Layers = str | Layer | HasModules | Iterable[Layer | tuple[int, int]]
-"""Layers as people give them: the name of a model of :data:`MODELS`, one or several sizes, or a network."""
+"""Ways to give layers: a name of :data:`MODELS`, one or several sizes, or a network."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Model:
 
 
 def block(width: int, inner: int, calls: float = 1.0) -> tuple[Layer, ...]:
-    """Returns the four linear layers of a transformer block of ``width`` features, with ``inner`` features
-    between the two of its feed-forward part (Vaswani et al. 2017, Attention Is All You Need). Queries, keys
-    and values are computed by one layer."""
+    """Returns the four linear layers of a transformer block with ``width`` features, and ``inner`` features
+    inside its feed-forward part (Vaswani et al. 2017, Attention Is All You Need). One layer computes queries,
+    keys and values."""
     return (
         Layer(3 * width, width, calls, "queries, keys and values"),
         Layer(width, width, calls, "attention output"),
@@ -95,23 +95,23 @@ MODELS: dict[str, Model] = {
         (*block(768, 3072, 12), Layer(768, 16 * 16 * 3, 1, "patches")),
     ),
 }
-"""The linear layers that a network calls once for every token: poolers and heads of classifiers are left out.
-A weight counts the calls in one pass."""
+"""The linear layers that a network calls for every token (no poolers, no classifiers). A weight counts the
+calls in one pass."""
 
 
 def family(widths: Iterable[int], expansions: Iterable[float] = (4.0,)) -> tuple[Layer, ...]:
-    """Returns the linear layers of all transformers that a supernet holds: every width with every expansion.
+    """Returns the linear layers of all transformers in a supernet: every width with every expansion.
 
-    Such a network is trained once and cut to many sizes (Cai et al. 2020, Once-for-All; for transformers Wang
-    et al. 2020, HAT, and Chen et al. 2021, AutoFormer). A weight counts in how many of them a size occurs.
+    A supernet is trained once and cut to many sizes (Cai et al. 2020, Once-for-All; for transformers Wang et
+    al. 2020, HAT, and Chen et al. 2021, AutoFormer). A weight counts the transformers that have a size.
 
     Args:
         widths: features of a block, each 1 or more.
-        expansions: features inside a feed-forward part over the width, above 0; the product is rounded to
-            the nearest integer, of 1 or more.
+        expansions: ratios, above 0, of the features inside the feed-forward part to the width; the product
+            is rounded to the nearest integer, at least 1.
 
     Raises:
-        WorkloadError: if there is no width or no expansion, or one is out of range.
+        WorkloadError: if widths or expansions are empty, or one is out of range.
     """
     features, ratios = [as_extent(width) for width in widths], list(expansions)
     if not features or not ratios:
@@ -130,8 +130,8 @@ def family(widths: Iterable[int], expansions: Iterable[float] = (4.0,)) -> tuple
 def linear_layers(network: HasModules) -> tuple[Layer, ...]:
     """Returns the sizes of all :class:`torch.nn.Linear` of a network, weighted by how often each occurs.
 
-    PyTorch is not imported: a linear layer is what has ``in_features`` and ``out_features``. Products that
-    are no such module, as the first of :class:`torch.nn.MultiheadAttention`, are not found.
+    PyTorch is not imported: any module with ``in_features`` and ``out_features`` counts. Products outside
+    such modules, as the first of :class:`torch.nn.MultiheadAttention`, are not found.
 
     Raises:
         WorkloadError: if there is none.
@@ -152,11 +152,11 @@ def linear_layers(network: HasModules) -> tuple[Layer, ...]:
 
 
 def layers_of(layers: Layers) -> tuple[Layer, ...]:
-    """Returns the layers that are meant, one of each size with the weights of all added up.
+    """Returns the given layers, merged to one of each size.
 
     Raises:
-        WorkloadError: for an unknown model, a network without a linear layer, no layer, or one that is no
-            :class:`Layer` and no pair (N, K).
+        WorkloadError: for an unknown model, a network without linear layers, an empty list, or an element
+            that is neither a :class:`Layer` nor a pair (N, K).
     """
     if isinstance(layers, str):
         return merged(model(layers).layers)
@@ -184,7 +184,7 @@ def model(name: str) -> Model:
 
 
 def merged(layers: Iterable[Layer]) -> tuple[Layer, ...]:
-    """Returns one layer of each size, in the order in which they first occur, with the weights added up."""
+    """Returns one layer of each size, in the order of first occurrence, with the sum of their weights."""
     found = dict[tuple[int, int], Layer]()
     for layer in layers:
         size = (layer.N, layer.K)

@@ -1,4 +1,4 @@
-"""The operators by name: those that come with dietlab, and those of others."""
+"""Operators by name: dietlab's own and those of users."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dietlab.problem.dense import Dense
 from dietlab.problem.shapes import Dim
 
 CLASS = "class"
-"""Where the JSON value of an operator says which class it is of, if that did not come with dietlab."""
+"""The field of an operator's JSON value with its class, if that is not one of dietlab's own."""
 
 
 @dataclass(frozen=True)
 class OperatorKind:
-    """An operator's class, its dimensions, and an example of them for the command line.
+    """An operator's class, its dimensions, and an example for the command line.
 
     Args:
-        make: returns the operator, from its dimensions and options by name.
-        read: returns it from what its ``to_json`` returned.
+        make: returns the operator from its dimensions and options by name.
+        read: the inverse of its ``to_json``.
         dims: the names of its dimensions.
         example: options of the command line, such as ``"--dim T=1:16 --dim N=96"``.
     """
@@ -41,11 +41,7 @@ class OperatorKind:
 
     @classmethod
     def of(cls, made: type) -> OperatorKind:
-        """Returns it for a class with ``from_json``, whose dimensions are what its constructor must be given.
-
-        Args:
-            made: the class of the operator.
-        """
+        """Returns the kind of a class with ``from_json``, whose constructor requires the dimensions only."""
         needed = [p.name for p in signature(made).parameters.values() if p.default is Parameter.empty]
         example = " ".join(f"--dim {name}={'64' if at else '1:128'}" for at, name in enumerate(needed))
         return cls(made, made.from_json, tuple(needed), example)  # type: ignore[attr-defined]
@@ -88,21 +84,21 @@ OPERATORS: Registry[OperatorKind] = Registry(
     travels=True,
     also=lambda kind: getattr(kind.make, "operator", None),
 )
-"""Operators by name. ``OPERATORS["product"] = Product`` enters a class of your own, whose ``operator`` is
-that name, in this process and in those that it starts."""
+"""Operators by name. ``OPERATORS["product"] = Product`` enters your own class in this process and those that
+it starts; ``operator`` of the class must be that name."""
 
 
 def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:
-    """Returns an operator from its name and dimensions, as the command line gives them.
+    """Returns an operator from its name and dimensions.
 
     Args:
-        operator: such as ``"dense"``, a key of :data:`OPERATORS`, or ``MODULE:CLASS``.
-        dims: each a number or a range, by the operator's names.
+        operator: a key of :data:`OPERATORS`, such as ``"dense"``, or ``MODULE:CLASS``.
+        dims: a number or a range for each dimension, by name.
         options: its other fields, such as ``bias=True`` or ``dtype="bfloat16"``.
 
     Raises:
-        WorkloadError: if the operator, a dimension or an option is unknown, or one is missing; or if the
-            operator of others breaks what ``Workload`` says.
+        WorkloadError: if the operator, a dimension or an option is unknown, a dimension is missing, or a
+            user's operator does not satisfy ``Workload``.
     """
     known = OPERATORS.named(operator)
     if wrong := mismatch(dims, known.dims):
@@ -122,8 +118,8 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
 
 
 def workload_to_json(workload: Workload) -> dict[str, Any]:
-    """Returns an operator as files have it: what its ``to_json`` returns and, if it did not come with
-    dietlab, where its class is.
+    """Returns the JSON value of an operator for files: that of its ``to_json`` and, if it is not one of
+    dietlab's own, the place of its class.
 
     Args:
         workload: the operator.
@@ -134,10 +130,10 @@ def workload_to_json(workload: Workload) -> dict[str, Any]:
 
 
 def without_class(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a JSON value of an operator without where its class is, which two files of it may differ in.
+    """Returns a JSON value of an operator without the place of its class, which may differ between files.
 
     Args:
-        value: what :func:`workload_to_json` returned.
+        value: a result of :func:`workload_to_json`.
     """
     return {name: field for name, field in value.items() if name != CLASS}
 
@@ -146,10 +142,10 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
     """Returns the inverse of ``workload.to_json()`` and of :func:`workload_to_json`.
 
     Args:
-        value: what they returned.
+        value: a result of either.
 
     Raises:
-        WorkloadError: for an operator that is not known here; no module is imported because a file names it.
+        WorkloadError: for an unknown operator; modules that a file names are not imported.
     """
     try:
         known = OPERATORS.found(value.get("operator"))
@@ -165,8 +161,8 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
 
 
 def require_entered(workload: Workload) -> None:
-    """Checks that files and other processes can tell an operator: it is known by its name, and is read back
-    as it was written.
+    """Checks that files and other processes can represent an operator: its name is known, and it is equal
+    after being written and read.
 
     Args:
         workload: the operator.
@@ -178,15 +174,15 @@ def require_entered(workload: Workload) -> None:
     name, kind = workload.operator, type(workload).__name__
     if name not in OPERATORS:
         raise WorkloadError(
-            "processes that measure, and files, know an operator by its name",
+            "files and processes that measure know an operator by its name",
             f"{name!r}, which is not one of {', '.join(OPERATORS)}",
             f"Enter it: OPERATORS[{name!r}] = {kind}.",
         )
     try:
-        told = json.loads(json.dumps(workload_to_json(workload)))
+        written = json.loads(json.dumps(workload_to_json(workload)))
     except (TypeError, ValueError) as error:
         raise WorkloadError(f"to_json of {kind} returns a JSON value", error) from None
-    again = workload_from_json(told)
+    again = workload_from_json(written)
     if again != workload:
         raise WorkloadError(
             f"the operator {name!r} is read from what its to_json returned, and equals it",

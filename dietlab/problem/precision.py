@@ -14,8 +14,8 @@ import numpy.typing as npt
 from dietlab.base.errors import MissingDependencyError, WorkloadError
 
 FloatArray = npt.NDArray[Any]
-"""An array in a workload's dtype. NumPy itself has no bfloat16 (``ml_dtypes`` adds one that is no
-``np.floating``), so that its type hints have no narrower name for the three formats."""
+"""An array in a workload's dtype. It is typed as Any, since NumPy has no bfloat16 and that of ``ml_dtypes``
+is no ``np.floating``."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Precision:
 
     @property
     def epsilon(self) -> float:
-        """The distance from 1 to the next larger value (machine epsilon); rounding to nearest is off by
-        at most half of it, relative to the result."""
+        """Machine epsilon, the distance from 1 to the next larger value. The relative error of rounding to
+        nearest is at most half of it."""
         return 2.0 ** (1 - self.digits)
 
     @property
@@ -145,8 +145,8 @@ class Precision:
 
 @lru_cache(maxsize=8)
 def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Draws standard normal numbers. Weights are equal for every shape, and drawing them takes ten times
-    as long as copying: they are cached."""
+    """Draws standard normal numbers. They are cached, since all shapes have the same weights and drawing
+    takes ten times as long as copying."""
     return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 
@@ -184,7 +184,7 @@ def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precisi
         known: the names that are allowed.
 
     Raises:
-        WorkloadError: if it is not among those ``known``.
+        WorkloadError: if it is not in ``known``.
     """
     if not isinstance(dtype, str) or dtype not in known:
         raise WorkloadError(f"a dtype is one of {', '.join(known)}", repr(dtype))

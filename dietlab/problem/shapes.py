@@ -1,7 +1,6 @@
-"""Weighted shape sets.
+"""Weighted shape sets: shapes with weights that sum to 1, some of them held out from tuning.
 
-A *shape set* gives shapes weights that sum to 1 and marks those held out from tuning. Dimensions and
-shapes are in :mod:`dietlab.problem.dims`; they have their names here, too.
+Dimensions and shapes are defined in :mod:`dietlab.problem.dims` and can be imported from here, too.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ if TYPE_CHECKING:
 __all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "drawn_layers", "drawn_shapes", "only_dim"]
 
 MOST_SHAPES = 1_000_000
-"""The most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
+"""Most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
 
 ENUMERATED = 4
-"""The number of shapes in the ranges for each that is drawn, up to which all are listed: drawing until enough
-differ would take long."""
+"""All shapes of the ranges are listed if there are at most this many for each one to draw: drawing until
+enough distinct ones are found would take long."""
 
 
 @dataclass(frozen=True, repr=False)
 class ShapeSet(Carded):
     """A set of ``shapes`` in ascending order, with ``weights`` that sum to 1; some may be ``held_out``.
 
-    Constructors that take a workload raise WorkloadError, too, if an operand of a shape has more than
-    2**31 - 1 elements.
+    Constructors with a workload also raise WorkloadError if an operand of a shape has more than 2**31 - 1
+    elements.
 
-    ``source`` says where the weights come from, and ``dropped`` which share of that (0 to below 1) lies
-    outside the workload's range; sets that differ in these two only are equal.
+    ``source`` names the origin of the weights, and ``dropped`` is the share of its weight (0 to below 1)
+    outside the workload's range; neither counts when sets are compared.
 
     Raises:
         WorkloadError: if it is empty, repeats a shape, or a weight is not positive and finite.
@@ -74,12 +73,12 @@ class ShapeSet(Carded):
         return iter(self.shapes)
 
     def weight(self, shape: Shape) -> float:
-        """Returns a shape's share of the calls, 0 to 1."""
+        """Returns a shape's weight: its share of the calls, 0 to 1."""
         return self.weights[self.shapes.index(shape)]
 
     @classmethod
     def of(cls, weighted: Mapping[Shape, float], held_out: Iterable[Shape] = ()) -> ShapeSet:
-        """Normalises weights and sorts shapes."""
+        """Makes a set of shapes with weights of any positive scale."""
         total = math.fsum(weighted.values())
         if not total > 0:
             raise WorkloadError("the weights have a positive sum", total)
@@ -99,9 +98,8 @@ class ShapeSet(Carded):
     def uniform(cls, workload: HasDims, n: int = 8) -> ShapeSet:
         """Makes a set of ``n`` evenly spaced extents that end at the largest (the paper's section 5).
 
-        The step is the range divided by ``n - 1``, rounded up; the last extent but one
-        lies half a step below the largest: ``T = 5, 24, 43, 62, 81, 100, 119, 128``
-        for ``Dim(1, 128)`` and ``n = 8``.
+        The step is the range divided by ``n - 1``, rounded up; the last but one lies half a step below the
+        largest: ``T = 5, 24, 43, 62, 81, 100, 119, 128`` for ``Dim(1, 128)`` and ``n = 8``.
         """
         if n < 1:
             raise WorkloadError("a uniform shape set has at least one shape", n)
@@ -125,22 +123,22 @@ class ShapeSet(Carded):
 
     @classmethod
     def traffic(cls, workload: HasDims, name: str, n: int | None = None) -> ShapeSet:
-        """Makes a set of extents weighted by a table of :mod:`dietlab.problem.traffic`, as far as the range
-        goes.
+        """Makes a set of the extents in the range that occur in a table of :mod:`dietlab.problem.traffic`,
+        weighted by their counts.
 
         Args:
             name: ``uniform``, ``paper``, ``bert`` or ``serving``.
-            n: merges neighbours to at most ``n`` shapes, which keep the weight of all.
+            n: merges neighbours, with their weights, to at most ``n`` shapes.
 
         Raises:
-            WorkloadError: for an unknown table, or one with nothing in the range.
+            WorkloadError: for an unknown table, or one without an extent in the range.
         """
         _, dim = only_dim(workload)
         table = read_table(name)
         counts, dropped = table.within(dim.low, dim.high)
         if not counts:
             raise WorkloadError(
-                f"the traffic {name} reaches into the range {dim}",
+                f"the traffic {name} has an extent in the range {dim}",
                 f"{min(table.counts)}..{max(table.counts)}",
             )
         chosen = cls.weighted(workload, counts if n is None else aggregated(counts, n))
@@ -148,7 +146,7 @@ class ShapeSet(Carded):
 
     @classmethod
     def random(cls, workload: HasDims, n: int, seed: int = 0) -> ShapeSet:
-        """Draws ``n`` distinct extents without replacement (all of them if there are fewer)."""
+        """Draws ``n`` distinct extents (all of them if there are fewer)."""
         _, dim = only_dim(workload)
         drawn = random.Random(seed).sample(range(dim.low, dim.high + 1), min(n, len(dim)))
         return cls.extents(workload, drawn)
@@ -160,8 +158,8 @@ class ShapeSet(Carded):
         For example ``ShapeSet.grid(dense, T=[1, 16, 64], N=[768, 3072], K=[768])``: six shapes.
 
         Raises:
-            WorkloadError: if a dimension is unknown, missing or without an extent, an extent lies outside the
-                range, or there are more than a million combinations.
+            WorkloadError: if a dimension is unknown, missing or empty, an extent lies outside the range, or
+                there are more than a million combinations.
         """
         names, dims = ", ".join(workload.dims) or "none", dict(workload.dims)
         if wrong := mismatch(extents, dims):
@@ -176,13 +174,13 @@ class ShapeSet(Carded):
 
     @classmethod
     def log_uniform(cls, workload: HasDims, n: int, seed: int = 0, held_out: float = 0.0) -> ShapeSet:
-        """Draws ``n`` distinct shapes, every extent evenly over the logarithm of its range and rounded; all
-        shapes of the ranges if there are no more.
+        """Draws ``n`` distinct shapes (all if there are fewer), every extent uniformly on the logarithm of
+        its range, rounded.
 
         Args:
             n: number of shapes, 1 or more.
-            seed: of the generator; equal seeds draw equal sets.
-            held_out: share of the shapes that are held out, 0 to below 1, as by :meth:`split`.
+            seed: equal seeds draw equal sets.
+            held_out: share of the shapes to hold out, 0 to below 1, as by :meth:`split`.
 
         Raises:
             WorkloadError: if ``n`` or ``held_out`` is out of range.
@@ -197,19 +195,19 @@ class ShapeSet(Carded):
         cls, layers: Layers, lengths: Lengths, workload: HasDims | None = None, n: int | None = None
     ) -> ShapeSet:
         """Makes a set of every layer with every length: ``N`` and ``K`` are a layer's features, ``T`` is the
-        length. A shape's weight is the product of the layer's and the length's.
+        length. A shape's weight is the layer's times the length's.
 
         Args:
             layers: a name of :data:`dietlab.problem.layers.MODELS`, pairs ``(N, K)``,
                 :class:`~dietlab.problem.layers.Layer` values such as those of
                 :func:`~dietlab.problem.layers.family`, or a :class:`torch.nn.Module`.
             lengths: ints of 1 or more, a mapping from them to weights, or the name of a traffic table.
-            workload: a dense operator; what lies outside its ranges is left out, and ``dropped`` gives the
-                share of that. Default: one whose ``T``, ``N`` and ``K`` have any extent.
-            n: merges neighbouring lengths to at most ``n``, which keep the weight of all.
+            workload: a dense operator; shapes outside its ranges are left out, and ``dropped`` is their
+                share of the weight. Default: one whose ``T``, ``N`` and ``K`` have any extent.
+            n: merges neighbouring lengths, with their weights, to at most ``n``.
 
         Raises:
-            WorkloadError: for an unknown model or table, no layer, no length, ranges that hold none, or an
+            WorkloadError: for an unknown model or table, no layer, no length, none in the ranges, or an
                 operator with other dimensions.
         """
         weights, source, dropped = weighted_layers(layers, lengths, workload or ANY_LAYER, n)
@@ -221,13 +219,13 @@ class ShapeSet(Carded):
         return cls.of(weighted)
 
     def split(self, fraction: float = 0.25, seed: int = 0, by: Sequence[str] = ()) -> ShapeSet:
-        """Marks a random ``fraction`` of the shapes as held out (never all of them), and only those.
+        """Marks a random ``fraction`` of the shapes as held out (never all), in place of those marked before.
 
         Args:
-            fraction: 0 to below 1; of the groups if there are any.
-            seed: of the generator; equal seeds hold out the same.
-            by: dimensions; shapes that agree in them form a group, which is held out whole or not at all.
-                ``("N", "K")`` holds out layers with all of their lengths.
+            fraction: share of the shapes, or of the groups, 0 to below 1.
+            seed: equal seeds hold out the same.
+            by: names of dimensions; shapes with equal extents there form a group, which is held out whole or
+                not at all. ``("N", "K")`` holds out layers with all their lengths.
 
         Raises:
             WorkloadError: if the fraction is out of range, or ``by`` names an unknown dimension.
@@ -242,20 +240,20 @@ class ShapeSet(Carded):
         return replace(self, held_out=frozenset(shape for key in chosen for shape in groups[key]))
 
     def hold_out(self, *where: Mapping[str, int | Iterable[int]]) -> ShapeSet:
-        """Marks every shape that has the extents of one of ``where`` as held out, besides those that are.
+        """Marks also the shapes with the extents of any of ``where`` as held out.
 
         ``hold_out({"N": 3072, "K": 768}, {"T": [1, 2]})`` holds out one layer and two lengths of all layers.
 
         Raises:
-            WorkloadError: if a dimension is unknown, no shape has these extents, or none would be left to
-                tune for.
+            WorkloadError: if a dimension is unknown, no shape has these extents, or no shape is left to tune
+                for.
         """
         held_out = self.held_out
-        for asked in where:
-            found = frozenset(_having(asked, self.shapes))
+        for extents in where:
+            found = frozenset(_having(extents, self.shapes))
             if not found:
                 raise WorkloadError(
-                    "a shape of the set has the extents to hold out", dict(asked), f"It has {self.ranges}."
+                    "a shape of the set has the extents to hold out", dict(extents), f"It has {self.ranges}."
                 )
             held_out |= found
         if len(held_out) == len(self):
@@ -263,19 +261,19 @@ class ShapeSet(Carded):
         return replace(self, held_out=held_out)
 
     def hold_out_all_but(self, train: Iterable[Shape]) -> ShapeSet:
-        """Returns the set with all shapes that tuning did not measure marked as held out."""
+        """Returns the set with all shapes but those of ``train`` held out."""
         return replace(self, held_out=frozenset(self.shapes) - frozenset(train))
 
     @property
     def train(self) -> ShapeSet:
-        """The shapes that tuning may see, with their weights renormalised."""
+        """The shapes that are not held out, with weights that sum to 1."""
         return ShapeSet.of(
             {s: w for s, w in zip(self.shapes, self.weights, strict=True) if s not in self.held_out}
         )
 
     @property
     def ranges(self) -> str:
-        """The least and the greatest extent of each dimension: ``T=5..128``."""
+        """The smallest and the largest extent of each dimension: ``T=5..128``."""
         names = [name for name, _ in self.shapes[0].bindings]
         ends = ((min(s[name] for s in self.shapes), max(s[name] for s in self.shapes)) for name in names)
         parts = [
@@ -286,7 +284,7 @@ class ShapeSet(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts and ranges, and as a fold every shape."""
+        """Its card in a notebook: counts and ranges, and a section with every shape."""
         facts = [counted(len(self), "shape")]
         if self.held_out:
             facts.append(Quantity(f"{len(self.held_out):,}", "held out"))
@@ -303,7 +301,7 @@ class ShapeSet(Carded):
         return Listing(header, pairs, lambda p: (str(p[0]), share_text(p[1]), p[0] in self.held_out))
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a shape: a column for each dynamic dimension, ``weight`` (a share
+        """Returns a table with a row for each shape: a column for each dynamic dimension, ``weight`` (share
         of the calls, 0 to 1) and ``held_out``."""
         import pandas as pd
 
@@ -321,8 +319,8 @@ class ShapeSet(Carded):
 
     @classmethod
     def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> ShapeSet:
-        """Returns the set of a JSON value made by ``to_json``; weights are taken as they are, so that
-        equal sets stay equal."""
+        """Returns the inverse of ``to_json``; weights are not normalised again, so that equal sets stay
+        equal."""
         shapes = {Shape.from_json(row["shape"]): float(row["weight"]) for row in rows}
         held_out = frozenset(Shape.from_json(row["shape"]) for row in rows if row["held_out"])
         return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)
@@ -345,25 +343,24 @@ def _within(dim: Dim, name: str, extents: int | Iterable[int]) -> tuple[int, ...
     return chosen
 
 
-def _having(asked: Mapping[str, int | Iterable[int]], shapes: Iterable[Shape]) -> Iterator[Shape]:
-    """Yields the shapes with one of the extents asked for in each of these dimensions."""
-    wanted = {name: set(e) if isinstance(e, Iterable) else {e} for name, e in asked.items()}
+def _having(extents: Mapping[str, int | Iterable[int]], shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """Yields the shapes with one of the given extents in each given dimension."""
+    wanted = {name: set(e) if isinstance(e, Iterable) else {e} for name, e in extents.items()}
     for shape in shapes:
-        if all(shape[name] in extents for name, extents in wanted.items()):
+        if all(shape[name] in allowed for name, allowed in wanted.items()):
             yield shape
 
 
 def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iterator[Shape]:
-    """Draws ``n`` distinct shapes evenly over the logarithm of each extent, one after the other, those drawn
-    before being excluded; all of them if there are no more.
+    """Draws ``n`` distinct shapes (all if there are fewer), uniformly on the logarithm of each extent.
 
     Args:
         dims: ranges by name.
         n: how many at most.
-        source: of chance; it is used up as shapes are drawn.
+        source: generator of random numbers, which advances as shapes are drawn.
     """
     if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:
-        # The smallest of exponential variables of these rates are such draws (Efraimidis, Spirakis 2006).
+        # Sorting exponential variables of these rates draws without replacement (Efraimidis, Spirakis 2006).
         every = (dict(zip(dims, bound, strict=True)) for bound in product(*dims.values()))
         timed = [(source.expovariate(math.prod(dims[d].chance(e) for d, e in b.items())), b) for b in every]
         timed.sort(key=lambda pair: pair[0])
@@ -376,13 +373,12 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
 
 
 def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tuple[int, int]]:
-    """Returns ``count`` layers that nobody named, as (N, K), drawn evenly over the logarithm of their ranges;
-    equal seeds draw the same.
+    """Returns ``count`` random layers as (N, K), drawn uniformly on the logarithm of their ranges.
 
     Args:
         workload: has ranges of N and K.
-        count: how many layers.
-        seed: of the draw.
+        count: number of layers.
+        seed: equal seeds draw the same.
 
     Raises:
         WorkloadError: if N or K has no range.

@@ -1,4 +1,4 @@
-"""Bounds the error that a correct result may have against float64."""
+"""Error bounds of a correct result against float64."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from dietlab.problem.epilogue import Activation, Epilogue
 from dietlab.problem.precision import WORKING, FloatArray
 
 SUM_FACTOR = 4.0
-"""Bounds the error of a float32 sum, as a multiple of ``sqrt(terms) * epsilon * magnitude``. The worst case,
-``terms / 2``, is within it up to 64 terms; errors of longer sums grow with the square root in practice."""
+"""Largest error of a float32 sum over ``sqrt(terms) * epsilon * magnitude``. Up to 64 terms this covers the
+worst case, ``terms / 2``; errors of longer sums grow with the square root in practice."""
 
 STEEPEST: dict[Activation, float] = {"none": 1.0, "relu": 1.0, "gelu_tanh": 1.13, "gelu_erf": 1.13}
-"""Bounds how much an activation magnifies an error of its argument: its largest slope (GELU's is 1.129, at
-``sqrt 2``)."""
+"""Largest slope of an activation, which magnifies an error of its argument (GELU's is 1.129,
+at ``sqrt 2``)."""
 
 GELU_ROUNDING = 16.0
-"""Bounds the error of GELU in float32, as a multiple of ``epsilon * |argument|``: the CPU's quotient of
-polynomials is off by up to 2.5, the formula with a device's ``tanh`` by 1; libraries have approximations that
-are less exact."""
+"""Largest error of GELU in float32 over ``epsilon * |argument|``: 2.5 for the CPU's quotient of polynomials,
+1 for the formula with a device's ``tanh``, more for the approximations of some libraries."""
 
 
 WHOLE_ROUNDINGS = 2.0
@@ -28,7 +27,7 @@ WHOLE_ROUNDINGS = 2.0
 term: conversion, scale, bias and residual are off by half of it each."""
 
 GELU_ENDS = 5.5
-"""The argument from which on GELU is its argument or zero."""
+"""Size of an argument beyond which GELU returns it or zero."""
 
 
 def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:
@@ -36,21 +35,20 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
 
     Sums are taken in float32, with machine epsilon ``eps``. A sum of ``n`` terms is off by at most
     ``n * eps / 2 * (sum of their magnitudes)`` (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 4.2); blocked sums stay near ``sqrt(n)``, so that :data:`SUM_FACTOR` times ``sqrt(n) * eps`` is
-    ample for any order of summation, also for the truncated sums of tensor cores (Fasi, Higham, Mikaitis and
-    Pranesh 2021), and far below a wrong or missing term. Bias and residual are terms like the products:
-    a program may begin its sum with one of them, or add it last, where it can be much larger than the sum.
-    With ``|x|`` and ``|w|`` the largest norms along the reduction axis, the magnitudes add up to at most
-    ``M = |x| |w| + max |bias| + max |residual|`` (Cauchy-Schwarz).
+    section 4.2). Errors of blocked sums grow as ``sqrt(n)``, so :data:`SUM_FACTOR` times ``sqrt(n) * eps``
+    suffices for any order of summation, also for the truncated sums of tensor cores (Fasi, Higham, Mikaitis
+    and Pranesh 2021), and is far below a wrong or missing term. Bias and residual count as terms: they may be
+    much larger than the products. With ``|x|`` and ``|w|`` the largest norms along the reduction axis, the
+    magnitudes add up to at most ``M = |x| |w| + max |bias| + max |residual|`` (Cauchy-Schwarz).
 
-    An activation magnifies the error of its argument by its slope at most (:data:`STEEPEST`), and GELU adds
-    an error of :data:`GELU_ROUNDING` times ``eps * M``: no argument is larger than ``M``.
+    An activation magnifies the error by its slope at most (:data:`STEEPEST`). GELU adds an error of
+    :data:`GELU_ROUNDING` times ``eps * M``, since no argument exceeds ``M``.
 
-    Operands in float16 or bfloat16 are exact as they are given, and so are their products in float32
-    (22 and 16 of its 24 bits). Their output is rounded once more: ``fl(v) = v (1 + e)`` with ``|e|`` at
-    most half the format's epsilon ``u`` (Higham, theorem 2.2), or, where ``v`` is subnormal, off by half
-    the smallest positive value ``s``. A float32 result ``v`` within ``d`` of the right one, ``y``, thus ends
-    within ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` serves for all elements.
+    Operands in float16 or bfloat16 are exact, and so are their products in float32 (22 and 16 of its 24
+    bits). The output is rounded once more: ``fl(v) = v (1 + e)`` with ``|e|`` at most half the format's
+    epsilon ``u`` (Higham, theorem 2.2), or, if ``v`` is subnormal, off by half the smallest positive value
+    ``s``. If the float32 result is within ``d`` of the exact ``y``, the output is within
+    ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` is used for all elements.
 
     Sums of int8 products are exact. In float32 each is rounded where it exceeds 24 bits, by the scale, by
     the bias and by the residual: off by :data:`WHOLE_ROUNDINGS` times ``eps`` times the largest output, bias
@@ -60,8 +58,8 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     Args:
         workload: the operator.
         inputs: the operands, by name.
-        reference: what ``workload.reference(inputs)`` gave, if it is known; it is computed again only
-            for outputs in float16, bfloat16 and of int8.
+        reference: the result of ``workload.reference(inputs)``, if known; otherwise it is computed if the
+            bound depends on it (outputs in float16 and bfloat16, operands of int8).
     """
     exact, output = precision_of(workload).whole, precision_of(workload, "out")
     if not exact and output == WORKING:
@@ -84,14 +82,14 @@ def _after_exact_sums(workload: Workload, inputs: Inputs, right: npt.NDArray[np.
 
 
 def _relative_bound(epilogue: Epilogue, depth: int) -> float:
-    """Returns the error of a float32 result, as a multiple of ``epsilon * magnitude``."""
+    """Returns the error bound of a float32 result over ``epsilon * magnitude``."""
     terms = max(1, depth) + epilogue.bias + epilogue.residual
     gelu = GELU_ROUNDING if epilogue.activation.startswith("gelu") else 0.0
     return STEEPEST[epilogue.activation] * SUM_FACTOR * float(np.sqrt(terms)) + gelu
 
 
 def _magnitude(workload: Workload, inputs: Inputs) -> float:
-    """Returns a bound of the sum of the magnitudes of all terms of an output."""
+    """Returns an upper bound of the magnitudes of an output's terms, added up."""
     product = _largest_norm(inputs["x"], -1) * _largest_norm(
         inputs["w"], -2 if workload.weights == "direct" else -1
     )

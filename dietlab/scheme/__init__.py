@@ -1,4 +1,4 @@
-"""Stage 1, space: shape-generic micro-kernels and schemes from hardware limits, plans and decision trees."""
+"""Stage 1: shape-generic micro-kernels, schemes and the limits that bound them; plans and decision trees."""
 
 from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order, with_rows

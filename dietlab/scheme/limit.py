@@ -1,4 +1,4 @@
-"""Limits that hardware or operator set to a scheme."""
+"""Limits of the hardware or the operator on a scheme."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound that the hardware or the operator sets: ``measure(scheme) <= most``.
+    """A limit of the hardware or the operator: ``measure(scheme) <= most``.
 
     Args:
-        reason: what is exceeded, as a card says it.
+        reason: the exceeded resource in words, as cards show it.
         most: the largest value that fits.
-        unit: of both values.
-        measure: gives a scheme's value.
+        unit: the unit of both values.
+        measure: returns a scheme's value.
     """
 
     reason: str
@@ -24,5 +24,5 @@ class Limit:
     measure: Callable[[Any], float]
 
     def excess(self, scheme: Any) -> float:
-        """Returns the excess over the bound, relative to it; 0 or less if the scheme fits."""
+        """Returns the excess over the limit, relative to it; 0 or less if the scheme fits."""
         return (self.measure(scheme) - self.most) / max(self.most, 1.0)

@@ -1,4 +1,4 @@
-"""The micro-kernel as all stages see it, for any processor: a program for one tile of the output."""
+"""The micro-kernel, a program for one tile of the output, as all stages see it on any processor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dietlab.problem import Role
 
 Edge = Literal["even", "rest", "padded", "checked", "partitioned"]
 EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
+"""All treatments of the edge tile, see :class:`~dietlab.scheme.Scheme`."""
+
 COMPOSED: tuple[Edge, ...] = ("even", "rest")
-"""Edge treatments without padding: lower micro-kernels cover the remaining rows."""
+"""Treatments without padding: lower micro-kernels cover the remaining rows."""
 
 Order = Literal["ws", "is"]
 ORDERS: tuple[Order, ...] = ("ws", "is")
@@ -22,10 +24,9 @@ Kernel = TypeVar("Kernel", bound="MicroKernel")
 
 
 class MicroKernel(ABC):
-    """A program for one ``rows x cols`` tile of the output: what is compiled, a frozen, hashable, ordered
-    value.
+    """A program for one ``rows x cols`` tile of the output, as a frozen, hashable, ordered value.
 
-    Each target has a class of them. A :class:`~dietlab.scheme.Scheme` says how copies of it cover an output.
+    Each target has its own class. A :class:`~dietlab.scheme.Scheme` says how copies of it cover an output.
 
     Attributes:
         rows: height of the tile.
@@ -35,11 +36,11 @@ class MicroKernel(ABC):
     rows: int
     cols: int
     example: ClassVar[str]
-    """The key of a scheme of one of this kind, as errors show it."""
+    """A scheme's key of this kind, to show in errors."""
     reserves: ClassVar[bool] = False
     """True if a launch reserves the registers and memory of its tallest tile, used or not."""
     ordered: ClassVar[bool] = True
-    """True if a scheme has a loop order; a GPU runs tiles in any."""
+    """True if a scheme has a loop order; a GPU runs tiles in any order."""
 
     @property
     def key(self) -> str:
@@ -53,8 +54,8 @@ class MicroKernel(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, key: str) -> tuple[MicroKernel, str, str] | None:
-        """Returns the micro-kernel, the loop order and the edge of a key of a micro-kernel or a scheme of
-        this kind (empty where it has none); None for a key of another kind."""
+        """Returns the micro-kernel, loop order and edge of a key, which is that of a micro-kernel or a
+        scheme; a part that it lacks is empty. None for a key of another kind."""
 
     @property
     def granule(self) -> int:
@@ -68,17 +69,17 @@ class MicroKernel(ABC):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The treatments of the edge that its schemes may have."""
+        """The treatments of the edge tile that its schemes may have."""
         return EDGES
 
     @property
     def composes_columns(self) -> bool:
-        """True if columns are composed of narrower tiles, as rows are of lower ones."""
+        """True if narrower tiles compose the columns, as lower ones compose the rows."""
         return False
 
     @property
     def depth_multiple(self) -> int:
-        """The number of elements that a reduction it can compute is a multiple of."""
+        """Elements of which the length of the reduction must be a multiple."""
         return 1
 
     @property
@@ -104,12 +105,12 @@ class MicroKernel(ABC):
         return self.key
 
 
-@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
+@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one takes longer than a look-up
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
     """Returns the micro-kernel with another height.
 
     Args:
-        kernel: the micro-kernel, which stays as it is.
+        kernel: the micro-kernel, which is not changed.
         rows: the height, a multiple of its granule.
     """
     return replace(kernel, rows=rows)  # type: ignore[type-var]  # every kind is a dataclass

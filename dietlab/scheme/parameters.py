@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REMEMBERED = 4096
-"""Keys whose parameters are kept: far more than a study measures, so that a figure drawn anew parses none."""
+"""Most keys whose parameters are cached: far more than a study measures."""
 
 
 def with_parameters(
     frame: pd.DataFrame, kinds: Iterable[str] | None = None, column: str = "plan"
 ) -> pd.DataFrame:
-    """Returns a table with schemes in place of a ``column`` of keys: ``scheme`` is the key, and each
-    parameter has a column. They are missing where a text is no key.
+    """Returns a table with the column of keys replaced by ``scheme`` (the key) and a column for each
+    parameter. Values are missing where a text is no key.
 
     Args:
-        frame: a table; it stays as it is.
-        kinds: names of targets, whose parameters become columns whatever the rows are (default: those of the
-            rows).
+        frame: a table, which is not changed.
+        kinds: names of targets whose parameters become columns, even without such rows (default: those of
+            the rows).
         column: the name of its column of keys.
     """
     import pandas as pd
 
-    told = [_columns(key) for key in frame[column]]
-    known = told if kinds is None else [dict.fromkeys(_names(space_target(kind).KERNEL)) for kind in kinds]
+    rows = [_columns(key) for key in frame[column]]
+    known = rows if kinds is None else [dict.fromkeys(_names(space_target(kind).KERNEL)) for kind in kinds]
     names = dict.fromkeys(name for columns in ({"scheme": ""}, *known) for name in columns)
-    found = pd.DataFrame(told, frame.index, list(names))
+    found = pd.DataFrame(rows, frame.index, list(names))
     typed = {name: values.convert_dtypes() for name, values in found.items()}
     numbers = found.assign(**{name: values for name, values in typed.items() if values.dtype.kind in "iub"})
     place = frame.columns.get_loc(column)
@@ -43,7 +43,7 @@ def with_parameters(
 
 
 def _names(kind: type[MicroKernel]) -> list[str]:
-    """Returns the parameters of schemes of that kind of micro-kernel."""
+    """Returns the names of the parameters of a scheme with this kind of micro-kernel."""
     order = ["order"] if kind.ordered else []
     return [*(field.name for field in fields(kind)), "edge", *order]  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Plans: each covers one shape's rows by regions of micro-kernels."""
+"""Plans: a plan covers the rows of a shape by regions of equal tiles."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from dietlab.scheme.micro_kernel import COMPOSED, Edge, Kernel, MicroKernel, wit
 from dietlab.scheme.scheme import Scheme, scheme_with
 
 Count = TypeVar("Count", int, IntArray)
-"""A number, or an array of numbers: one for each of many plans."""
+"""A number for one plan, or an array with one for each of many plans."""
 
 
 @dataclass(frozen=True)
 class Region(Generic[Kernel]):
-    """A region is ``tiles`` copies of a scheme's tallest tile, side by side over ``rows`` rows of the
-    output.
+    """``tiles`` copies of a scheme's tallest tile, which cover ``rows`` rows of the output from ``first_row``
+    (counted from 0).
 
     Args:
-        scheme: gives its tiles.
-        first_row: counted from 0.
+        scheme: the scheme of its tiles.
     """
 
     scheme: Scheme[Kernel]
@@ -43,11 +42,11 @@ class Region(Generic[Kernel]):
 
 @dataclass(frozen=True)
 class Plan(Generic[Kernel]):
-    """A plan lists regions from the first row to the last; every row belongs to exactly one.
+    """The regions that cover a shape; every row belongs to exactly one.
 
     Args:
-        scheme: whose plan it is.
-        regions: from the first row to the last.
+        scheme: the planned scheme.
+        regions: in the order of rows.
     """
 
     scheme: Scheme[Kernel]
@@ -75,17 +74,18 @@ class Plan(Generic[Kernel]):
 def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
     """Plans how a scheme covers ``rows`` rows.
 
-    Draws, for ``scheme.rows == 14`` and 31 rows::
+    For ``scheme.rows == 14`` and 31 rows::
 
         even         rest         padded, checked, partitioned
         1 x 11       2 x 14       3 x 14  (11 of the last tile's rows are not needed)
         2 x 10       1 x  3
 
-    Heights are multiples of the micro-kernel's granule: only the last tile can stick out, by less than that.
+    Heights are multiples of the micro-kernel's granule, so the last tile of ``even`` and ``rest`` can also
+    stick out, by less than a granule.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        rows: to cover, at least 0.
+        scheme: its tile and treatment of the edge.
+        rows: rows to cover, at least 0.
     """
     regions: list[Region[Kernel]] = []
     first = 0
@@ -97,13 +97,12 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
 
 
 def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
-    """Returns a value that is equal for schemes with the same tiles on a shape: 48 rows are 4 x 12 by
-    ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``.
+    """Returns a value that is equal for schemes with the same tiles on a shape: ``12x32.even``,
+    ``12x32.rest`` and ``14x32.even`` all cover 48 rows by 4 x 12.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        workload: the operator.
-        shape: what is covered.
+        scheme: its tile and treatment of the edge.
+        workload, shape: the operator and the shape to cover.
     """
     sizes = extents(workload, shape)
     return _tiling(scheme, sizes["rows"], sizes["cols"] if scheme.kernel.composes_columns else 0)
@@ -117,57 +116,55 @@ def _tiling(scheme: Scheme, rows: int, cols: int) -> Hashable:
 
 
 def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int, ...]:
-    """Returns the heights of all tiles that a scheme needs for ``low..high`` rows (None: no end).
+    """Returns the heights of all tiles that a scheme needs for ``low..high`` rows.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        low: the fewest rows, at least 1.
-        high: the most rows.
+        scheme: its tile and treatment of the edge.
+        low, high: the fewest rows, at least 1, and the most (None: unbounded).
     """
     if not scheme.composed:
         return (scheme.rows,)
     granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
     first = -(-low // granule)
-    # In granules: from most * (most - 1) on an even split has tiles of most and most - 1 only; a rest
-    # repeats after most.
+    # In granules: from most * (most - 1) on, an even split has tiles of most and most - 1 only, and the rest
+    # is periodic with period most.
     settled = max(first, most * (most - 1)) + most
     last = settled if high is None else min(-(-high // granule), settled)
     covers = (cover(scheme, granule * granules) for granules in range(max(first, 1), last + 1))
     return tuple(sorted({height for found in covers for height, _ in found}))
 
 
-@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among nearly the same schemes
+@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, from nearly the same schemes
 def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
-    """Returns the micro-kernels that a scheme needs for ``low..high`` rows (None: no end).
+    """Returns the micro-kernels that a scheme needs for ``low..high`` rows, one for each height.
 
-    Each height is one. What a micro-kernel does at the last columns is part of it: most mask them, dot
-    products have a narrower variant for each width.
+    The code for the last columns is part of a micro-kernel: most mask them, dot products have a narrower
+    variant for each width.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        low: the fewest rows, at least 1.
-        high: the most rows.
+        scheme: its tile and treatment of the edge.
+        low, high: the fewest rows, at least 1, and the most (None: unbounded).
     """
     return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))
 
 
 def cover(scheme: Scheme, rows: int) -> list[tuple[int, int]]:
-    """Returns the heights of the tiles that cover ``rows`` rows, and the number of tiles of each height."""
+    """Returns the tiles that cover ``rows`` rows: pairs of a height and the number of its tiles."""
     found = tiles_of(scheme.edge, scheme.kernel.granule, scheme.rows, rows)
     return [(height, tiles) for height, tiles in found if tiles]
 
 
 def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple[Count, Count]]:
-    """Splits rows into tiles of at most ``most`` rows; returns the height and the number of the tiles of each
-    region, from the first row to the last. A region may have no tile, and its height then says nothing.
+    """Splits rows into regions; returns height and number of the tiles of each, in the order of rows. The
+    height of a region without tiles means nothing.
 
-    All are numbers, or arrays of them: many plans at once.
+    Arrays in place of numbers split many plans at once.
 
     Args:
         edge: the treatment of the edge tile.
-        granule: the rows that heights are multiples of.
+        granule: heights are multiples of it.
         most: the rows of a full tile.
-        rows: to cover.
+        rows: rows to cover.
     """
     if edge not in COMPOSED:
         return [(most, -(-rows // most))]
@@ -181,11 +178,11 @@ def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple
 
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
-    """Returns the rows that each shape of a set stands for: all since the next fewer rows of any shape.
+    """Returns for each shape the range of row counts that it represents: from one more than the next smaller
+    row count in the set up to its own.
 
     Args:
-        workload: gives the dimension of the rows.
-        shapes: a set of its shapes.
+        workload, shapes: the operator and a set of its shapes.
     """
     rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
     known = sorted(set(rows))

@@ -1,5 +1,5 @@
-"""The scheme: how copies of a micro-kernel cover an output. It is what a search tries, a record measures and
-a leaf of the decision tree names."""
+"""The scheme: how copies of a micro-kernel cover an output. A search tries schemes, records measure them and
+leaves of the decision tree name them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from dietlab.scheme.micro_kernel import COMPOSED, ORDERS, Edge, Kernel, MicroKer
 
 @dataclass(frozen=True, order=True)
 class Scheme(Generic[Kernel]):
-    """A micro-kernel, the treatment of the edge and the loop order around it.
+    """A micro-kernel with its treatment of the edge and the loop order around it.
 
     Args:
         kernel: the micro-kernel of the tallest tile.
-        edge: the treatment of tiles that would stick out of the output. Composition covers the rows with
-            lower micro-kernels beside this one: ``even`` (``ceil(T / rows)`` tiles whose heights differ by
-            at most one granule: 31 = 11 + 10 + 10) or ``rest`` (full tiles, then one of what is left: 31 =
-            14 + 14 + 3). DietCode's way has this micro-kernel only: ``padded`` (local padding: the edge
-            tile is filled with zeros when it is fetched, so that the compute stage has no bound check),
-            ``checked`` (bound checks stay in the compute stage) or ``partitioned`` (full tiles without
-            checks, the edge tile with).
-        order: which operand stays while the other streams, on a CPU. ``ws`` (weight-stationary): for each
+        edge: the treatment of the edge tile, which may stick out of the output. *Composition* adds lower
+            micro-kernels to cover the rows exactly: ``even`` (``ceil(T / rows)`` tiles whose heights differ
+            by at most one granule: 31 = 11 + 10 + 10) or ``rest`` (full tiles and one for the rest: 31 = 14 +
+            14 + 3). DietCode uses this micro-kernel only: ``padded`` (local padding: the edge tile is filled
+            with zeros when it is fetched, so that the compute stage has no bound check), ``checked`` (bound
+            checks in the compute stage) or ``partitioned`` (checks for the edge tile only).
+        order: the operand that stays while the other streams, on a CPU. ``ws`` (weight-stationary): for each
             panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all panels.
 
     ``key`` reads ``8x32.u4.ws.p0a.even`` for the even scheme of micro-kernel ``8x32.u4.p0a``.
@@ -58,7 +57,7 @@ class Scheme(Generic[Kernel]):
 
     @cached_property
     def key(self) -> str:
-        """The short name in records and reports."""
+        """Its short name in records and reports."""
         return self.kernel.scheme_key(self.order, "" if self.edge == "padded" else self.edge)
 
     def __str__(self) -> str:
@@ -66,10 +65,10 @@ class Scheme(Generic[Kernel]):
 
     @classmethod
     def from_key(cls, key: str) -> Scheme:
-        """Returns the scheme of a micro-kernel of any kind with that key.
+        """Returns the scheme of a key, for any target.
 
         Raises:
-            SpaceError: if it is not a key.
+            SpaceError: if it is not the key of a scheme.
         """
         found = parsed(key)
         if found is None:
@@ -90,12 +89,12 @@ class Scheme(Generic[Kernel]):
 
     @property
     def composed(self) -> bool:
-        """True if rows are covered by the micro-kernel and lower ones."""
+        """True if lower micro-kernels cover the remaining rows."""
         return self.edge in COMPOSED
 
     @property
     def heights(self) -> tuple[Scheme[Kernel], ...]:
-        """The schemes of all tiles that its plans may have: itself and, if it is composed, lower ones."""
+        """The schemes of all tiles in its plans: itself and, if it is composed, lower ones."""
         if not self.composed:
             return (self,)
         granule = self.kernel.granule
@@ -103,7 +102,7 @@ class Scheme(Generic[Kernel]):
 
     @property
     def cover_tile(self) -> dict[Role, int]:
-        """Extents that a plan covers multiples of: smaller than the tile if the plan is composed."""
+        """Extents of which a plan covers multiples: those of the tile, or smaller ones if it is composed."""
         tile = self.kernel.tile
         if not self.composed:
             return tile
@@ -133,30 +132,30 @@ class Scheme(Generic[Kernel]):
         """Returns the scheme with other values of some parameters.
 
         Raises:
-            SpaceError: if they do not go together.
+            SpaceError: if they contradict each other.
         """
         own = {name: values[name] for name in ("edge", "order") if name in values}
         kernel = {name: value for name, value in values.items() if name not in own}
         return replace(self, kernel=replace(self.kernel, **kernel), **own)  # type: ignore[type-var]
 
 
-@lru_cache(maxsize=1 << 16)  # stages make the same few again and again
+@lru_cache(maxsize=1 << 16)  # stages make the same few schemes again and again
 def scheme_with(
     scheme: Scheme[Kernel], *, rows: int | None = None, edge: Edge | None = None
 ) -> Scheme[Kernel]:
-    """Returns the scheme with another height or treatment of the edge (None: its own).
+    """Returns the scheme with another height or treatment of the edge.
 
     Args:
-        scheme: stays as it is.
-        rows: the height, a multiple of the granule.
-        edge: the treatment of the edge.
+        scheme: the scheme, which is not changed.
+        rows: the height, a multiple of the granule; None: its own.
+        edge: the treatment of the edge; None: its own.
     """
     kernel = scheme.kernel if rows is None else with_rows(scheme.kernel, rows)
     return replace(scheme, kernel=kernel, edge=scheme.edge if edge is None else edge)
 
 
 def parsed(key: str) -> Scheme | None:
-    """Returns the scheme of that key; None if it is not one."""
+    """Returns the scheme of a key; None if it is not the key of a scheme."""
     return _parsed(key, Registry.changes)
 
 

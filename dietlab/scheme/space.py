@@ -1,4 +1,4 @@
-"""Stage 1: builds the space of schemes that fit the hardware, and keeps why the others do not."""
+"""Stage 1: builds the space of schemes that fit the hardware, with the reasons why others do not."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cover = Literal["composed", "paper"]
-"""The way plans cover a shape: by several micro-kernels exactly, or by one with local padding (DietCode)."""
+"""Ways to cover a shape: exactly, by several micro-kernels, or by one with local padding (DietCode)."""
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Candidates that broke one limit first, and the one that broke it least.
+    """The candidates that a limit rejected; a candidate counts for the first limit that it exceeds.
 
     Args:
-        reason: the limit that was exceeded.
-        count: how many candidates exceeded it first.
+        reason: the exceeded resource in words.
+        count: number of candidates.
         most: the largest value that fits.
-        unit: of the values.
-        nearest_miss: the candidate that exceeded it least.
-        nearest_value: the value of that one.
+        unit: the unit of the values.
+        nearest_miss: the candidate that exceeded the limit least.
+        nearest_value: the value of the nearest miss.
     """
 
     reason: str
@@ -45,20 +45,20 @@ class Rejection:
 
 
 SIZES = 10
-"""The most values of a parameter that a card lists one by one; more are shown as a range."""
+"""Most values of a parameter that a card lists; more are shown as a range."""
 
 
 @dataclass(frozen=True, repr=False)
 class Space(Carded):
     """The search space of one workload on one processor.
 
-    ``schemes`` are in ascending order and serve *every* shape; sizes come from the hardware,
-    never from factors of a shape (paper, section 3.1).
+    ``schemes`` are in ascending order and serve *every* shape; their sizes follow from the hardware, not from
+    factors of a shape (paper, section 3.1).
 
     Args:
         workload: the operator.
         hardware: the processor.
-        rejected: by limit, what did not fit.
+        rejected: the rejected candidates by limit.
     """
 
     workload: Workload
@@ -85,38 +85,38 @@ class Space(Carded):
         return tuple(sorted({scheme.kernel for scheme in self.schemes}))
 
     def restricted_to(self, schemes: Iterable[Scheme]) -> Space:
-        """Returns the space with only ``schemes`` in it, for example those that were recorded.
+        """Returns the space with only some of its schemes, for example those that were recorded.
 
         Raises:
-            SpaceError: if one of them does not fit, or none is left.
+            SpaceError: if ``schemes`` is empty, or one is not in the space.
         """
         kept = tuple(sorted(set(schemes)))
-        strangers = [scheme.key for scheme in kept if scheme not in self]
-        if strangers or not kept:
+        others = [scheme.key for scheme in kept if scheme not in self]
+        if others or not kept:
             raise SpaceError(
                 "a space is restricted to some of its schemes",
-                f"{', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}" or "none",
+                f"{', '.join(others[:3])}{' ...' if len(others) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
             )
         return replace(self, schemes=kept)
 
     @property
     def rejections(self) -> pd.DataFrame:
-        """One row a ``reason``: how many candidates it ``rejected``, the bound (``most``) with its unit, and
-        the key of the nearest miss with what that one has."""
+        """A table with a row for each ``reason``: the number of ``rejected`` candidates, the limit (``most``)
+        with its ``unit``, and the key and the value of the nearest miss."""
         from dietlab.base.frames import WholeTexts
 
         return WholeTexts(map(_rejection_cells, self.rejected), columns=list(REJECTION_COLUMNS))
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a scheme: its key as ``scheme``, and a column for each parameter."""
+        """Returns a table with a row for each scheme: its key as ``scheme``, and a column a parameter."""
         import pandas as pd
 
         return pd.DataFrame(scheme.columns for scheme in self.schemes)
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts, and as folds sizes, schemes and what was rejected."""
+        """Its card in a notebook: counts, and sections with sizes, schemes and rejected candidates."""
         facts = [counted(len(self), "scheme"), counted(len(self.micro_kernels), "micro-kernel")]
         if self.rejected:
             count = sum(rejection.count for rejection in self.rejected)
@@ -140,18 +140,17 @@ def _rejection_cells(one: Rejection) -> tuple[Cell, ...]:
 
 
 def parameter_table(values: Sequence[MicroKernel] | Sequence[Scheme]) -> Listing:
-    """Returns a card's rows of micro-kernels or schemes with their parameters, all for one kind of
-    processor.
+    """Returns a card's table of micro-kernels or schemes with their parameters.
 
     Args:
-        values: micro-kernels or schemes, in the order of the rows.
+        values: micro-kernels or schemes of one target, in the order of the rows.
     """
     header = tuple(values[0].columns) if values else ()
     return Listing(header, values, lambda value: tuple(value.columns.values()))
 
 
 def sizes_table(schemes: Sequence[Scheme]) -> Listing:
-    """Returns a card's rows of parameters: the number of values of each, and the values."""
+    """Returns a card's table of parameters: the number of values of each, and the values."""
     rows = [scheme.parameters for scheme in schemes]
     names = list(rows[0] if rows else {})
     found = [(name, {row[name] for row in rows}) for name in names]
@@ -164,17 +163,16 @@ def _listed(values: set[Any]) -> str:
 
 
 def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("even",)) -> Space:
-    """Builds the space of all schemes that fit ``hardware``, for every shape of ``workload`` at once.
+    """Builds the space of all schemes that fit a processor, for every shape of ``workload`` at once.
 
     Args:
         workload: the operator, with the ranges of its dynamic dimensions.
-        hardware: the processor whose limits reject what does not fit.
-        edges: which treatments of the edge tile to include; one, unless they are compared.
-            ``("padded",)`` is DietCode's space: one micro-kernel a shape, with local padding.
+        hardware: the processor.
+        edges: the treatments of the edge tile to include; several only to compare them. ``("padded",)`` is
+            DietCode's space: one micro-kernel a shape, with local padding.
 
     Raises:
-        SpaceError: if nothing fits, ``hardware`` is no processor, or there is no such treatment of the edge
-            tile.
+        SpaceError: if nothing fits, ``hardware`` is no processor, or a treatment of the edge tile is unknown.
         WorkloadError: if ``workload`` is no operator, or contradicts itself.
     """
     require_type(
@@ -189,7 +187,7 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     return _built(workload, hardware, tuple(edges))
 
 
-@lru_cache(maxsize=16)  # each stage of a study asks for its space, and a GPU's takes a second
+@lru_cache(maxsize=16)  # each stage of a study builds its space, and a GPU's takes a second
 def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Space:
     target = space_target(hardware.kind)
     limits = target.limits(workload, hardware)
@@ -213,13 +211,12 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
 
 
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
-    """Returns the treatments of the edge tile that a cover searches over. The paper's is local padding; where
-    the target has none for an operator, it is loop partitioning.
+    """Returns the treatments of the edge tile in the space of a cover. The paper's is local padding, or loop
+    partitioning if the target has no local padding for the operator.
 
     Args:
         cover: ``"composed"`` or ``"paper"``.
-        workload: the operator.
-        hardware: the processor.
+        workload, hardware: the operator and the processor.
     """
     if cover == "composed":
         return ("even",)

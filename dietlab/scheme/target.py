@@ -21,13 +21,13 @@ class SpaceTarget(Protocol):
         """The class of its micro-kernels."""
 
     def candidates(self, workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Iterable[Scheme]:
-        """Returns all schemes to choose from."""
+        """Returns all schemes that limits choose from."""
 
     def limits(self, workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-        """Returns the limits of a scheme, in the order in which they are checked."""
+        """Returns the limits of a scheme, in the order of the checks."""
 
     def pads(self, workload: Workload) -> bool:
-        """Returns whether edge tiles can be copied and filled with zeros."""
+        """Returns whether edge tiles can be copied and filled with zeros (local padding)."""
 
 
 def space_target(name: str) -> SpaceTarget:

@@ -1,4 +1,4 @@
-"""The decision tree over shapes as a value, which is compiled to nested ``if``s."""
+"""The decision tree over shapes as a value; it is compiled to nested ``if``s."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dietlab.problem import Shape
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf: shapes that reach it run scheme number ``scheme``."""
+    """A leaf: its shapes run scheme number ``scheme``."""
 
     scheme: int
 
@@ -25,8 +25,8 @@ class Split:
     Args:
         dim: the name of the dimension.
         at_most: the largest extent that goes to ``low``.
-        low: the part for extents up to it.
-        high: the part for extents beyond it.
+        low: the subtree for extents up to ``at_most``.
+        high: the subtree for larger extents.
     """
 
     dim: str
@@ -43,7 +43,7 @@ def route(tree: Tree, shape: Shape) -> int:
 
     Args:
         tree: of a dispatcher.
-        shape: has every dimension that the tree splits.
+        shape: binds every dimension that the tree splits.
     """
     while isinstance(tree, Split):
         tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
@@ -51,7 +51,7 @@ def route(tree: Tree, shape: Shape) -> int:
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
-    """Returns all leaves, from the lowest extent on.
+    """Returns all leaves, the lowest extents first.
 
     Args:
         tree: of a dispatcher.
@@ -60,20 +60,19 @@ def leaves(tree: Tree) -> tuple[Leaf, ...]:
 
 
 Range = tuple[int, int | None]
-"""The least and the greatest extent of a dimension, both included (None: no end)."""
+"""The smallest and the largest extent of a dimension, both included (None: unbounded)."""
 
 Box = Mapping[str, Range]
-"""Ranges of some dimensions; of the others any extent is meant."""
+"""Ranges of some dimensions; the others are unbounded."""
 
 
 def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box]]:
-    """Returns the scheme number and the extents of each leaf: those of ``within`` that reach it, for every
-    dimension that is split on the way or has a range in ``within`` (from 1 on). Leaves that no extent reaches
-    are left out.
+    """Returns the scheme number and the box of each leaf: the extents inside ``within`` that reach it. Leaves
+    that none reaches are left out.
 
     Args:
         tree: of a dispatcher.
-        within: the lowest and highest extent by dimension, both included.
+        within: ranges by dimension; others begin at 1.
     """
     if isinstance(tree, Leaf):
         return [(tree.scheme, within)]
@@ -88,13 +87,12 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
 
 
 def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
-    """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: the extents that reach it,
-    both ends included (None: no end). Leaves that no extent reaches are left out.
+    """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: its scheme number and the
+    extents that reach it, both ends included. Leaves that none reaches are left out.
 
     Args:
-        tree: that splits one dimension.
-        low: the lowest extent.
-        high: the highest extent.
+        tree: splits one dimension.
+        low, high: the smallest and the largest extent (None: unbounded).
     """
     if high is not None and low > high:
         return []
@@ -104,7 +102,7 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
 
 def split_dims(tree: Tree) -> tuple[str, ...]:
-    """Returns the dimensions that a tree splits, in the order in which it asks for them first.
+    """Returns the dimensions that a tree splits, in the order of first occurrence.
 
     Args:
         tree: of a dispatcher.
@@ -115,7 +113,7 @@ def split_dims(tree: Tree) -> tuple[str, ...]:
 
 
 def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
-    """Returns what is left to ask if some extents are known.
+    """Returns the part of a tree that remains if some extents are known.
 
     Args:
         tree: of a dispatcher.

@@ -1,4 +1,4 @@
-"""dietlab in PyTorch: layers of a model run through tuned libraries (the extra ``torch``)."""
+"""dietlab in PyTorch: tuned libraries compute the layers of a model (the extra ``torch``)."""
 
 from dietlab.torch.attention import replace_attention
 from dietlab.torch.experts import replace_experts

@@ -1,6 +1,5 @@
-"""``python -m dietlab.torch`` compiles the operators into this environment, so that no import compiles them.
-
-For container images, and homes that cannot be written.
+"""``python -m dietlab.torch`` compiles the operators into this environment, so that no import compiles them:
+for container images, and for home folders that cannot be written.
 """
 
 from __future__ import annotations

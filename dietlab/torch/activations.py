@@ -1,4 +1,5 @@
-"""Activations that a library computes with the layer before them, known by type and arguments alone."""
+"""Activations that a library can compute with the layer before them, recognised by type and arguments
+only."""
 
 from __future__ import annotations
 
@@ -8,19 +9,15 @@ import torch
 from torch.nn import functional
 
 TRANSFORMERS = "transformers.activations"
-"""The module of ``transformers`` whose activations are known, by name: it is not imported for them."""
+"""The module of ``transformers`` whose activations are recognised by their names, without importing it."""
 
 TANH_FORMULAS = ("NewGELUActivation", "FastGELUActivation", "AccurateGELUActivation")
-"""Its classes that write GELU's approximation by tanh out; they differ in rounding alone."""
+"""Its classes that compute GELU's tanh approximation in Python; they differ only in rounding."""
 
 
 def activation_of(module: object) -> str:
-    """Returns which activation of :class:`~dietlab.problem.Dense` a module or function is; ``""`` if none.
-
-    Nothing is called. A class that was derived from a known one may compute something else, and is none.
-
-    Args:
-        module: of PyTorch or ``transformers``, or one of PyTorch's functions.
+    """Returns the activation of :class:`~dietlab.problem.Dense` that a module or function computes; ``""`` if
+    none. Nothing is called. A class derived from a known one may compute something else, and counts as none.
     """
     kind = type(module)
     if kind is torch.nn.ReLU or module is functional.relu or module is torch.relu:
@@ -44,7 +41,7 @@ def _of_transformers(module: object) -> str:
         return "gelu_tanh"
     if name not in ("GELUActivation", "GELUTanh"):
         return ""
-    # What both call; they have another form that is written out in Python.
+    # The function that both call; it can also be one written in Python, which is not recognised.
     called = vars(module).get("act")
     if called is functional.gelu:
         return _gelu("none")

@@ -1,4 +1,4 @@
-"""Attention of ``transformers`` models whose two batched products run through tuned libraries."""
+"""Attention of ``transformers`` models with its two batched products computed by tuned libraries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import SERVED, Served, library_of, require_served, serve
 
 NAME = "dietlab"
-"""What a model's configuration calls this attention."""
+"""Name of this attention in a model's configuration."""
 
 PYTORCHS = "sdpa"
-"""What it calls PyTorch's ``scaled_dot_product_attention``."""
+"""Name of PyTorch's ``scaled_dot_product_attention`` in a model's configuration."""
 
 
 def _register() -> None:
@@ -35,22 +35,22 @@ def _register() -> None:
 def replace_attention(
     model: torch.nn.Module, scores: Study | str | Path, context: Study | str | Path
 ) -> torch.nn.Module:
-    """Lets a model of ``transformers`` compute both batched products of attention by tuned libraries.
+    """Lets a model of ``transformers`` compute both batched products of attention by tuned libraries, in
+    place, and returns the model.
 
-    It changes the model in place, and returns it. What the libraries do not take goes through PyTorch, as
-    before: queries and keys of different lengths, as with a cache, sizes of heads that were not tuned for,
-    other types, autocast, biases of positions.
+    PyTorch still computes what the libraries do not support: queries and keys of different lengths, as with a
+    cache, head sizes that were not tuned for, other types, autocast, position biases.
 
     Args:
-        model: one that computes attention by PyTorch's ``scaled_dot_product_attention``.
-        scores, context: studies of ``batch-matmul-nt`` and ``batch-matmul-nn`` over the heads' size, or
-            their folders.
+        model: computes attention by PyTorch's ``scaled_dot_product_attention``.
+        scores, context: studies of ``batch-matmul-nt`` and ``batch-matmul-nn`` over the head size, or their
+            folders.
 
     Raises:
         MissingDependencyError: without ``transformers``.
-        StudyError: if a study is of another operator, head size or processor, of a fixed number of products
-            that is no multiple of the heads, or if the model's attention is another one: it may do more
-            (caps, sinks) than these products and a softmax.
+        StudyError: if a study is of another operator, head size or processor, or of a fixed number of
+            products that is no multiple of the heads; or if the model has another attention, which may do
+            more (caps, sinks) than these products and a softmax.
     """
     try:
         import transformers.masking_utils  # noqa: F401
@@ -86,13 +86,11 @@ def replace_attention(
 
 
 def require_products(work: Workload, heads: int, batch: int | None = None) -> None:
-    """Checks that a study of batched products serves as many as a model has, batch x heads.
-
-    Args:
-        batch: sentences in a call (default: unknown, so that a fixed number may be of any batch).
+    """Checks that a study of batched products serves a model's number of them, batch x heads. If the batch is
+    unknown, a study for a fixed number may fit.
 
     Raises:
-        StudyError: if the study is of another, fixed number.
+        StudyError: if the study is for another, fixed number.
     """
     fixed = work.B if isinstance(work, BatchMatmul) and isinstance(work.B, int) else None
     if fixed is not None and (fixed % heads if batch is None else fixed != batch * heads):
@@ -110,7 +108,7 @@ def _heads_of(model: torch.nn.Module) -> tuple[int, int]:
     size = getattr(config, "head_dim", None) or (wide // heads if heads else 0)
     if not heads or not size:
         raise StudyError(
-            "a model's configuration tells num_attention_heads, and hidden_size or head_dim",
+            "a model's configuration has num_attention_heads, and hidden_size or head_dim",
             type(config).__name__,
         )
     return int(heads), int(size)
@@ -128,19 +126,19 @@ def attention(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns attention's output ``[batch, T, heads, D]`` and, where libraries computed it, its weights
+    """Returns attention's output ``[batch, T, heads, D]`` and, if libraries computed it, the weights
     ``[batch, heads, T, T]``.
 
-    The attention modules of ``transformers`` call it, as they call ``sdpa_attention_forward``.
+    The attention modules of ``transformers`` call it like ``sdpa_attention_forward``.
 
     Args:
-        query, key, value: ``[batch, heads, T, D]``; there may be fewer heads of keys and values.
-        attention_mask: is added to the scores; or, if boolean, says which count.
-        scaling: of the scores; ``D ** -0.5`` by default.
-        dropout: the part of the weights that is left out; 0 where nothing is trained.
-        is_causal: whether a query sees no key behind it, where there is no mask (default: the module's).
-        position_bias: is added to the scores, by PyTorch's attention.
-        others: what only PyTorch's attention looks at.
+        query, key, value: ``[batch, heads, T, D]``; keys and values may have fewer heads.
+        attention_mask: added to the scores or, if boolean, True for the scores that count.
+        scaling: factor of the scores; default ``D ** -0.5``.
+        dropout: probability of dropping a weight; 0 for inference.
+        is_causal: without a mask, whether a query ignores later keys (default: the module's).
+        position_bias: added to the scores, by PyTorch's attention.
+        others: arguments of PyTorch's attention.
     """
     served = getattr(module, SERVED, None)
     groups = query.shape[1] // key.shape[1]
@@ -169,7 +167,7 @@ def attention(
         attention_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     sees = None
     if attention_mask is not None and attention_mask.dtype is torch.bool:
-        # A query that sees no key, as of padding on the left, gets zeros, and is kept from becoming 0 / 0.
+        # A query that sees no key, as with padding on the left, gets zeros in place of 0 / 0.
         sees = attention_mask.any(-1, keepdim=True)
         scores = scores.masked_fill(~attention_mask & sees, -torch.inf)
     elif attention_mask is not None:
@@ -185,7 +183,7 @@ def attention(
 def _fits(
     served: Served[BatchMatmul], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> bool:
-    """Returns whether the libraries take these queries ``[batch, heads, T, D]``, keys and values."""
+    """Returns whether the libraries support these queries ``[batch, heads, T, D]``, keys and values."""
     tensors = (query, key, value)
     if query.shape[-2] != key.shape[-2] or not all(map(is_plain, tensors)):
         return False

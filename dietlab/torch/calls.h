@@ -32,8 +32,8 @@ struct ParallelGroup {
 };
 using ParallelPart = int (*)(int number, ParallelGroup* group, void* data);
 
-// Runs a library's parallel loop on PyTorch's threads, as many as PyTorch may use here: one inside of
-// another parallel loop.
+// Runs a library's parallel loop on as many of PyTorch's threads as PyTorch may use here: one inside another
+// parallel loop.
 int launch(ParallelPart part, void* data, int) {
   ParallelGroup group{nullptr, at::in_parallel_region() ? 1 : at::get_num_threads()};
   at::parallel_for(0, group.num_task, 1, [&](int64_t from, int64_t to) {
@@ -50,7 +50,7 @@ bool served(const Tensor& tensor) {
   return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && !tensor.is_neg();
 }
 
-// An array as a library takes it: float32 on the CPU, contiguous.
+// An array for a library: float32 on the CPU, contiguous.
 struct Seen {
   DLTensor array;
 
@@ -106,31 +106,32 @@ int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
 // paging).
 constexpr size_t kHugePage = 2 << 20;
 
-// Returns zeros for packed weights, in huge pages where the system has them: a processor's prefetcher stops at a
-// page's end, and the next page is looked up first. BERT-base at T = 5 to 128 took 2 to 5 % longer without.
+// Returns zeros for packed weights, in huge pages if the system has them: a processor's prefetcher stops at the end
+// of a page, and the next page's address must be looked up. Without them, BERT-base at T = 5 to 128 took 2 to 5 %
+// longer.
 Tensor zero_panels(int64_t count, const at::TensorOptions& options) {
   const size_t bytes = count * sizeof(float), size = bytes + kHugePage;
   if (bytes < kHugePage) return at::zeros({count}, options);
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return at::zeros({count}, options);
   const auto start = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
-  // Whole pages only: what is behind them would take another one.
+  // Whole pages only: the remainder would take another one.
   madvise(reinterpret_cast<void*>(start), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   auto free = [memory, size](void*) { munmap(memory, size); };
   return at::from_blob(reinterpret_cast<void*>(start), {count}, free, options);
 }
 
-// What weights were when they were packed: PyTorch's counts of their changes, and words of them.
+// State of weights when they were packed: PyTorch's counts of their changes, and a fingerprint.
 using State = std::vector<int64_t>;
 
-// Weights that were packed once, and what they were packed from.
+// Packed weights, and the state of the weights they were packed from.
 struct Packed {
   Tensor panels;
   State state;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
 };
 
-// A storage may be seen in several ways: a weight and its transpose share one.
+// A storage may have several views: a weight and its transpose share one.
 using Key = std::vector<int64_t>;
 
 std::mutex packed_mutex;
@@ -140,15 +141,15 @@ std::map<Key, Packed>& all_packed() {
   return all;
 }
 
-// Places of an array that a fingerprint looks at, and the words that it takes at each, a line of the cache. A
-// place of weights that come from memory costs some 50 ns, and a call of one row takes 100 us.
+// Places of an array in a fingerprint, and the words at each, a cache line. A place costs some 50 ns if the weights
+// come from memory, and a call of one row takes 100 us.
 constexpr int64_t kPlaces = 32, kWords = 16;
 
-// Returns a number that differs, most likely, once the array was written to: a change through `weight.data`,
-// another process or an alias leaves no other trace. A change of few rows may be missed.
+// Returns a number that most likely differs after the array was written to: a change through `weight.data`, another
+// process or an alias leaves no other trace. A change of few rows may be missed.
 int64_t fingerprint(const Tensor& tensor) {
   const auto* data = static_cast<const uint32_t*>(tensor.const_data_ptr());
-  // Adjacent words lie along the last dimension, or along the first of a transposed view.
+  // Words are adjacent along the last dimension, or along the first of a transposed view.
   const bool matrix = tensor.dim() == 2, turned = matrix && tensor.stride(1) != 1 && tensor.stride(0) == 1;
   const int64_t along = turned ? 0 : tensor.dim() - 1;
   const int64_t cols = tensor.dim() ? tensor.size(along) : 1, step = tensor.dim() ? tensor.stride(along) : 1;
@@ -170,9 +171,9 @@ int64_t fingerprint(const Tensor& tensor) {
   return static_cast<int64_t>(hash);
 }
 
-// Returns the weights (and bias) as `pack` leaves them for a library, packed now unless they were. They are
-// packed again after they changed: by PyTorch's count, as an optimizer changes them, or by their fingerprint.
-// `version` is the count of the weights: a slice of a parameter has none of its own.
+// Returns the weights (and bias) packed by `pack` for a library, packing them if necessary: at first use, and after
+// a change by PyTorch's count (as an optimizer's) or by their fingerprint. `version` is the count of the weights: a
+// slice of a parameter has none of its own.
 template <typename Pack>
 Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& bias, int64_t version,
               const Pack& pack) {
@@ -197,7 +198,7 @@ Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& b
   const auto found = all.find(key);
   if (found != all.end() && found->second.state == state) return found->second.panels;
 
-  // While a weak reference lives, no other storage gets the address of its own.
+  // While a weak reference lives, no other storage gets the same address.
   for (auto entry = all.begin(); entry != all.end();) {
     bool gone = false;
     for (const auto& source : entry->second.sources) gone |= source.expired();
@@ -208,7 +209,7 @@ Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& b
   return panels;
 }
 
-// Forgets what was packed from a tensor's storage, for any library.
+// Drops the weights packed from a tensor's storage, for all libraries.
 void drop_packed(const Tensor& weight) {
   if (!weight.has_storage()) return;
   const auto* storage = weight.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();

@@ -1,13 +1,13 @@
-"""Modules that call others one behind the other: a layer is computed with the activation behind it there.
+"""Chains: modules that call others one after the other. A layer in one is computed with the next activation.
 
-A chain is known by its code. Either it is PyTorch's ``Sequential``, or its ``forward`` reads as one of::
+A chain is recognised by its code: it is PyTorch's ``Sequential``, or its ``forward`` reads as one of::
 
     return self.act(self.dense(x))            x = self.dense(x)
                                               x = self.act(x)
                                               return x
 
-Only its ``forward`` changes. The layer and the activation stay what they were to everybody who calls, hooks
-or exchanges them, and each call looks at them as they are then.
+Only its ``forward`` changes. Layer and activation can still be called, hooked and replaced: each call of the
+chain reads them anew.
 """
 
 from __future__ import annotations
@@ -31,26 +31,23 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Chain(torch.nn.Module):  # type: ignore[misc]
-    """A class that is mixed into that of a module which calls others one behind the other."""
+    """A base that is added to the class of a chain."""
 
     dietlab_class: type[torch.nn.Module]
-    """The class that the module had."""
+    """The module's original class."""
 
     dietlab_steps: tuple[str, ...]
-    """The attributes that it calls, in order; empty for all of its children."""
+    """The attributes that it calls, in order; empty: all its children."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Returns how to make the module again: a class that was made at run time cannot be found by name."""
+        """Returns how to unpickle the module: its class, made at run time, cannot be found by name."""
         _, (_, *arguments), *state = super().__reduce_ex__(2)
         return (_make, (self.dietlab_class, *arguments), *state)
 
 
 def chain_steps(parent: torch.nn.Module) -> tuple[str, ...] | None:
-    """Returns the attributes that a module calls one behind the other, each on what the one before returned.
-
-    Returns:
-        the attributes, none for "all children"; or nothing where the module is no such chain, or its code
-        cannot be read.
+    """Returns the attributes that a module calls, each on the result of the one before; empty: all its
+    children. None if the module is no chain, or its code cannot be read.
     """
     kind = type(parent)
     if "forward" in vars(parent) or kind.__call__ is not torch.nn.Module.__call__:
@@ -63,17 +60,14 @@ def chain_steps(parent: torch.nn.Module) -> tuple[str, ...] | None:
 
 
 def make_chain(parent: torch.nn.Module, steps: tuple[str, ...]) -> None:
-    """Lets a module compute its layers with the activations behind them, in place.
-
-    Args:
-        parent: whose ``steps`` :func:`chain_steps` gave.
-    """
+    """Lets a chain compute its layers with the next activations, in place; ``steps`` are those of
+    :func:`chain_steps`."""
     kind: Any = type(parent)
     parent.__class__ = _chain_class(kind, steps)
 
 
 def steps_named(parent: torch.nn.Module, names: tuple[str, ...]) -> list[Step]:
-    """Returns what a chain calls as it is now: the attributes ``names``, or all of its children."""
+    """Returns the present steps of a chain: the attributes ``names``, or all its children."""
     return [getattr(parent, name) for name in names] if names else list(parent._modules.values())
 
 
@@ -93,14 +87,15 @@ def pairs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
 
 
 def run_steps(steps: Sequence[Step], input: Tensor) -> Tensor:
-    """Returns what the steps make of a tensor ``[..., K]``, one behind the other."""
+    """Returns the result of all steps on a tensor ``[..., K]``."""
     for step, activation in pairs_of(steps):
         input = step.activated(input, activation) if activation else step(input)  # type: ignore[attr-defined]
     return input
 
 
 def _computed_with(layer: Any, after: Any) -> str:
-    """Returns the activation behind a layer, if the layer's libraries have it and nobody looks between."""
+    """Returns the activation after a layer, if the layer's libraries have it and no hook needs the result
+    between them; else empty."""
     if _hooked(layer) or (isinstance(after, torch.nn.Module) and _hooked(after)):
         return ""
     activation = activation_of(after)
@@ -108,7 +103,7 @@ def _computed_with(layer: Any, after: Any) -> str:
 
 
 def _hooked(module: torch.nn.Module) -> bool:
-    """Returns whether something happens at a call of a module besides its class's ``forward``."""
+    """Returns whether a call of a module does more than its class's ``forward``."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -120,7 +115,7 @@ def _hooked(module: torch.nn.Module) -> bool:
 
 
 def _someone_hooks_all() -> bool:
-    """Returns whether PyTorch calls something at every call of any module."""
+    """Returns whether PyTorch has hooks for every module."""
     return bool(
         hooks_of_all._global_forward_hooks
         or hooks_of_all._global_forward_pre_hooks
@@ -143,7 +138,7 @@ def _chain_class(kind: type[torch.nn.Module], steps: tuple[str, ...]) -> type[Ch
 
 
 def _make(kind: type[torch.nn.Module], *arguments: Any) -> torch.nn.Module:
-    """Makes a module of a class again, as it was pickled or copied: a chain where its code still is one."""
+    """Makes a module that was pickled or copied; it is a chain if its class's code still is one."""
     made = kind.__new__(kind, *arguments)
     steps = chain_steps(made)
     if steps is not None:
@@ -153,8 +148,8 @@ def _make(kind: type[torch.nn.Module], *arguments: Any) -> torch.nn.Module:
 
 @cache
 def _read(forward: object) -> tuple[str, ...] | None:
-    """Returns the attributes of ``self`` that a function calls one behind the other, or nothing."""
-    # A function that wraps another shows the other's text.
+    """Returns the attributes of ``self`` that a function calls one after the other; None if it does more."""
+    # The source of a function that wraps another is the other's.
     if type(forward) is not FunctionType or hasattr(forward, "__wrapped__") or forward.__closure__:
         return None
     try:
@@ -175,7 +170,7 @@ def _read(forward: object) -> tuple[str, ...] | None:
 
 
 def _same_code(running: CodeType, function: ast.FunctionDef) -> bool:
-    """Returns whether a text is that of the code that runs: files change after they were imported."""
+    """Returns whether the source is that of the running code: a file may change after it was imported."""
     alone = ast.Module([function], [])
     made = compile(alone, running.co_filename, "exec", dont_inherit=True)
     found = next(constant for constant in made.co_consts if isinstance(constant, CodeType))
@@ -187,13 +182,13 @@ def _same_code(running: CodeType, function: ast.FunctionDef) -> bool:
 
 
 def _chained(body: list[ast.stmt], owner: str, value: str) -> tuple[str, ...]:
-    """Returns the attributes that statements call; nothing where they do anything else."""
+    """Returns the attributes that statements call; empty if they do anything else."""
     steps = list[str]()
     for number, statement in enumerate(body):
         last = number + 1 == len(body)
         if number == 0 and not last and _is_text(statement):
             continue
-        # A name that is assigned, or the end.
+        # Each statement assigns to one name, and the last one returns.
         name = _single_name(statement.targets) if isinstance(statement, ast.Assign) else ""
         right = isinstance(statement, ast.Return) if last else name not in ("", owner)
         if not right or statement.value is None:  # type: ignore[attr-defined]
@@ -207,8 +202,8 @@ def _chained(body: list[ast.stmt], owner: str, value: str) -> tuple[str, ...]:
 
 
 def _calls(value: ast.expr, owner: str) -> tuple[list[str], str]:
-    """Returns the attributes of ``self`` that an expression calls, the first first, and the name that it
-    begins with; no name where it is anything else."""
+    """Returns the attributes of ``self`` that an expression calls, the innermost first, and the name that the
+    innermost takes; an empty name for any other expression."""
     called = list[str]()
     while isinstance(value, ast.Call):
         function = value.func

@@ -1,4 +1,4 @@
-"""The layer of GPT-2 and its relatives, whose weights are ``[K, N]``, through tuned libraries."""
+"""The layer of GPT-2 and its relatives, with weights ``[K, N]``, computed by tuned libraries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dietlab.torch.layers import TunedLayer
 
 
 class Conv1D(TunedLayer, Original):  # type: ignore[misc]
-    """A ``Conv1D`` of ``transformers`` that runs through tuned libraries (:class:`TunedLayer`)."""
+    """A ``Conv1D`` of ``transformers`` computed by tuned libraries (:class:`TunedLayer`)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns ``[..., N]`` of ``x [..., K]``."""
+        """Returns ``[..., N]`` for ``x [..., K]``."""
         return self.activated(x, "none")
 
     def _by_rows(self, weight: Tensor) -> Tensor:

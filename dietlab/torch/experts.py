@@ -1,4 +1,4 @@
-"""Mixtures of experts of ``transformers`` models whose dense layers run through tuned libraries."""
+"""Mixtures of experts of ``transformers`` models with dense layers computed by tuned libraries."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import SERVED, library_of, require_served, serve, unserved
 
 NAME = "dietlab"
-"""What a model's configuration calls these experts."""
+"""Name of these experts in a model's configuration."""
 
 WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
-"""Parameters of such a module, ``[experts, N, K]``; one of the first two is there."""
+"""Parameters of a module of experts, ``[experts, N, K]``; it has one of the first two."""
 
 
 def _register() -> None:
@@ -29,21 +29,22 @@ def _register() -> None:
 
 
 def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:
-    """Lets a model of ``transformers`` compute its experts' layers by a tuned library.
+    """Lets a model of ``transformers`` compute its experts' layers by a tuned library, in place, and returns
+    the model.
 
-    It changes the model in place, and returns it. Each expert sees another number of tokens at each call,
-    and the library serves any. Where gradients are wanted, experts are computed by PyTorch.
+    Each expert gets another number of tokens at each call; the library serves any number. PyTorch computes
+    the experts if gradients are needed.
 
     Args:
-        model: one whose experts can be chosen (``set_experts_implementation``).
-        study: of ``Dense`` over these layers' N and K, or its folder.
+        model: a model with a choice of experts (``set_experts_implementation``).
+        study: a study of ``Dense`` over these layers' N and K, or its folder.
 
     Raises:
         MissingDependencyError: without ``transformers``.
         StudyError: if the study is of another operator or processor, or the model has no such experts.
 
     Warns:
-        of each module of experts that the study does not serve, by name: it stays PyTorch's.
+        UserWarning: names each module of experts that the study does not serve; it stays PyTorch's.
     """
     try:
         import transformers.integrations.moe  # noqa: F401
@@ -67,7 +68,7 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
 
 
 def experts_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yields the path of every module of experts of ``transformers``, and the module."""
+    """Yields every module of experts of ``transformers`` with its path."""
     for name, module in model.named_modules():
         if hasattr(module, "has_gate") and hasattr(module, "down_proj"):
             yield name, module
@@ -82,7 +83,7 @@ def layer_weights(module: torch.nn.Module) -> Iterator[Tensor]:
 
 
 def pack_experts(model: torch.nn.Module) -> int:
-    """Packs the weights of a model's experts now, anew, and returns the bytes that the packed ones take."""
+    """Packs the weights of a model's experts again, now, and returns the bytes of the packed weights."""
     taken = 0
     for _, module in experts_of(model):
         served = getattr(module, SERVED, None)
@@ -100,8 +101,8 @@ def pack_experts(model: torch.nn.Module) -> int:
 def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
     """Returns the weighted sum of the chosen experts' outputs ``[tokens, hidden]``.
 
-    Modules of experts of ``transformers`` call it. Tokens are sorted by expert, so that the rows of each lie
-    one behind the other::
+    Modules of experts of ``transformers`` call it. Tokens are sorted by expert, so that the rows of an expert
+    are adjacent::
 
         chosen   e1 e0 | e0 e2 | e1 e2     the two experts of each of three tokens
         rows     t0 t1   t0 t2   t1 t2     tokens by expert
@@ -110,7 +111,7 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
     Args:
         hidden: ``[tokens, hidden]``.
         chosen: the experts of each token, ``[tokens, k]``.
-        shares: of each in the sum, ``[tokens, k]``.
+        shares: the weights of these experts in the sum, ``[tokens, k]``.
     """
     served = getattr(module, SERVED, None)
     tensors = (hidden, *layer_weights(module))

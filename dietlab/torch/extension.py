@@ -1,7 +1,7 @@
-"""Compiles operators of PyTorch that are in C++: once for each version of PyTorch and of TVM's interface.
+"""Compiles PyTorch operators in C++, once for each version of PyTorch and of TVM's interface.
 
-By one call of the compiler: PyTorch's own way of compiling extensions takes a file for a lock, which a
-process that is killed leaves for ever, and paths without blanks alone (PyTorch 2.13).
+The compiler is called directly. PyTorch's own way of compiling extensions (2.13) uses a file as a lock, which
+a killed process leaves behind for ever, and allows no blanks in paths.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dietlab.base.files import replacing, turn, write_whole, writing
 
 FOLDER = Path(__file__).parent
 COMPILED = FOLDER / "compiled"
-"""Where ``python -m dietlab.torch`` puts operators, for everybody who uses this environment."""
+"""Folder where ``python -m dietlab.torch`` writes operators, for all users of this environment."""
 
 HEADERS = ("calls.h",)
 FLAGS = ("-std=c++20", "-O2", "-fopenmp", "-fPIC", "-shared")
 
 
 def extension(source: str) -> Path:
-    """Returns the compiled form of a file beside this one; compiles it if it was not yet.
+    """Returns the compiled form of a source file of this folder; compiles it on first use.
 
     Raises:
         MissingDependencyError: if it must be compiled and that fails.
@@ -63,7 +63,8 @@ def extension(source: str) -> Path:
 
 
 def keep(source: str) -> Path:
-    """Puts the compiled form of a file into the package, and returns it: no other folder is needed then.
+    """Copies the compiled form of a source file into the package, and returns the copy; no other folder is
+    needed then.
 
     Raises:
         MissingDependencyError: if it must be compiled and that fails.
@@ -79,13 +80,14 @@ def keep(source: str) -> Path:
 
 
 def home() -> Path:
-    """Returns the folder of what is compiled at first use: PyTorch's for extensions, unless it was given."""
+    """Returns the folder for files compiled on first use: PyTorch's for extensions, which
+    TORCH_EXTENSIONS_DIR can set."""
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root())
 
 
 @cache
 def _name(source: str) -> str:
-    """Returns a name that says all that compiled code depends on."""
+    """Returns a name that is unique for all that the compiled code depends on."""
     texts = b"".join((FOLDER / name).read_bytes() for name in (source, *HEADERS))
     facts = f"{' '.join(FLAGS)} {tvm_ffi.__version__}"
     digest = sha256(texts + facts.encode()).hexdigest()[:8]
@@ -112,7 +114,7 @@ def _compile(source: str, into: Path) -> None:
         command += [*libraries, "-ltorch", "-ltorch_cpu", "-lc10", str(libtvm_ffi)]
         command += [f"-Wl,-rpath,{libtvm_ffi.parent}", "-o", str(unfinished)]
         try:
-            unfinished.touch()  # tells a folder that cannot be written from a compiler that fails
+            unfinished.touch()  # fails if the folder cannot be written, which is no fault of the compiler
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:
             raise _missing(f"no {error.filename}", "apt-get install g++, or name one: CXX=path.") from None
@@ -127,6 +129,6 @@ def _missing(value: str, remedy: str) -> MissingDependencyError:
 
 
 def _reason(said: str) -> str:
-    """Returns the line of a compiler's output that tells what is wrong."""
+    """Returns the line of a compiler's output with the error."""
     lines = said.strip().splitlines()
     return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no reason")

@@ -1,4 +1,4 @@
-"""Finds the layers of a model that libraries can compute, and says of each other one why PyTorch keeps it."""
+"""Finds a model's layers that libraries can compute, and the reasons why PyTorch keeps the others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ModelLayer:
     Args:
         name: its path in the model, ``"the model itself"`` for the root.
         module: the layer.
-        kind: the class that computes it by libraries; the one it has, if it was replaced before.
+        kind: the class that computes it by libraries.
         weights: ``[N, K]``; a view of its parameter.
-        reason: why PyTorch keeps it whatever the study; empty if nothing speaks against a library.
+        reason: why PyTorch keeps it, whatever the study; empty if a library may compute it.
     """
 
     name: str
@@ -41,9 +41,8 @@ class ModelLayer:
 
 
 def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
-    """Returns every layer of a model that is linear, once each, without calling or changing any.
-
-    These are PyTorch's ``Linear``, the ``Conv1D`` of ``transformers``, and what is derived from them.
+    """Returns every linear layer of a model once: PyTorch's ``Linear``, the ``Conv1D`` of ``transformers``,
+    and classes derived from them. No layer is called or changed.
     """
     kinds = _kinds()
     found = list[ModelLayer]()
@@ -64,8 +63,8 @@ def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
 
 
 def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[str, ...], list[Step]]]:
-    """Yields every module that calls others one behind the other: itself, the attributes that it calls (none
-    for all children), and what they are now."""
+    """Yields every chain of a model: the module, the names of its steps (empty: all children), and the
+    present steps."""
     for parent in model.modules():
         names = parent.dietlab_steps if isinstance(parent, Chain) else chain_steps(parent)
         if names is None:
@@ -76,16 +75,16 @@ def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[s
 
 
 def activations_behind(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str]]:
-    """Yields each module of a chain with a known activation behind it, and that activation."""
+    """Yields each module of a chain that a known activation follows, and that activation."""
     for step, after in pairwise(steps):
         if isinstance(step, torch.nn.Module) and (activation := activation_of(after)):
             yield step, activation
 
 
 def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
-    """Returns the classes of layers that libraries can compute, and the classes that do so."""
+    """Returns, for each class of layers that libraries can compute, the class that lets them."""
     kinds: dict[type[torch.nn.Module], type[TunedLayer]] = {torch.nn.Linear: Linear}
-    # A model of transformers has loaded this module: nothing is imported for others.
+    # Any model of transformers has loaded this module; for other models nothing is imported.
     if (transformers := sys.modules.get("transformers.pytorch_utils")) and hasattr(transformers, "Conv1D"):
         from dietlab.torch.conv1d import Conv1D
 
@@ -94,7 +93,7 @@ def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
 
 
 def _kept(module: torch.nn.Module, base: type[torch.nn.Module], kind: type[TunedLayer]) -> str:
-    """Returns why PyTorch keeps a layer, from what the layer is; empty if a library may compute it."""
+    """Returns why PyTorch keeps a layer, whatever its weights; empty if a library may compute it."""
     if type(module) not in (base, kind):
         return f"it is a {type(module).__name__}, another class, which may compute something else"
     if "forward" in vars(module):

@@ -1,5 +1,4 @@
-"""Layers of PyTorch models that run through tuned libraries: whatever a library does not take goes through
-PyTorch, as it did before."""
+"""Layers of PyTorch models computed by tuned libraries, and by PyTorch where a library cannot."""
 
 from __future__ import annotations
 
@@ -28,36 +27,36 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 """PyTorch's functions for the activations of :class:`~dietlab.problem.Dense`."""
 
 TRACED = (FakeTensor, FunctionalTensor, torch.fx.Proxy)
-"""What stands for a plain tensor while PyTorch traces a model."""
+"""Classes that stand for a plain tensor while PyTorch traces a model."""
 
 
 def is_plain(value: object) -> bool:
     """Returns whether a value is a tensor of PyTorch's own class, or stands for one while a model is traced.
 
-    What another class of tensors computes (quantised, distributed, nested, masked ones) is its own affair.
+    Other classes of tensors (quantised, distributed, masked) compute products by themselves.
     """
     kind = type(value)
     return kind is Tensor or kind is torch.nn.Parameter or isinstance(value, TRACED)
 
 
 class TunedLayer(torch.nn.Module):  # type: ignore[misc]
-    """A class that is mixed into that of a layer, so that tuned libraries compute it.
+    """A base that is added to a layer's class, so that tuned libraries compute the layer.
 
-    The layer stays the same object, with the same parameters, hooks and state. Float32 tensors on the CPU go
-    through a library. All else goes through PyTorch: other types and devices, autocast, subclasses of
-    tensors, weights that are computed at each call (pruned or parametrized ones). Weights are packed at the
-    first call, and again after they changed; :func:`dietlab.torch.pack` says which changes go unseen.
+    The layer stays the same object, with the same parameters, hooks and state. A library computes float32
+    tensors on the CPU. PyTorch computes all else: other types and devices, autocast, subclasses of tensors,
+    weights that are computed at each call (pruned or parametrized). Weights are packed at the first call, and
+    again after a change; :func:`dietlab.torch.pack` describes the changes that are not detected.
     """
 
     libraries: Mapping[str, str] = {}
-    """The folders of its libraries, by the activation that they compute with it; ``none`` is there."""
+    """The folders of its libraries by the activation that they compute with the layer, ``none`` included."""
 
     biased: bool = False
-    """Whether the libraries add a bias: where the layer has one since, or has none any more, PyTorch
-    computes it."""
+    """Whether the libraries add a bias. If the layer's bias was added or removed since, PyTorch computes
+    it."""
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
-        """Returns the activation of the layer's output, ``[..., N]`` of ``input [..., K]``."""
+        """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""
         given = self._given(activation)
         if given is not None and is_plain(input) and not is_nested(input):
             weight, bias, library = given
@@ -67,8 +66,8 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         return APPLY[activation](self._original(input))
 
     def _given(self, activation: str) -> tuple[Tensor, Tensor | None, str] | None:
-        """Returns the weights ``[N, K]``, the bias, and the library that takes them, if one does."""
-        own = self._parameters  # self.weight costs a microsecond: it is looked for elsewhere first
+        """Returns the weights ``[N, K]``, the bias and the library; None if no library can compute them."""
+        own = self._parameters  # self.weight costs a microsecond: Python looks elsewhere first
         weight, bias = own.get("weight"), own.get("bias", self)
         library = self.libraries.get(activation)
         if library is None or not is_plain(weight) or not (is_plain(bias) if self.biased else bias is None):
@@ -76,8 +75,8 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         return self._by_rows(weight), bias, library
 
     def panels(self, activation: str) -> Tensor:
-        """Returns the weights as the library with this activation takes them, packed now unless they were;
-        none where PyTorch computes the layer."""
+        """Returns the weights packed for the library with this activation, packing them if necessary; an
+        empty tensor if PyTorch computes the layer."""
         with torch.no_grad():
             given = self._given(activation)
             return torch.empty(0) if given is None else torch.ops.dietlab.pack(*given)
@@ -87,11 +86,11 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         return weight
 
     def _original(self, input: Tensor) -> Tensor:
-        """Returns what the layer computed before its class was changed."""
+        """Returns the layer's output by its original class."""
         raise NotImplementedError
 
     def train(self: Itself, mode: bool = True) -> Itself:
-        """Sets the mode, as PyTorch does, and packs the weights anew at the next call."""
+        """Sets the mode as PyTorch does; the next call packs the weights again."""
         drop_packed(self)
         super().train(mode)
         return self
@@ -107,40 +106,40 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
 
 
 class Linear(TunedLayer, torch.nn.Linear):  # type: ignore[misc]
-    """A :class:`torch.nn.Linear` that runs through tuned libraries (:class:`TunedLayer`)."""
+    """A :class:`torch.nn.Linear` computed by tuned libraries (:class:`TunedLayer`)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Returns ``[..., N]`` of ``input [..., K]``."""
+        """Returns ``[..., N]`` for ``input [..., K]``."""
         return self.activated(input, "none")
 
     def _original(self, input: Tensor) -> Tensor:
         return torch.nn.Linear.forward(self, input)
 
     def extra_repr(self) -> str:
-        """Returns what PyTorch prints of it: sizes, and the library."""
+        """Returns the text that PyTorch prints: sizes and the library."""
         return f"{super().extra_repr()}, library={self.libraries.get('none')!r}"
 
 
 def drop_packed(layer: torch.nn.Module) -> None:
-    """Forgets the packed weights of a layer: its next call packs them."""
+    """Drops the packed weights of a layer; its next call packs them again."""
     weight = layer._parameters.get("weight")
     if is_plain(weight) and not isinstance(weight, TRACED):
         _drop_packed(weight)
 
 
 def is_nested(input: Tensor) -> bool:
-    """Returns whether a tensor is a batch of lengths in one; what stands for a tensor in a trace is none."""
+    """Returns whether a tensor is nested, a batch of sequences of several lengths; in a trace it never is."""
     return not isinstance(input, torch.fx.Proxy) and input.is_nested
 
 
 def is_jagged(input: object) -> bool:
-    """Returns whether a tensor is a batch of lengths without padding, whose last dimension is one number."""
+    """Returns whether a nested tensor is stored without padding (jagged) and has a fixed last dimension."""
     nested = isinstance(input, Tensor) and input.is_nested and input.layout is torch.jagged
     return bool(nested) and input._ragged_idx < input.dim() - 1  # type: ignore[attr-defined]
 
 
 def by_lengths(function: Callable[[Tensor], Tensor], input: Any) -> Tensor:
-    """Returns a jagged tensor of what a function makes of the rows, all sequences one behind the other."""
+    """Returns the jagged tensor of a function's results on all rows, in one call for all sequences."""
     return torch.nested.nested_tensor_from_jagged(
         function(input.values()), input.offsets(), input.lengths(), jagged_dim=input._ragged_idx
     )

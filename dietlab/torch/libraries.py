@@ -1,4 +1,4 @@
-"""The libraries of a study that a model's layers need: one for each epilogue, built once and kept with it."""
+"""The libraries of a study for a model's layers: one for each epilogue, built once and kept in the study."""
 
 from __future__ import annotations
 
@@ -22,42 +22,40 @@ from dietlab.tuning import build, load
 Kind = TypeVar("Kind", Dense, BatchMatmul)
 
 SERVED = "dietlab_served"
-"""The attribute of a module of ``transformers`` that has its :class:`Served`."""
+"""Attribute of a module of ``transformers`` with its :class:`Served`."""
 
 
 @dataclass(frozen=True)
 class Served(Generic[Kind]):
     """The products of a module of ``transformers`` that libraries compute.
 
-    To unpickle or copy one calls ``register``, so that a saved model finds its functions in another process.
+    Unpickling or copying calls ``register``, so that a saved model finds its functions in another process.
 
     Attributes:
-        register: lets ``transformers`` know the functions that call the libraries.
-        products: each operator and the folder of its library.
+        register: registers the functions that call the libraries with ``transformers``.
+        products: each operator with the folder of its library.
     """
 
     register: Callable[[], None]
     products: tuple[tuple[Kind, str], ...]
 
     def __reduce__(self) -> Any:
-        """Returns how to make it again."""
+        """Returns how to unpickle it."""
         return serve, (self.register, *self.products)
 
 
 def serve(register: Callable[[], None], *products: tuple[Kind, str]) -> Served[Kind]:
-    """Returns the products that libraries compute of a module, whose functions it registers."""
+    """Registers a module's functions and returns its products that libraries compute."""
     register()
     return Served(register, products)
 
 
 def library_of(study: Study, **epilogue: object) -> str:
-    """Returns the folder of a study's library, with another ``epilogue`` where one is given.
+    """Returns the folder of a study's library with an epilogue such as ``bias=True``, and builds it on first
+    use.
 
-    It is built unless it stands there. The folder's name says which dispatcher it was built from: a process
-    keeps the libraries that it opened, and a study that was tuned further gets others.
-
-    Args:
-        epilogue: fields of :class:`~dietlab.problem.Dense`, such as ``bias=True``.
+    The folder's name is a digest of the dispatcher. A study that was tuned further gets new libraries, while
+    a process keeps those that it opened.
 
     Raises:
         StudyError: if the study was not tuned.
@@ -74,13 +72,13 @@ def library_of(study: Study, **epilogue: object) -> str:
 
 
 def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
-    """Returns the workload of a study, which must be of this operator and of this processor.
+    """Returns the workload of a study after checking its operator and processor.
 
     Raises:
-        StudyError: if it is not.
+        StudyError: if it is of another operator, or not of this processor.
 
     Warns:
-        if it is of another number of cores than PyTorch has threads.
+        UserWarning: if the study's number of cores is not PyTorch's number of threads.
     """
     if not isinstance(study.workload, operator):
         raise StudyError(f"{what} are served by a study of {operator.__name__}", study.workload)
@@ -98,7 +96,7 @@ def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
 
 
 def unfit(weights: Tensor) -> str:
-    """Returns why no library computes a layer with these weights; empty if one may."""
+    """Returns why no library can compute a layer with these weights; empty if one may."""
     if weights.is_inference():
         return "its weights are inference tensors, whose changes PyTorch does not count"
     if weights.dtype is not torch.float32 or not weights.is_cpu:

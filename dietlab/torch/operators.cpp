@@ -1,8 +1,8 @@
 // The operators dietlab::linear, grouped_linear and batch_matmul of PyTorch, which run tuned libraries.
 //
-// In C++, because a call through Python takes as long as a whole product of one row, and because a graph
-// that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
-// a second pool would wait for the same cores.
+// They are in C++ because a call through Python takes as long as a whole product of one row, and because a graph
+// that PyTorch compiled calls them without Python. A library's parallel loops run on PyTorch's own threads: a
+// second pool would wait for the same cores.
 
 #include <atomic>
 #include <cstdlib>
@@ -28,7 +28,7 @@ struct Library {
   Launch* launched_by;  // null in a library for one core
 };
 
-// Writes why the library in a folder cannot be run here into `reason`, with a 0 behind it; or nothing.
+// Writes to `reason`, ending with a 0, why the library in a folder cannot run here; nothing if it can.
 using Check = void (*)(const char* folder, char* reason, int64_t bytes);
 
 // Python's, where there is Python: it reads the manifest.
@@ -39,8 +39,8 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What Python would say of the two that end a process: a file that was cut, and a processor that lacks
-// instructions. Empty where neither is so.
+// Returns Python's reason for the two faults that end a process: a truncated file, and instructions that the
+// processor lacks. Empty if there is neither.
 std::string reason_without_python(const std::string& folder) {
   const std::string manifest = text_of(folder + "/manifest.json");
   std::error_code failed;
@@ -62,7 +62,7 @@ std::string reason_without_python(const std::string& folder) {
   return "";
 }
 
-// Opens the library in a folder. Where this process cannot run it, says so: PyTorch computes its layers.
+// Opens the library in a folder. If this process cannot run it, warns: PyTorch computes its layers.
 std::optional<Library> open(const std::string& folder) {
   const std::string path = folder + "/library.so";
   std::string reason(1024, '\0');
@@ -92,11 +92,11 @@ std::optional<Library> open(const std::string& folder) {
 std::mutex opened_mutex;
 std::unordered_map<std::string, std::optional<Library>> opened;
 
-// Folders in which libraries are looked for that are not where they were when their model was saved.
+// Folders to search for libraries that are not where they were when their model was saved.
 std::vector<std::string> searched;
 
-// Returns where the library of a folder (STUDY/epilogues/DIGEST/library) is now: there, or in a searched folder
-// under the same name. The digest tells what the library was built from.
+// Returns the present place of the library of a folder (STUDY/epilogues/DIGEST/library): the folder itself, or one
+// of the same name in a searched folder. The digest identifies the library's contents.
 std::string place_of(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code failed;
@@ -120,21 +120,21 @@ std::string place_of(const std::string& folder) {
   return folder;
 }
 
-// Returns the library of a folder, or null where it cannot be run.
+// Returns the library of a folder, or null if it cannot run.
 const Library* library_of(c10::string_view folder) {
   const std::string key(folder);
   std::unique_lock<std::mutex> guard(opened_mutex);
   auto found = opened.find(key);
   if (found == opened.end()) {
     const std::string place = place_of(key);
-    // Python may need its own lock meanwhile, whose holder may wait for this one.
+    // Python may need its own lock meanwhile, and the holder of that may wait for this one.
     guard.unlock();
     const std::optional<Library> library = open(place);
     guard.lock();
     found = opened.emplace(key, library).first;
   }
   if (!found->second) return nullptr;
-  // Whoever loads the same file through TVM meanwhile sets this to TVM's own threads.
+  // If the same file is also loaded through TVM, TVM sets this to its own threads.
   if (found->second->launched_by) *found->second->launched_by = &launch;
   return &*found->second;
 }
@@ -156,7 +156,7 @@ Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTen
   return packed(&library, weight, bias, version, [&] {
     const int64_t n = weight.size(0), k = weight.size(1);
     const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
-    // Zeros where a library leaves gaps: what is saved and compared has no chance numbers.
+    // Zeros in the gaps that a library leaves, so that saved and compared weights are well defined.
     const Tensor panels = zero_panels(call(library.packed_floats, n, k), weight.options());
     Array<2> w_array(w, {n, k});
     Array<1> panels_array(panels, {panels.size(0)});
@@ -170,7 +170,7 @@ Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTen
   });
 }
 
-// Writes x [..., K] times packed weights into y [..., N], both of which lie row behind row.
+// Writes x [..., K] times packed weights to y [..., N]; both are contiguous.
 void multiply(const Library& library, const Tensor& x, const Tensor& panels, const Tensor& y) {
   const int64_t rows = y.numel() / y.size(-1);
   Array<2> x_array(x, {rows, x.size(-1)}), y_array(y, {rows, y.size(-1)});
@@ -192,13 +192,13 @@ Tensor activated(const Tensor& y, c10::string_view activation) {
   return at::gelu(y, activation == "gelu_tanh" ? "tanh" : "none");
 }
 
-// What the operator computes, by PyTorch: for tensors that no library takes.
+// Computes the operator by PyTorch, for tensors that no library supports.
 Tensor linear_reference(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
                         c10::string_view activation, c10::string_view) {
   return activated(at::linear(x, weight, bias), activation);
 }
 
-// Whether a library takes these weights: the changes of inference tensors are not counted.
+// Returns whether a library supports these weights: changes of inference tensors are not counted.
 bool is_layer(const Tensor& weight, const OptionalTensor& bias) {
   auto right = [](const Tensor& tensor) { return served(tensor) && !tensor.is_inference(); };
   return right(weight) && weight.dim() == 2 &&
@@ -214,7 +214,7 @@ Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& b
   return product(*library, x, panels_of(*library, weight, bias, weight._version()), weight.size(0));
 }
 
-// Returns the packed weights of a layer, packed now unless they were; none where PyTorch computes it.
+// Returns the packed weights of a layer, packing them if necessary; an empty tensor if PyTorch computes it.
 Tensor pack_linear(const Tensor& weight, const OptionalTensor& bias, c10::string_view folder) {
   const bool fits = is_layer(weight, bias) && weight.numel() > 0;
   const Library* library = fits ? library_of(folder) : nullptr;
@@ -241,11 +241,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
   return op.call(x, weight, bias, activation, folder);
 }
 
-// Whether a derivative is asked for that an autograd function of C++ does not have: PyTorch computes all of it.
+// Returns whether a derivative is needed that an autograd function of C++ does not have; PyTorch then computes all.
 bool differentiated_otherwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
   auto forward_mode = [](const Tensor& tensor) { return tensor._fw_grad(0).defined(); };
   if (forward_mode(x) || forward_mode(weight) || (bias && forward_mode(*bias))) return true;
-  // torch.func (grad, jvp, vmap, ...): this is how PyTorch asks whether one may run inside of it.
+  // torch.func (grad, jvp, vmap, ...): PyTorch uses this to check whether an autograd function may run inside.
   const auto& transforms = at::functorch::functorchTLSAccessor();
   if (!transforms) return false;
   try {
@@ -346,7 +346,7 @@ Tensor packed_linear_autocast(const Tensor&, const Tensor&, int64_t, int64_t, c1
 
 // ---- dietlab::grouped_linear ----
 
-// Calls `each` with a group and its rows of x, from and to, where it has any; returns the rows of all groups.
+// Calls `each` with every group that has rows, and these rows of x (from, to); returns the rows of all groups.
 template <typename Each>
 int64_t each_group(const Tensor& x, const Tensor& weights, const Tensor& ends, Each each) {
   TORCH_CHECK(x.dim() == 2 && weights.dim() == 3 && ends.dim() == 1 && x.size(1) == weights.size(2) &&
@@ -369,7 +369,7 @@ int64_t each_group(const Tensor& x, const Tensor& weights, const Tensor& ends, E
   return row;
 }
 
-// Rows of x up to ends[e], from ends[e - 1] on, meet weights[e]; rows behind the last group belong to nobody.
+// Multiplies the rows of x from ends[e - 1] to ends[e] by weights[e]; rows after the last group are ignored.
 Tensor grouped_linear_reference(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view) {
   std::vector<Tensor> parts;
   const int64_t rows = each_group(x, weights, ends, [&](int64_t group, int64_t from, int64_t to) {
@@ -485,7 +485,7 @@ Tensor batch_matmul_autograd(const Tensor& x, const Tensor& w, bool transposed, 
 }  // namespace
 
 TORCH_LIBRARY(dietlab, m) {
-  // A compiler hands over rows that lie one behind the other, and no copy is needed here.
+  // PyTorch's compiler passes contiguous rows, so no copy is needed here.
   const std::vector<at::Tag> tags{at::Tag::needs_contiguous_strides, at::Tag::pt2_compliant_tag};
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, str activation, str library) -> Tensor", tags);
   m.def("grouped_linear(Tensor x, Tensor weights, Tensor ends, str library) -> Tensor", tags);

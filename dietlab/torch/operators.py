@@ -1,6 +1,6 @@
 """Registers the operators ``torch.ops.dietlab.linear``, ``.packed_linear``, ``.grouped_linear`` and
-``.batch_matmul``, and for comparison ``.static_linear``. They are in C++; ``torch.compile`` and
-``torch.export`` keep them whole."""
+``.batch_matmul``, and for comparison ``.static_linear``. They are written in C++; ``torch.compile`` and
+``torch.export`` treat each as one operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = "operators.cpp"
 
 
 def register_operators() -> None:
-    """Makes the operators of tuned libraries known to PyTorch, unless they are.
+    """Registers the operators of tuned libraries with PyTorch, on first use.
 
     Raises:
         MissingDependencyError: if they must be compiled and that fails.
@@ -26,7 +26,7 @@ def register_operators() -> None:
 
 
 def register_static_linear() -> None:
-    """Makes the operator of programs that were tuned for one number of rows known to PyTorch, unless it is.
+    """Registers the operator of programs tuned for one number of rows with PyTorch, on first use.
 
     Raises:
         MissingDependencyError: if it must be compiled and that fails.
@@ -35,10 +35,11 @@ def register_static_linear() -> None:
 
 
 def _check(folder: bytes, reason: int, size: int) -> None:
-    """Writes why a library cannot be run here, as :func:`dietlab.load` says it, or nothing."""
+    """Writes to ``reason`` why a library cannot run here, the error of :func:`dietlab.load`; nothing if it
+    can."""
     try:
         load(os.fsdecode(folder))
-    except Exception as error:  # nothing can be raised through C++: whatever it is, the library stays closed
+    except Exception as error:  # C++ cannot pass errors on: after any error the library stays closed
         said = (str(error) or repr(error)).encode()[: size - 1].decode(errors="ignore").encode()
         ctypes.memmove(reason, said + b"\0", len(said) + 1)
 

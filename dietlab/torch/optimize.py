@@ -1,4 +1,4 @@
-"""Replaces the linear layers of a model by tuned ones, and tunes first where this machine has no study."""
+"""Replaces the linear layers of a model by tuned ones, and tunes first if this machine has no study."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from dietlab.torch.replace import replace_linears
 from dietlab.view import ProgressBar
 
 STUDIES = Path("dietlab") / "studies"
-"""Where studies that no one gave a folder are kept, in the folder for such things (XDG base directories)."""
+"""Default folder of studies, inside the user's cache folder (XDG base directories)."""
 
 LEAST_SERVED = 0.5
-"""The share of a model's multiply-adds for which a study is taken as it is; less is tuned for."""
+"""Least share of a model's multiply-adds that an existing study must serve; else a new one is tuned."""
 
 WORTH_TUNING = 0.01
-"""The share of multiply-adds from which on a size of layers is tuned for: a range that holds a head of two
-classes, or an adapter of rank 8, makes tuning longer for all."""
+"""Least share of multiply-adds for which a size of layers is tuned: widening the ranges to a classifier of
+two classes or an adapter of rank 8 makes tuning longer for all."""
 
 
 def optimize(
@@ -49,18 +49,17 @@ def optimize(
     effort: str = "quick",
     observers: Iterable[Observer] | None = None,
 ) -> torch.nn.Module:
-    """Replaces the linear layers of a model, and those of its experts, by those of this machine's study, in
-    place, and returns it.
+    """Replaces the linear layers of a model, and of its experts, by tuned ones, in place, and returns it.
 
-    A study that stands in the folder and serves most of the model's work is taken; tuning that was stopped
-    goes on. Otherwise one is tuned, for as many cores as PyTorch has threads: once, and for the next model as
-    well. Layers that it does not serve stay PyTorch's.
+    If a study in the folder serves most of the model's work, it is used; a stopped tuning is resumed.
+    Otherwise a study is tuned once, for as many cores as PyTorch has threads; later models use it too. Layers
+    that it does not serve stay PyTorch's.
 
     Args:
-        model: float32, on the CPU.
-        folder: where studies are looked for and kept (default: ``~/.cache/dietlab/studies``).
-        effort: of tuning.
-        observers: of tuning (default: a progress bar).
+        model: a model in float32 on the CPU.
+        folder: the folder of studies (default: ``~/.cache/dietlab/studies``).
+        effort: effort of tuning.
+        observers: observers of tuning (default: a progress bar).
 
     Raises:
         DietlabError: if the model has no linear layer that a library can compute.
@@ -95,12 +94,12 @@ def optimize(
 
 
 def default_folder() -> Path:
-    """Returns the folder of studies that no one gave another."""
+    """Returns the default folder of studies."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / STUDIES
 
 
 def task_for(sizes: Iterable[tuple[int, int]]) -> Task:
-    """Returns the task of one library for every layer, widened to hold layers of other ``sizes`` (N, K)."""
+    """Returns the task of one library for every layer, with ranges widened to include ``sizes`` (N, K)."""
     task = every_layer_task()
     work, layers = task.workload, task.layers
     assert isinstance(work, Dense) and isinstance(work.N, Dim) and isinstance(work.K, Dim) and layers
@@ -115,13 +114,13 @@ def task_for(sizes: Iterable[tuple[int, int]]) -> Task:
 
 
 def _holding(dim: Dim, extents: Iterable[int]) -> Dim:
-    """Returns a range that holds the extents too."""
+    """Returns the range, widened to include extents."""
     every = (dim.low, dim.high, *extents)
     return Dim(min(every), max(every))
 
 
 def _studies(home: Path) -> Iterator[Study]:
-    """Yields the studies of a folder that can be opened, by name."""
+    """Yields the readable studies of a folder, by name."""
     for path in sorted(home.iterdir()) if home.is_dir() else ():
         try:
             yield Study.open(path)
@@ -130,8 +129,8 @@ def _studies(home: Path) -> Iterator[Study]:
 
 
 def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[tuple[int, int], int]:
-    """Returns the multiply-adds of one row through a model's layers, by their sizes (N, K); experts' layers
-    count once, whichever expert is chosen.
+    """Returns the multiply-adds of one row in a model's layers by their sizes (N, K); the layers of a module
+    of experts count as one expert's.
 
     Raises:
         DietlabError: if there is no layer that a library can compute.
@@ -153,19 +152,19 @@ def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[t
         "a library computes linear layers in float32 on the CPU",
         f"{type(model).__name__}, which has no linear layer"
         if not reasons
-        else f"{type(model).__name__}, of whose linear layers PyTorch keeps all: {'; '.join(reasons)}",
+        else f"{type(model).__name__}, all of whose linear layers PyTorch keeps: {'; '.join(reasons)}",
         "model.float().cpu() makes it such a model." if weights else "",
     )
 
 
 def _is_of(study: Study, hardware: Hardware) -> bool:
-    """Returns whether a study, perhaps a stopped one, is of linear layers on this processor and cores."""
+    """Returns whether a study, perhaps a stopped one, is of linear layers on this processor and its cores."""
     same = study.hardware.is_same_as(hardware) and study.hardware.cores == hardware.cores
     return isinstance(study.workload, Dense) and same
 
 
 def _served(study: Study, work: Mapping[tuple[int, int], int]) -> int:
-    """Returns the part of multiply-adds whose layers a study serves."""
+    """Returns the multiply-adds of the layers that a study serves."""
     held: Any = study.workload
     return sum(part for (n, k), part in work.items() if holds(held.N, n) and holds(held.K, k))
 
@@ -179,7 +178,7 @@ def _is_tuned(study: Study) -> bool:
 
 
 def _announcement(study: Study) -> str:
-    """Says what is tuned, and how long that took on the machines of the recorded results."""
+    """Returns a text on the tuning, with its time on the machines of the recorded results."""
     usual, recorded = every_layer_task().name, list[str]()
     for path in sorted(data_path("results").glob("*-layers*.csv.gz")):
         for report in ResultTable.load(path).reports:

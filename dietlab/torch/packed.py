@@ -1,4 +1,4 @@
-"""Layers of which only the packed weights are left."""
+"""Layers without their original weights: only the packed ones are left."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ORIGINALS = ("weight", "bias")
 
 
 class PackedLayer(TunedLayer):
-    """A layer for inference in float32 on the CPU, whose original weights were dropped.
+    """A layer for inference in float32 on the CPU, without its original weights.
 
-    Nothing but its libraries can compute it: other types, autocast and gradients are errors.
+    Only its libraries can compute it: other types, autocast and gradients are errors.
     """
 
     buffer_of: dict[str, str]
-    """The name of the buffer that holds the packed weights, by activation; most often the same for all."""
+    """The name of the buffer with the packed weights, by activation; usually the same for all."""
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
-        """Returns the activation of the layer's output, ``[..., N]`` of ``input [..., K]``."""
+        """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""
         if is_nested(input):
             one = partial(self.activated, activation=activation)
             if is_jagged(input):
@@ -39,15 +39,15 @@ class PackedLayer(TunedLayer):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        """Returns ``[..., N]`` of ``input [..., K]``."""
+        """Returns ``[..., N]`` for ``input [..., K]``."""
         return self.activated(input, "none")
 
     def panels(self, activation: str) -> Tensor:
-        """Returns the weights as the library with this activation takes them."""
+        """Returns the weights packed for the library with this activation."""
         return self._buffers[self.buffer_of[activation]]
 
     def extra_repr(self) -> str:
-        """Returns what PyTorch prints of it: sizes, and the library."""
+        """Returns the text that PyTorch prints: sizes and the library."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"library={self.libraries['none']!r}"
@@ -73,12 +73,12 @@ def _lost(name: str) -> str:
 
 
 def drop_originals(layer: TunedLayer) -> int:
-    """Leaves a layer its packed weights alone, and returns their bytes; 0, and nothing changes, where PyTorch
-    computes it."""
+    """Drops the original weights of a layer, and returns the bytes of the packed ones; if PyTorch computes
+    the layer, returns 0 and changes nothing."""
     panels = {activation: layer.panels(activation) for activation in layer.libraries}
     if not all(array.numel() for array in panels.values()):
         return 0
-    # An activation changes nothing in how weights are packed: one array serves all.
+    # Packing does not depend on the activation: usually one array serves all.
     kept, buffer_of = dict[str, Tensor](), dict[str, str]()
     for activation, array in panels.items():
         same = (name for name, other in kept.items() if torch.equal(other, array))
@@ -96,8 +96,8 @@ def drop_originals(layer: TunedLayer) -> int:
 
 
 def read_elsewhere(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
-    """Yields each tuned layer of a model whose weights the code of the module around it reads, and that
-    module's class: so do PyTorch's ``TransformerEncoderLayer`` and T5."""
+    """Yields each tuned layer whose parent reads its weights, and the name of the parent's class, such as
+    PyTorch's ``TransformerEncoderLayer`` or T5's."""
     for parent in model.modules():
         kind = parent.dietlab_class if isinstance(parent, Chain) else type(parent)
         named = {name: child for name, child in parent._modules.items() if isinstance(child, TunedLayer)}
@@ -107,7 +107,7 @@ def read_elsewhere(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, st
 
 @cache
 def _names_read(kind: type[torch.nn.Module]) -> frozenset[str]:
-    """Returns the attributes whose weight or bias a class reads."""
+    """Returns the attributes whose weight or bias the source of a class reads."""
     try:
         text = inspect.getsource(kind)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Packs a model's weights on demand, and finds the libraries of models that were saved."""
+"""Packs a model's weights on demand, and finds the libraries of saved models."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from dietlab.torch.replace import enumerated
 
 
 def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
-    """Packs the weights of a model's tuned layers now, anew, and returns the bytes that the packed ones take.
+    """Packs the weights of a model's tuned layers again, now, and returns the bytes of the packed weights.
 
-    A layer packs its weights at its first call, and again once PyTorch counted a change of them, the model
-    was loaded, moved or switched by ``train()`` or ``eval()``, or 512 of its numbers show a change. A smaller
-    change that PyTorch does not count goes unseen: through ``weight.data``, a NumPy array that shares the
-    memory, or another process that shares it. Call this behind such a change: after a LoRA merge that touched
-    few weights, an update of an average (EMA) or of a shared model (Hogwild).
+    A layer packs its weights at its first call. It packs them again after a change that PyTorch counts, after
+    loading or moving the model, after ``train()`` or ``eval()``, or if a sample of 512 of its numbers
+    changed. Other changes are not detected if they are small: through ``weight.data``, a NumPy array on the
+    same memory, or another process that shares it. Call this function after such a change: a LoRA merge that
+    touched few weights, an update of an average (EMA) or of a shared model (Hogwild).
 
-    Call it before a fork, too: packed weights are shared then, as the originals are, and not packed by each
-    process.
+    Call it also before a fork: processes then share the packed weights, as they share the originals.
 
     Args:
-        model: whose layers were replaced; others are left alone.
-        originals: keep the weights that were packed. Without them a model takes about the memory that it took
-            before its layers were replaced, and can do one thing: inference in float32 on the CPU. Its
-            layers have no ``weight`` any more, and its ``state_dict`` holds the packed ones. This cannot be
-            undone; load the model again. Weights that another module has as well, as an embedding that is
-            tied to the last layer, stay there.
+        model: a model with tuned layers; its other layers are ignored.
+        originals: whether to keep the original weights. Without them, a model takes about as much memory as
+            before its layers were replaced, but is limited to inference in float32 on the CPU. Its layers
+            have no ``weight`` any more, and its ``state_dict`` contains the packed weights. To undo this,
+            load the model again. Weights that another module shares, such as an embedding tied to the last
+            layer, stay there.
 
     Warns:
-        UserWarning: without ``originals``, names the layers that keep theirs, with the reason.
+        UserWarning: without ``originals``, names the layers that keep their weights, with the reason.
     """
     layers = {id(layer): layer for layer in model.modules() if isinstance(layer, TunedLayer)}
     for layer in layers.values():
@@ -50,8 +49,8 @@ def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
 
 
 def _without_originals(model: torch.nn.Module, layers: dict[int, TunedLayer], experts: int) -> int:
-    """Leaves layers their packed weights alone where that is all that is read, and returns the bytes of all
-    packed ones."""
+    """Drops the original weights of all layers that do not need them, and returns the bytes of all packed
+    ones."""
     names, kept = {id(module): name for name, module in model.named_modules()}, dict[str, list[str]]()
     readers = {id(layer): f"{kind} reads them" for layer, kind in read_elsewhere(model)}
     total = 0
@@ -69,7 +68,7 @@ def _without_originals(model: torch.nn.Module, layers: dict[int, TunedLayer], ex
 
 
 def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str]]:
-    """Yields each layer and an activation that is computed with it; those of no chain have none."""
+    """Yields each layer with an activation that is computed with it; ``none`` for a layer outside chains."""
     within = set[int]()
     for parent in model.modules():
         if isinstance(parent, Chain):
@@ -81,11 +80,11 @@ def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tup
 
 
 def find_libraries(folder: str | Path) -> None:
-    """Says where to look for libraries that are not where they were when their model was saved.
+    """Adds a folder in which to look for the libraries of saved models.
 
-    A saved model names its libraries by the study's folder at that time; their own folders' names tell what
-    they were built from, so that a study that was moved or copied still serves. Of several calls all count.
-    Without Python, ``DIETLAB_LIBRARIES=FOLDER:FOLDER`` in the environment says the same.
+    A saved model names its libraries by their study's folder when it was saved. If the study was moved or
+    copied, they are found in the added folders, by the digest in their names. Without Python, set
+    ``DIETLAB_LIBRARIES=FOLDER:FOLDER`` in the environment.
 
     Args:
         folder: a study, or a folder of studies.

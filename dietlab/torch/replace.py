@@ -16,21 +16,22 @@ from dietlab.torch.layers import drop_packed
 from dietlab.torch.libraries import library_of, require_served, unserved
 
 NAMED = 8
-"""Layers that a warning names at most: their names are alike, and there may be hundreds."""
+"""Most layers that a warning names: there may be hundreds with similar names."""
 
 
 def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:
     """Lets a study's libraries compute every linear layer of a model that it serves, in place, and returns
     the model.
 
-    Layers stay the same objects with the same parameters, hooks and state; only their class changes. So does
-    the class of a module that calls a layer and ReLU or GELU one behind the other, which are then computed at
-    once. Nothing of the model is called. A model whose layers were replaced before takes this study's.
+    Layers stay the same objects with the same parameters, hooks and state; only their class changes. A module
+    that calls a layer and then ReLU or GELU changes its class too: both are then computed together. Nothing
+    in the model is called. Layers that were replaced before get this study's libraries.
 
     Args:
-        model: has layers of :class:`torch.nn.Linear` or ``Conv1D`` of ``transformers``; or is one.
-        study: of ``Dense``, tuned; or its folder. Every epilogue that the model needs is built once and kept
-            there.
+        model: a model with layers of :class:`torch.nn.Linear` or ``Conv1D`` of ``transformers``, or one such
+            layer.
+        study: a tuned study of ``Dense``, or its folder. A library for every epilogue that the model needs is
+            built once and kept there.
 
     Raises:
         StudyError: if the study is of another operator or processor, or was not tuned.
@@ -63,13 +64,13 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
     for parent, names, _ in chains:
         if not isinstance(parent, Chain):
             make_chain(parent, names)
-    for sentence in _told(model, reasons.items()):
+    for sentence in _exceptions(model, reasons.items()):
         warnings.warn(sentence, stacklevel=2)
     return model
 
 
-def _told(model: torch.nn.Module, reasons: Iterable[tuple[ModelLayer, str]]) -> Iterator[str]:
-    """Yields what somebody must know who thinks that all layers are tuned now."""
+def _exceptions(model: torch.nn.Module, reasons: Iterable[tuple[ModelLayer, str]]) -> Iterator[str]:
+    """Yields a sentence for each reason why some layers are not tuned."""
     names: dict[str, list[str]] = {}
     for layer, reason in reasons:
         names.setdefault(reason, []).append(layer.name)
@@ -84,13 +85,14 @@ def _told(model: torch.nn.Module, reasons: Iterable[tuple[ModelLayer, str]]) -> 
 
 
 def enumerated(names: list[str]) -> str:
-    """Returns a list of names for a sentence, cut where it is long."""
+    """Returns at most :data:`NAMED` names for a sentence, and the number of the others."""
     others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{others}"
 
 
 def _bypassed(model: torch.nn.Module) -> Iterator[str]:
-    """Yields a sentence where PyTorch computes a whole encoder's layer from its weights."""
+    """Yields a sentence on encoder layers that PyTorch computes whole, from their weights, if there are
+    any."""
     if not torch.backends.mha.get_fastpath_enabled():
         return
     names = [
@@ -101,6 +103,6 @@ def _bypassed(model: torch.nn.Module) -> Iterator[str]:
     if names:
         yield (
             f"{enumerated(names)}: in eval(), without gradients, PyTorch computes a whole "
-            "TransformerEncoderLayer from its weights and calls no layer of it. "
+            "TransformerEncoderLayer from its weights and calls none of its layers. "
             "torch.backends.mha.set_fastpath_enabled(False) lets tuned layers compute it"
         )

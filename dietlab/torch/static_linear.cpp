@@ -1,6 +1,6 @@
 // The operator dietlab::static_linear of PyTorch: a linear layer by programs that were tuned for one number of
-// rows each. A folder holds T=<rows>.so, with `main(x, packed, [bias], y)` and `pack(w, packed)`, and
-// T=<rows>.json, which names the shape of packed weights (dietlab.evaluation.ansor).
+// rows each. A folder has T=<rows>.so, with `main(x, packed, [bias], y)` and `pack(w, packed)`, and
+// T=<rows>.json with the shape of packed weights (dietlab.compare.ansor).
 
 #include <fstream>
 #include <iterator>
@@ -12,7 +12,7 @@ namespace {
 
 // ---- Scratch memory of programs ----
 
-// Blocks that a thread's programs gave back: the next call needs as much, and new pages cost time.
+// Freed blocks of a thread's programs, kept because the next call needs as much and new pages cost time.
 struct Scratch {
   struct Block {
     void* start;
@@ -87,7 +87,7 @@ Program open(const std::string& folder, int64_t rows) {
   void* handle = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(handle, "dietlab: a layer is called with rows that a program was tuned for; got ", rows, ": ",
               dlerror(), ". Tune one: dietlab.evaluation.ansor.tune_static().");
-  // Only this operator opens these files: TVM does not set these to functions of its own.
+  // Only this operator opens these files, so TVM does not replace these by functions of its own.
   provide(handle, "__TVMBackendParallelLaunch", &launch);
   provide(handle, "__TVMBackendAllocWorkspace", &take_scratch);
   provide(handle, "__TVMBackendFreeWorkspace", &give_scratch_back);
@@ -109,7 +109,7 @@ const Program& program_of(c10::string_view folder, int64_t rows) {
 
 // ---- dietlab::static_linear ----
 
-// Returns the tensor as programs take it: contiguous, and beginning at a multiple of 64 bytes.
+// Returns the tensor for programs: contiguous, and aligned to 64 bytes.
 Tensor aligned(const Tensor& tensor) {
   const Tensor whole = tensor.contiguous();
   return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 64 ? whole.clone() : whole;

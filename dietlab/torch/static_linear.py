@@ -1,4 +1,4 @@
-"""A linear layer of PyTorch that runs through programs tuned for one number of rows each, to compare with."""
+"""A linear layer of PyTorch computed by programs tuned for one number of rows each, to compare with."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _static_linear = torch.ops.dietlab.static_linear.default
 class StaticLinear(torch.nn.Linear):  # type: ignore[misc]
     """A :class:`torch.nn.Linear` with the same parameters, for inference, computed by static programs.
 
-    Calls with a number of rows that no program was tuned for fail. Weights are packed at the first call with
-    each number of rows, and again after they were changed in place.
+    Calls with a number of rows without a program fail. Weights are packed at the first call with each number
+    of rows, and again after a change in place.
 
-    A layer becomes one by its class; ``folder`` is that of its programs
-    (:func:`~dietlab.compare.ansor.contender.tune_static`), for as many rows as the name of each says
-    (``T=24.so``), with a bias if the layer has one.
+    Set a layer's class to this one to make it such a layer. ``folder`` has its programs
+    (:func:`~dietlab.compare.ansor.contender.tune_static`), named by their number of rows (``T=24.so``), with
+    a bias if the layer has one.
     """
 
     folder: str
 
     def forward(self, input: Tensor) -> Tensor:
-        """Returns ``[..., N]`` of ``input [..., K]``."""
+        """Returns ``[..., N]`` for ``input [..., K]``."""
         own = self._parameters
         return _static_linear(input, own["weight"], own["bias"], self.folder)

@@ -1,4 +1,4 @@
-"""The client's side of servers of TVM's RPC: sessions that answer about candidates, and who is free."""
+"""The client of servers of TVM's RPC: sessions that check and time candidates, and the list of servers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from dietlab.problem import Workload
 CLIENT = "dietlab.measure.rpc.worker"
 
 NETWORK_SECONDS = 15.0
-"""Seconds that a server's answer may take beyond those of the measurement, until the server counts as lost:
-its worker starts, and libraries travel."""
+"""Seconds that a server's answer may take beyond the measurement, to start a worker and send libraries; later
+the server counts as lost."""
 
 WATCH_SECONDS = 1.0
-"""Seconds between two looks at the tracker for servers that joined."""
+"""Seconds between two checks of the tracker for new servers."""
 
 
 class DeviceLostError(DietlabError):
-    """A server does not answer, or answers garbage: no fault of a candidate."""
+    """A server does not answer, or answers garbage, which is not a candidate's fault."""
 
 
 class NoServerError(MeasureError):
@@ -38,12 +38,12 @@ class NoServerError(MeasureError):
 
 
 class RemoteDevice:
-    """A session on a server: it answers about candidates as a process here does.
+    """A session on a server, which answers requests about candidates like a local process.
 
     Args:
-        client: the process that is connected to it.
-        name: of the server.
-        seconds: for one measurement.
+        client: the process with the connection.
+        name: the server's name.
+        seconds: timeout of a measurement.
     """
 
     def __init__(self, client: WorkerProcess, name: str, seconds: float) -> None:
@@ -57,10 +57,10 @@ class RemoteDevice:
     def hardware(self, target: str, cores: int, *, measure: bool) -> Hardware:
         """Returns the server's processor of a target, with ``cores`` of its cores."""
         question = {"op": "hardware", "target": target, "cores": cores, "measure": measure}
-        return Hardware.from_json(self._asked(question, self._seconds + NETWORK_SECONDS))
+        return Hardware.from_json(self._answer(question, self._seconds + NETWORK_SECONDS))
 
     def open(self, workload: Workload, hardware: Hardware) -> None:
-        """Makes the server ready for a workload's candidates; nothing happens if it is."""
+        """Prepares the server for a workload's candidates, unless it is."""
         if workload == self._workload:
             return
         question = {
@@ -68,24 +68,24 @@ class RemoteDevice:
             "workload": workload.to_json(),
             "hardware": hardware.to_json(),
             "seconds": self._seconds,
-            ENTERED: {**carried(), "path": []},  # folders are of this machine
+            ENTERED: {**carried(), "path": []},  # folders exist on this machine only
         }
-        self._asked(question, NETWORK_SECONDS)
+        self._answer(question, NETWORK_SECONDS)
         self._workload, self._starting = workload, timing_target(hardware.kind).START_SECONDS
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the answer about a candidate, whose library is sent with the first question.
+        """Returns the answer about a candidate; the first request sends its library.
 
         Raises:
             MeasureError: if the candidate crashes, hangs or refuses.
-            DeviceLostError: if the server is gone.
+            DeviceLostError: if the server does not answer.
         """
         path = Path(request["plan"])
         if path.name not in self._sent:
-            self._told({"op": "send", "path": str(path)}, NETWORK_SECONDS)
+            self._request({"op": "send", "path": str(path)}, NETWORK_SECONDS)
             self._sent.add(path.name)
         most = self._starting + self._seconds + NETWORK_SECONDS
-        answer = self._asked({**request, "plan": path.name}, most)
+        answer = self._answer({**request, "plan": path.name}, most)
         self._starting = 0.0
         if "failed" in answer:
             raise FAILURES[answer["failed"]](*answer["told"])
@@ -95,16 +95,16 @@ class RemoteDevice:
         """Removes the libraries that were sent."""
         sent, self._sent = sorted(self._sent), set()
         if sent:
-            self._told({"op": "remove", "names": sent}, NETWORK_SECONDS)
+            self._request({"op": "remove", "names": sent}, NETWORK_SECONDS)
 
     def close(self) -> None:
-        """Gives the server back."""
+        """Ends the session, which frees the server."""
         self._client.close()
 
-    def _asked(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        return self._told({"op": "ask", "question": question}, seconds)
+    def _answer(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        return self._request({"op": "ask", "question": question}, seconds)
 
-    def _told(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def _request(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         try:
             return self._client.ask(request, seconds)
         except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
@@ -112,12 +112,7 @@ class RemoteDevice:
 
 
 class Servers:
-    """The servers of a key at a tracker.
-
-    Args:
-        tracker: its host and port.
-        key: that the servers were started with.
-    """
+    """The servers of a key at a tracker, which is given by host and port."""
 
     def __init__(self, tracker: tuple[str, int], key: str) -> None:
         self.key, self.address = key, address_text(tracker)
@@ -133,7 +128,7 @@ class Servers:
         self._watcher.close()
 
     def queue(self) -> Queue:
-        """Returns how many servers there are now.
+        """Returns the present numbers of servers and clients.
 
         Raises:
             MeasureError: if no tracker answers.
@@ -155,7 +150,7 @@ class Servers:
         )
 
     def require(self, patience: float) -> Queue:
-        """Waits until there is a server, free or not.
+        """Waits for a server, free or not.
 
         Raises:
             NoServerError: if there is none in time.
@@ -173,15 +168,12 @@ class Servers:
         return queue
 
     def connect(self, seconds: float, patience: float) -> RemoteDevice:
-        """Returns a session on a free server.
-
-        Args:
-            seconds: for one measurement on it.
-            patience: seconds to wait for it.
+        """Returns a session on a free server, for which it waits ``patience`` seconds; ``seconds`` is the
+        timeout of a measurement.
 
         Raises:
             NoServerError: if none is free in time.
-            MeasureError: if the server is none of ours, or does not listen where the tracker lists it.
+            MeasureError: if the server is not dietlab's, or does not listen where the tracker lists it.
         """
         client = WorkerProcess(CLIENT)
         try:
@@ -218,7 +210,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class Queue:
-    """The ``servers`` of a key, how many of them are ``free``, how many clients wait (``pending``), and the
+    """The numbers of ``servers`` of a key, of ``free`` ones and of waiting clients (``pending``), and the
     ``keys`` of all servers of the tracker."""
 
     servers: int
@@ -230,12 +222,8 @@ class Queue:
 def remote_hardware(
     tracker: tuple[str, int], key: str, cores: int, target: str = "cpu", patience: float = 60.0
 ) -> Hardware:
-    """Returns the processor of a key's servers, with its peaks measured there.
-
-    Args:
-        cores: that the operator uses.
-        target: whose processor.
-        patience: seconds to wait for a free server, and for its measurement.
+    """Returns the processor of a key's servers, with the peaks of ``cores`` measured there. ``patience`` is
+    the time to wait for a free server, and for its measurement, in seconds.
 
     Raises:
         MeasureError: if there is no server in time.

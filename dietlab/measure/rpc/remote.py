@@ -1,7 +1,7 @@
-"""Measures on other machines, through TVM's RPC tracker and servers: builds here, timing there.
+"""Measures on other machines, through TVM's RPC tracker and servers: builds here, times there.
 
-All free servers of a key are used at the same time. The rivals on a shape stay together on one machine, where
-they take turns, so that their ratios hold whatever that machine's speed is.
+All free servers of a key are used at the same time. The rivals on a shape take turns on one machine, so that
+its speed cancels in their ratios.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Workload, require_entered
 
 RETRIES = 1
-"""How often rivals whose server was lost are measured again, elsewhere."""
+"""Times that rivals are measured again, elsewhere, after their server was lost."""
 
 
 @dataclass
 class Batch:
-    """The rivals on some shapes that one server times in turns; ``lost`` counts the servers that it lost."""
+    """The rivals on some shapes, which one server times in turns; ``lost`` counts the servers lost with
+    it."""
 
     contests: list[list[Candidate]]
     lost: int = 0
@@ -42,20 +43,20 @@ class Batch:
 
 @dataclass
 class RemoteRunner:
-    """Builds here, and times on all servers of a key that are free, whenever they join.
+    """Builds here and times on all free servers of a key; servers may join at any time.
 
-    A server that dies or hangs costs what it was measuring, which is measured once more elsewhere and then
-    recorded as crashed. While other clients wait for the key, servers are given back between two calls.
+    If a server dies or hangs, its candidates are measured once more elsewhere; if that fails too, they are
+    recorded as crashed. If other clients wait for the key, servers are freed between two calls.
 
     Args:
-        hardware: of the servers: each must have this processor.
+        hardware: the processor that each server must have.
         tracker: host and port of TVM's RPC tracker.
-        key: that the servers were started with.
-        timing: the protocol of measuring.
+        key: the key that the servers were started with.
+        timing: the protocol of timing.
         builders: parallel builds here.
         build_timeout, time_timeout: seconds for one library.
         patience: seconds to wait for a server while there is none.
-        builder_module: the module that runs in the processes that build.
+        builder_module: the module of the processes that build.
     """
 
     hardware: Hardware
@@ -80,7 +81,7 @@ class RemoteRunner:
         self.close()
 
     def close(self) -> None:
-        """Gives all servers back and ends the child processes; the next call starts new ones."""
+        """Frees all servers and ends the child processes; the next call starts new ones."""
         for device in self._devices:
             device.close()
         self._devices.clear()
@@ -89,7 +90,7 @@ class RemoteRunner:
 
     @property
     def devices(self) -> int:
-        """The number of servers of the key now; waits for the first.
+        """The present number of servers of the key; waits for the first.
 
         Raises:
             MeasureError: if there is none in time.
@@ -98,12 +99,11 @@ class RemoteRunner:
         return self._servers.require(self.patience).servers
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Returns one record for every shape of every trial, as servers finish them; failures are records
-        too.
+        """Yields a record for every shape of every trial, as servers finish them; failures are records too.
 
         Raises:
-            MeasureError: if no server of the key is there in time, or one is of another processor.
-            WorkloadError: if the processes that measure cannot be told the operator.
+            MeasureError: if there is no server of the key in time, or one has another processor.
+            WorkloadError: if the operator cannot be sent to the processes that measure.
         """
         require_entered(workload)
         pool = self._started()
@@ -151,7 +151,7 @@ class RemoteRunner:
                 self._devices.remove(device)
                 device.close()
                 if batch.lost < RETRIES:
-                    # One by one, so that rivals that end every server are recorded alone.
+                    # Shape by shape, so that only rivals that crash every server are recorded as crashed.
                     waiting.extend(Batch([contest], batch.lost + 1) for contest in batch.contests)
                     left += len(batch.contests) - 1
                     idle += self._join(0.0 if self._devices else self.patience)
@@ -170,17 +170,13 @@ class RemoteRunner:
         return self._pool
 
     def _give_back(self) -> None:
-        """Closes as many sessions as other clients wait for servers of this key."""
+        """Closes a session for each client that waits for a server of this key."""
         for _ in range(self._servers.queue().pending if self._devices else 0):
             if self._devices:
                 self._devices.pop().close()
 
     def _join(self, patience: float) -> list[RemoteDevice]:
-        """Opens sessions on the servers that are free; where there is none at all, waits for one.
-
-        Returns:
-            The new ones.
-        """
+        """Opens sessions on all free servers and returns them; waits for one if there is no session yet."""
         found = list[RemoteDevice]()
         queue = self._servers.queue() if self._devices else self._servers.require(patience)
         for _ in range(max(queue.free, 0 if self._devices else 1)):
@@ -194,7 +190,7 @@ class RemoteRunner:
             if not theirs.is_same_as(self.hardware):
                 device.close()
                 raise MeasureError(
-                    f"servers of the key {self.key} have the processor tuned for, {self.hardware.name}",
+                    f"servers of the key {self.key} have the processor to tune for, {self.hardware.name}",
                     f"{device.name} with {theirs.name}",
                     "Give each kind of processor another key.",
                 )
@@ -206,8 +202,8 @@ class RemoteRunner:
 def _records(
     batch: Batch, device: RemoteDevice, error: DeviceLostError | None, timing: Timing, sharing: int
 ) -> Iterator[Record]:
-    """Yields the records of a batch. Servers work at the same time, so that each record is charged its share
-    of the wall-clock time."""
+    """Yields the records of a batch. ``sharing`` servers work at the same time: a record's times are its
+    share of the wall-clock time."""
     for candidate in (candidate for contest in batch.contests for candidate in contest):
         if error is not None and candidate.record.ok:
             yield replace(candidate.record, status="crashed", reason=str(error), device=device.name)

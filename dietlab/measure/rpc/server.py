@@ -1,12 +1,11 @@
-"""Serves this machine for measurements by others, through TVM's RPC: what ``dietlab serve`` starts.
+"""Serves this machine for measurements by others, through TVM's RPC (``dietlab serve``).
 
-A server tells a tracker its key. Who tunes asks the tracker for a server of a key and sends it libraries and
-questions; each session is another process, in another folder. Candidates run in a child of the
-session, as they do here (:mod:`dietlab.measure.local`), so that one that crashes or hangs ends neither the
-session nor the server.
+A server registers with a tracker under a key. A client gets a server of a key from the tracker and sends it
+libraries and requests; each session is a new process in a new folder. Candidates run in a child of the
+session, as in :mod:`dietlab.measure.local`, so that a crash or a hang ends neither session nor server.
 
-TVM's RPC has no authentication: anyone who reaches a server's or a tracker's port can run any code on the
-machine. Addresses are those of the loopback unless others are named; name those of a network that you trust.
+TVM's RPC has no authentication: anyone who reaches the port of a server or tracker can run any code on the
+machine. The default addresses are those of the loopback; use others only in a network that you trust.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ from typing import Any
 from dietlab.base.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.machine import Hardware
 from dietlab.measure.local import candidates_seat
-from dietlab.measure.rpc.tracker import Address, address_text, listed, told_address
+from dietlab.measure.rpc.tracker import Address, address_text, listed, public_address
 from dietlab.measure.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.measure.timing.seat import Seat
 
 LOOPBACK = "127.0.0.1"
-TRACKER_PORT, SERVER_PORT = 9190, 9090
-"""The first ports that are tried: TVM's own."""
+"""Default address: only this machine reaches it."""
+TRACKER_PORT = 9190
+"""First port that a tracker tries, TVM's default."""
+SERVER_PORT = 9090
+"""First port that a server tries, TVM's default."""
 PORTS = 100
-"""How many ports are tried, from the first one on."""
+"""Number of ports to try, from the first on."""
 
 ASK = "dietlab.ask"
-"""The function that a session serves: a question in JSON to an answer in JSON."""
+"""Name of the function that a session serves: it maps a request in JSON to an answer in JSON."""
 
 FAILURES: dict[str, type[MeasureError]] = {
     "timeout": WorkerTimeout,
     "crashed": WorkerCrashed,
     "refused": WorkerRefused,
 }
-"""What may become of a candidate, by the name that travels."""
+"""Failures of a candidate by the name in answers."""
 
 
 class Session:
-    """Answers what one client asks about this machine::
+    """Answers the requests of one client::
 
         {"op": "hello"} -> {"name"}
         {"op": "hardware", "cores": 1, "measure": true} -> the processor as JSON
         {"op": "open", "workload": {..}, "hardware": {..}, "seconds": 60, "entered": {..}} -> {}
         {"op": "check" or "time", ..} -> as :mod:`dietlab.measure.timing.bench`; ``plan`` names a sent library
 
-    A candidate that fails is told as ``{"failed": "timeout", "told": [invariant, value, remedy]}``.
-
-    Args:
-        name: of this machine, in records.
+    The answer for a candidate that fails is ``{"failed": "timeout", "told": [invariant, value, remedy]}``.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,14 +75,14 @@ class Session:
             return self._seat.ask({**question, "plan": str(Path.cwd() / question["plan"])})
         except MeasureError as error:
             kinds = [name for name, kind in FAILURES.items() if isinstance(error, kind)]
-            told = [error.invariant, str(error.value), error.remedy]
-            return {"failed": kinds[0] if kinds else "refused", "told": told}
+            parts = [error.invariant, str(error.value), error.remedy]
+            return {"failed": kinds[0] if kinds else "refused", "told": parts}
 
     def _open(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._seat is not None:
             self._seat.close()
         hardware = Hardware.from_json(question["hardware"])
-        # Only the seat's process makes what the client entered, as it runs the client's libraries.
+        # The client's entered objects are unpickled in the seat's process only, which runs its libraries too.
         self._seat = candidates_seat(
             question["workload"], hardware, question["seconds"], entered=question.get(ENTERED)
         )
@@ -98,7 +97,7 @@ def _hardware(target: str, cores: int, measure: bool) -> Hardware:
 
 
 def register(name: str) -> None:
-    """Makes this process, and those that it forks, answer :data:`ASK`."""
+    """Registers :data:`ASK` in this process and those that it forks."""
     import tvm_ffi
 
     session = Session(name)
@@ -113,8 +112,8 @@ def register(name: str) -> None:
 
 
 def listens() -> bool:
-    """Tells whether TVM's server in this process lets clients in: the thread that does ends for good once the
-    tracker was away for a minute, or a session ended badly, and the process lives on."""
+    """Returns whether TVM's server in this process still accepts clients. Its accepting thread ends for good,
+    though the process lives on, once the tracker was away for a minute or a session ended badly."""
     from tvm.rpc.server import PopenRPCServerState
 
     state = PopenRPCServerState.current
@@ -123,24 +122,18 @@ def listens() -> bool:
 
 @dataclass
 class Served:
-    """A server that tells a tracker its key and address, and joins again when it was lost.
-
-    Args:
-        key: tells machines of one kind.
-        host: the address to listen on, which the tracker is told.
-        tracker: the address of the tracker.
-        name: of this machine in records.
-    """
+    """A server that registers with a tracker, again whenever the tracker has lost it; the arguments are those
+    of :func:`serving`."""
 
     key: str
     host: str
     tracker: Address
     name: str
     server: Any = field(init=False, default=None)
-    _told: str = field(init=False, default="")
+    _reported: str = field(init=False, default="")
 
     def start(self) -> None:
-        """Starts TVM's server, in the place of one that runs."""
+        """Starts TVM's server, after ending one that runs."""
         from tvm import rpc
 
         self.close()
@@ -162,12 +155,14 @@ class Served:
             self.server = None
 
     def look(self) -> str:
-        """Looks whether the tracker still lists this server, which is started again if it will not join by
-        itself; returns in words what changed since the last look, nothing if nothing did."""
+        """Checks whether the tracker still lists this server, and starts it again if it will not join by
+        itself; returns in words what changed since the last check, empty if nothing did."""
         if not self._listens():
             self.start()
-        told, self._told = self._told, self._state()
-        return "" if told == self._told else self._told or f"Listed at {address_text(self.tracker)} again."
+        before, self._reported = self._reported, self._state()
+        if before == self._reported:
+            return ""
+        return self._reported or f"Listed at {address_text(self.tracker)} again."
 
     def _listens(self) -> bool:
         try:
@@ -177,15 +172,15 @@ class Served:
             return False
 
     def _state(self) -> str:
-        """Returns what is wrong; nothing while the tracker lists this server."""
+        """Returns in words what is wrong; empty while the tracker lists this server."""
         at = address_text(self.tracker)
         try:
             found = listed(self.tracker).servers
         except (OSError, MeasureError):
-            return f"No tracker answers at {at}: nobody finds this server until one does; it joins then."
+            return f"No tracker answers at {at}: clients cannot find this server. It joins once one answers."
         if (self.key, (self.host, self.server.port)) in found:
             return ""
-        return f"The tracker {at} does not list this server: it joins again, after a session that it has."
+        return f"The tracker {at} does not list this server: it joins again, after any present session."
 
 
 @contextmanager
@@ -201,18 +196,18 @@ def serving(
     """Serves this machine under a key as long as the context is open.
 
     Args:
-        key: tells machines of one kind.
-        tracker: the address of one that runs (None: one is started on ``host``).
+        key: the name of machines of one kind.
+        tracker: the address of a running tracker (None: one is started on ``host``).
         host: the address to listen on.
-        tracker_port: the first port that is tried for a tracker that is started.
-        processors: that measurements may use (default: all of this process).
-        name: of this machine in records (default: the host's name and this process's number).
+        tracker_port: the first port to try if a tracker is started.
+        processors: processors that measurements may use (default: all of this process).
+        name: this machine's name in records (default: the host's name and this process's number).
 
     Raises:
-        MissingDependencyError: if the package that the tracker is made of is absent.
+        MissingDependencyError: if the tracker's package is not installed.
         MeasureError: if others cannot reach ``host`` by that address.
     """
-    address = told_address(host, tracker[0] if tracker else None)
+    address = public_address(host, tracker[0] if tracker else None)
     name = name or f"{gethostname()}-{os.getpid()}"
     with ExitStack() as stack:
         if processors:

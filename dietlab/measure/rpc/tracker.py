@@ -1,4 +1,4 @@
-"""Trackers of TVM's RPC: what one lists, the next free server of a key, and addresses that others reach."""
+"""Trackers of TVM's RPC: the servers that one lists, the next free one, and addresses that others reach."""
 
 from __future__ import annotations
 
@@ -16,27 +16,24 @@ Address = tuple[str, int]
 """A host, by name or number, and a port."""
 
 CONNECT_SECONDS = 5.0
-"""Seconds until a tracker that nothing listens for, or that does not answer, is given up."""
+"""Seconds to wait for a tracker's connection or answer."""
 
 ELSEWHERE = ("192.0.2.1", 9)
-"""An address of no machine (RFC 5737): the way there begins at the address by which others reach this one."""
+"""An address that no machine has (RFC 5737): the route to it begins at this machine's address in its
+network."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The servers and queues that a tracker lists.
-
-    Args:
-        servers: key and address of each.
-        queues: by key, how many servers are ``free`` and how many clients wait (``pending``).
-    """
+    """The servers that a tracker lists, key and address of each, and by key the numbers of ``free`` servers
+    and of waiting clients (``pending``)."""
 
     servers: tuple[tuple[str, Address], ...]
     queues: Mapping[str, Mapping[str, int]]
 
 
 def listed(tracker: Address) -> Listed:
-    """Returns what a tracker lists.
+    """Returns the servers and queues of a tracker.
 
     Raises:
         OSError, MeasureError: if no tracker answers there.
@@ -50,7 +47,7 @@ def listed(tracker: Address) -> Listed:
 
 
 def free_server(tracker: Address, key: str) -> tuple[Address, str]:
-    """Waits until a server of a key is free; returns its address and the word that it lets a client in by.
+    """Waits for a free server of a key; returns its address and the password for one session.
 
     Raises:
         OSError, MeasureError: if no tracker answers there.
@@ -65,7 +62,7 @@ def free_server(tracker: Address, key: str) -> tuple[Address, str]:
 
 @contextmanager
 def _connected(tracker: Address) -> Iterator[socket]:
-    """Connects to a tracker. TVM's own way tries for a minute, and then waits for ever."""
+    """Connects to a tracker. (TVM's own function tries for a minute, and then waits for ever.)"""
     from tvm.rpc import base
 
     with create_connection(tracker, CONNECT_SECONDS) as connection:
@@ -82,7 +79,7 @@ def _answer(connection: socket, question: list[Any]) -> Any:
     base.sendjson(connection, question)
     status, value = base.recvjson(connection)
     if status != base.TrackerCode.SUCCESS:
-        raise MeasureError("a tracker of TVM's RPC answers what it is asked", repr(value))
+        raise MeasureError("a tracker of TVM's RPC answers requests", repr(value))
     return value
 
 
@@ -93,10 +90,10 @@ def address_text(address: Address) -> str:
 
 
 def number_of(host: str) -> str:
-    """Returns the number of a host.
+    """Returns the numeric address of a host.
 
     Raises:
-        MeasureError: if there is no host of that name.
+        MeasureError: if there is no such host.
     """
     try:
         return str(getaddrinfo(host, None)[0][4][0])
@@ -108,7 +105,7 @@ def is_loopback(host: str) -> bool:
     """Returns whether only this machine reaches a host.
 
     Raises:
-        MeasureError: if there is no host of that name.
+        MeasureError: if there is no such host.
     """
     return ip_address(number_of(host)).is_loopback
 
@@ -117,7 +114,7 @@ def is_here(host: str) -> bool:
     """Returns whether a host is this machine.
 
     Raises:
-        MeasureError: if there is no host of that name.
+        MeasureError: if there is no such host.
     """
     number = number_of(host)
     try:
@@ -128,16 +125,13 @@ def is_here(host: str) -> bool:
     return True
 
 
-def told_address(host: str, tracker: str | None = None) -> str:
-    """Returns the address that a server on ``host`` tells a tracker, by which others reach it.
-
-    Args:
-        host: the address to listen on, by name or number.
-        tracker: the host of the tracker that it joins.
+def public_address(host: str, tracker: str | None = None) -> str:
+    """Returns the address by which others reach a server that listens on ``host`` and joins the tracker of a
+    host.
 
     Raises:
         MeasureError: if others cannot reach it by that address: it stands for all addresses of this machine,
-            is of another machine, or is the loopback's though the tracker is not.
+            belongs to another machine, or is the loopback's while the tracker is elsewhere.
     """
     number = number_of(host)
     if ip_address(number).is_unspecified:
@@ -148,7 +142,7 @@ def told_address(host: str, tracker: str | None = None) -> str:
         )
     if tracker and ip_address(number).is_loopback and not is_loopback(tracker):
         raise MeasureError(
-            f"a server that joins the tracker of {tracker} is reached by those who tune elsewhere",
+            f"other machines reach a server that joins the tracker of {tracker}",
             f"{host}, which only this machine reaches",
             f"Name its address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
         )
@@ -158,10 +152,10 @@ def told_address(host: str, tracker: str | None = None) -> str:
 
 
 def own_address() -> str:
-    """Returns the address by which other machines reach this one; nothing if it is in no network."""
-    with socket(AF_INET, SOCK_DGRAM) as asked:
+    """Returns the address by which other machines reach this one; empty if it is in no network."""
+    with socket(AF_INET, SOCK_DGRAM) as unsent:
         try:
-            asked.connect(ELSEWHERE)  # sends nothing
+            unsent.connect(ELSEWHERE)  # sends nothing
         except OSError:
             return ""
-        return str(asked.getsockname()[0])
+        return str(unsent.getsockname()[0])

@@ -1,6 +1,6 @@
 """A session on a server of TVM's RPC: ``python -m dietlab.measure.rpc.worker``.
 
-The session lives in a separate process, since a call to a server that is gone never returns::
+The session is in a separate process, since a call to a lost server never returns::
 
     {"op": "summary", "tracker": [host, port]} -> {"servers": {key: number}, "queues": {key: {free, pending}}}
     {"op": "connect", "tracker": [host, port], "key": "lab"} -> {"name"}; waits until a server is free, or
@@ -23,12 +23,11 @@ from dietlab.measure.rpc.tracker import Address, address_text, free_server, is_h
 from dietlab.measure.timing.process import serve
 
 TRIES = 3
-"""How many servers are asked, one after the other: between the tracker's answer and ours, a server may change
-the word that lets clients in."""
+"""Attempts to connect to a server: it may change its password after the tracker has given it to us."""
 
 
 class Client:
-    """Answers the requests that the module's text lists."""
+    """Answers the requests of this module."""
 
     def __init__(self) -> None:
         self._session: Any = None
@@ -47,7 +46,7 @@ class Client:
             for name in request["names"]:
                 self._session.remove(name)
         else:
-            return self._asked(request["question"])
+            return self._answer(request["question"])
         return {}
 
     def _connect(self, tracker: Address, key: str) -> Mapping[str, Any]:
@@ -66,10 +65,10 @@ class Client:
                     return found
             else:
                 self._ask = self._session.get_function(ASK)
-                return self._asked({"op": "hello"})
+                return self._answer({"op": "hello"})
         return found
 
-    def _asked(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         text = str(self._ask(json.dumps(question)))
         try:
             answer = json.loads(text)

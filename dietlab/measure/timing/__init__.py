@@ -1,1 +1,1 @@
-"""Checks what a contender computes on one shape and times it, in one way for all contenders and devices."""
+"""Checks and times a contender on one shape, in the same way for all contenders and devices."""

@@ -1,5 +1,5 @@
-"""Memory of valid operands, from which rotations take theirs: what a call computes with does not change its
-time, so that nobody copies operands to fetch them from memory."""
+"""Memory filled with valid values, for the operands of rotations: values do not change a call's time, so that
+nothing need be copied."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from dietlab.lower.runtime import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, aligned_empt
 from dietlab.measure.timing.rotation import MOST_BYTES, ROTATED_CACHES, copies_beyond
 
 NEAR_ONE = 0x3F80
-"""The bits of 1 in bfloat16, which are the upper half of those in float32. With any sign and any of the lower
-seven bits each half of a word is a normal number of 1 to 2 in float32, bfloat16 and float16; bytes are any
-integers."""
+"""The bits of 1 in bfloat16, the upper half of those in float32. With any sign and any lower seven bits, each
+half of a word is a normal number in float32, bfloat16 and float16; bytes are arbitrary integers."""
 
 
 class Arena:
-    """Memory that exceeds a cache, in parts that are taken one after the other, round and round.
+    """Memory that exceeds a cache; its parts are taken one after the other, cyclically.
 
     Args:
-        last_level_bytes: of the cache, which the parts of a rotation exceed
+        last_level_bytes: size of the cache that the parts of a rotation exceed
             (:func:`~dietlab.measure.timing.rotation.copies_beyond`).
     """
 
@@ -35,22 +34,22 @@ class Arena:
     def take(
         self, like: Mapping[str, npt.NDArray[Any]], *, packed: bool, header: bytes = b""
     ) -> dict[str, npt.NDArray[Any]]:
-        """Returns the next part: arrays of valid values that begin on cache lines. It is taken again once a
-        rotation's other copies were.
+        """Returns the next part as arrays of valid values, aligned to cache lines. It is reused after all
+        other copies of a rotation.
 
         Args:
             like: arrays of the same shapes and types.
-            packed: whether they stand for packed weights, of which a rotation has fewer copies.
-            header: with which the arrays begin, as long as no other part lies there: as values of another
-                part these bytes may be numbers that take long.
+            packed: whether they replace packed weights, of which a rotation has fewer copies.
+            header: bytes to write at the beginning of each array. They are restored when another part covers
+                them, where they could be numbers that compute slowly.
         """
         lines = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in like.values()]
         size = max(ALIGNMENT_BYTES, sum(lines))
-        # One more, since the copies of a rotation may begin anywhere.
+        # One more, since a rotation may begin at any part.
         end = size * (1 + copies_beyond(size, self._last_level_bytes, packed=packed))
         if end > len(self._memory):
             whole = int(min(MOST_BYTES, ROTATED_CACHES * self._last_level_bytes))
-            self._memory = np.empty(0, np.uint8)  # let go of it before there is another
+            self._memory = np.empty(0, np.uint8)  # freed before the new one is allocated
             self._headers.clear()
             self._memory = _filled(max(end, whole))
         start = self._next if self._next + size <= end else 0
@@ -70,7 +69,7 @@ class Arena:
 
 
 def _filled(size: int) -> npt.NDArray[np.uint8]:
-    """Returns memory full of numbers that are normal in every type, at random."""
+    """Returns memory with random values that are normal numbers in every type."""
     memory = aligned_empty((-(-size // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES,), np.uint8)
     halves = np.random.default_rng(0).integers(0, 1 << 16, HUGE_PAGE_BYTES // 2, np.uint16)
     memory.reshape(-1, HUGE_PAGE_BYTES)[...] = (halves & 0x807F | NEAR_ONE).view(np.uint8)

@@ -1,4 +1,4 @@
-"""The one place where a contender is checked and timed: in a process that answers requests.
+"""Checks and times a contender, in a process that answers requests.
 
 A worker's process answers (JSON, a line each)::
 
@@ -9,10 +9,10 @@ A worker's process answers (JSON, a line each)::
     {"op": "time", "shape": {"T": 5}, "plan": 3, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
 
-``seconds`` are those of a call, over one block of calls; what was done before a call in each ``cache`` state
-is told by :class:`~dietlab.measure.timing.device.Device`. ``plan`` (left out: the contender's own choice) is
-the number of a library's micro-kernel, or the file of a candidate. A contender that has no program for a
-shape answers ``{"absent": reason}``.
+``seconds`` are those of a call, over one block of calls; :class:`~dietlab.measure.timing.device.Device`
+describes the ``cache`` states. ``plan`` (left out: the contender's own choice) is the number of a library's
+micro-kernel, or the file of a candidate. A contender without a program for a shape answers
+``{"absent": reason}``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,13 @@ from dietlab.measure.timing.problem import Problem, shared_problem
 from dietlab.problem import Shape, Workload, workload_from_json
 
 BLOCK_SECONDS = 0.004
-"""Seconds of a block, where a request does not tell."""
+"""Seconds of a block, unless a request gives others."""
 
 
 @dataclass
 class Layers:
-    """A layer as it was prepared for the copies of a rotation; the first holds the problem's own weights.
-
-    Args:
-        each: bytes of the constant operands of one.
-    """
+    """A layer prepared for each copy of a rotation; the first has the problem's own weights. ``each`` is the
+    bytes of one copy's constant operands."""
 
     each: int
     prepared: list[Prepared] = field(default_factory=list)
@@ -53,15 +50,15 @@ class Layers:
 
 @dataclass
 class Case:
-    """A shape of a contender: copies of what rotates, each with the contender prepared for it.
+    """A shape of a contender: copies of the rotating operands, each with the contender prepared for it.
 
     Args:
-        layers: copies that shapes share, or this one's own, in the order of its copies.
-        calls: bound ones, by the number of copies and the plan, where they are kept.
-        blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
-        about: seconds of a call, by cache state and plan, once they are known.
-        held: copies in other memory than the first, and that one.
-        prepare_seconds: that its last layer took to prepare; None if others' layers serve it.
+        layers: the prepared layers, in the order of copies; shapes may share them.
+        calls: bound calls by number of copies and plan, if they are kept.
+        blocks: blocks that can be timed again, by cache state, plan and seconds, if they are kept.
+        about: known seconds of a call by cache state and plan.
+        held: number of copies in separate memory.
+        prepare_seconds: seconds to prepare its last layer; None if it uses the layers of other shapes.
     """
 
     problem: Problem
@@ -75,7 +72,7 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Of the copies; constant operands, which shapes share, count from the second copy on."""
+        """Bytes of the copies, without the constant operands of the first, which shapes share."""
         return max(0, self.problem.bytes * self.held - self.problem.constant_bytes)
 
     def add(self, copy: Copy, prepared: Prepared) -> None:
@@ -85,13 +82,13 @@ class Case:
 
 
 class Bench:
-    """An open contender on a device, with the shapes that it was last asked for.
+    """An open contender on a device, with the shapes that were used last.
 
     Args:
-        problems: a folder through which processes share operands and right results (None: each makes its
+        problems: a folder in which processes share operands and reference results (None: each computes its
             own).
-        keeps: whether calls and blocks stay bound: not those of candidates, which are many, and whose packed
-            weights belong to the contender.
+        keeps: whether bound calls and blocks are kept. Those of candidates are not: they are many, and the
+            contender manages their packed weights.
     """
 
     def __init__(
@@ -116,21 +113,21 @@ class Bench:
         self._last: TimedBlock | None = None
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compares one call's results with those in float64; see :func:`~dietlab.problem.tolerance`.
+        """Compares the result of a call with the float64 reference; see :func:`~dietlab.problem.tolerance`.
 
-        ``first_seconds`` are those of the first call at a shape, by
-        :func:`~dietlab.measure.timing.disturbance.timed_once`: of preparing what serves this shape alone, as
-        packed weights or a program, and of calling. Operands, right results and binding, which costs as much
-        at a known shape, are not in them. They are None
+        ``first_seconds`` is the time of the first call at a shape, by
+        :func:`~dietlab.measure.timing.disturbance.timed_once`: preparing whatever serves this shape only,
+        such as packed weights or a program, and the call. Operands, reference and binding are excluded. It is
+        None
 
-        - until a shape was timed, since the first of a process starts threads and libraries, too;
-        - where what serves other shapes was prepared, which may be finished in the call;
-        - where the process had met the shape, and for a plan, which the asker chose;
-        - on a device where what a first call loads tells nothing of the shape.
+        - until another shape was timed: a process's first call also starts threads and libraries;
+        - if preparing served other shapes too, since the call may finish it;
+        - if the process knew the shape, or the request names a plan;
+        - on a device where a first call mostly loads code.
         """
         case, plan = self._case(request), request.get("plan")
         last = self._last if plan is None and case.problem.shape not in self._met else None
-        if last is not None:  # threads are awake then, and caches as later calls find them
+        if last is not None:  # so that threads are awake, and caches as at later calls
             last.warm_up()
             last.run()
         call = self._calls(case, plan, 1)[0]
@@ -139,7 +136,7 @@ class Bench:
         result, seconds = timed_once(call)
         output.deliver(result)
         self.device.called()
-        if not self.device.slow_first_call:  # milliseconds are none that a cold start adds
+        if not self.device.slow_first_call:  # then no milliseconds of loading are included
             case.about["first", plan] = seconds
         first = None if last is None else self._first_seconds(case, seconds)
         self._met.add(case.problem.shape)
@@ -147,7 +144,7 @@ class Bench:
         return {**asdict(verdict), "correct": verdict.correct, "first_seconds": first}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns seconds a call over one block of calls that was not disturbed.
+        """Times one undisturbed block of calls and returns the seconds of a call.
 
         Raises:
             MeasureError: for a cache state that the device does not have.
@@ -180,7 +177,7 @@ class Bench:
         }
 
     def forget(self) -> None:
-        """Lets go of all operands."""
+        """Frees all operands."""
         for kept in (self._problems, self._cases, self._layers):
             kept.clear()
         self._last = None
@@ -200,24 +197,24 @@ class Bench:
             return call
         if getattr(self.contender, "any_shape", False):
             return None
-        takes_as_is = self.contender.kind(self._workload) == "plain"  # preparing is our own work then
+        takes_as_is = self.contender.kind(self._workload) == "plain"  # then preparing is only our own work
         return call if takes_as_is else prepared + call
 
     def _layers_of(self, problem: Problem, seed: int) -> Layers:
-        """Returns the layers that all shapes with the same constant operands share; new ones for a contender
-        that prepares each shape."""
+        """Returns the layers that shapes with equal constant operands share, or new ones if the contender
+        prepares each shape separately."""
         if not (self.device.keeps_variables(problem) and getattr(self.contender, "any_shape", False)):
             return Layers(problem.constant_bytes)
         sizes = tuple((name, array.shape) for name, array in problem.constants.items())
         return self._layers.get((sizes, seed), lambda: Layers(problem.constant_bytes))
 
     def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
-        """Returns the call, once for each copy."""
+        """Returns a call for each copy."""
         while len(case.copies) < copies:
             case.add(*self._another(case))
         if (copies, plan) in case.calls:
             return case.calls[copies, plan]
-        # The call of a single copy is checked before it is timed.
+        # A single copy's call has run before it is timed: in the check.
         packs = copies > 1 and getattr(self.contender, "packs_in_call", False)
         calls = Calls(case.copies[:copies], plan, packs)
         if not self._keeps:
@@ -244,8 +241,8 @@ class Bench:
 
 
 class Calls(Sequence[Call]):
-    """A contender's call on one copy after the other; each is bound when it is asked for, since a block needs
-    few of many, and called if it ``packs`` in its first call."""
+    """A contender's calls on each copy. A call is bound when it is used, since a block may need few of many,
+    and run once then if its first run ``packs``."""
 
     def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan, packs: bool = False) -> None:
         self._copies, self._plan, self._packs = copies, plan, packs
@@ -272,11 +269,7 @@ class Calls(Sequence[Call]):
 
 
 class Service:
-    """Answers the requests that the module's text lists.
-
-    Args:
-        opened: makes the bench of a request that opens a contender.
-    """
+    """Answers the requests of this module; ``opened`` returns the bench for an opening request."""
 
     def __init__(self, opened: Callable[[Mapping[str, Any], Workload], Bench]) -> None:
         self._opened = opened
@@ -293,11 +286,11 @@ class Service:
         except NotTunedError as error:
             return {"absent": str(error)}
         except Exception as error:
-            bench.forget()  # perhaps there was too little memory
+            bench.forget()  # perhaps the memory was full
             try:
                 bench.device.called()
             except Exception:  # after a fault a GPU does not answer until the process ends
-                # The parent sees a crash and opens the contender anew for its next question.
+                # The parent sees a crash and opens the contender anew for its next request.
                 raise SystemExit(f"the device answers no more: {error}") from error
             raise
 

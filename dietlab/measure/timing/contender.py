@@ -1,4 +1,5 @@
-"""The interface of what is checked and timed: vendors, our libraries, per-shape programs, candidates."""
+"""The interface of contenders, which are checked and timed: vendors, our libraries, per-shape programs,
+candidates."""
 
 from __future__ import annotations
 
@@ -10,28 +11,28 @@ from dietlab.base.errors import MeasureError
 from dietlab.problem import Shape, Workload
 
 Array = Any
-"""An array where the contender computes: NumPy's on the host, PyTorch's or TVM's on a GPU."""
+"""An array on the contender's device: NumPy's on the host, PyTorch's or TVM's on a GPU."""
 
 Operands = Mapping[str, Array]
 
 Call = Callable[[], object]
-"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
+"""The timed call. It writes ``out``, or returns a new tensor if the library cannot."""
 
 Plan = int | str | None
-"""Which of several programs: the number of a library's micro-kernel, the file of a candidate; None for what
-the contender chooses itself."""
+"""A choice of program: the number of a library's micro-kernel, or the file of a candidate; None for the
+contender's own choice."""
 
 
 class NoFormError(MeasureError):
-    """A library that is there, but has no form of this workload."""
+    """A library that is installed, but cannot compute this workload."""
 
 
 class NotTunedError(MeasureError):
-    """A contender that knows single shapes only was asked for another."""
+    """A contender without a program for a shape."""
 
 
 class Prepared(Protocol):
-    """A contender made ready for one shape, with the constant operands if there are any."""
+    """A contender prepared for one shape, with its constant operands."""
 
     def bind(self, operands: Operands, out: Array) -> Call:
         """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
@@ -59,17 +60,17 @@ class Contender(Protocol):
     """
 
     def kind(self, workload: Workload) -> str:
-        """Returns the group in the report: ``"plain"``, ``"prepacked"`` and so on.
+        """Returns its group in reports: ``"plain"``, ``"prepacked"`` and so on.
 
         Raises:
-            NoFormError: if it cannot compute such a workload.
+            NoFormError: if it cannot compute the workload.
         """
 
     def version(self) -> str:
         """Returns the version of the library that is timed, as it tells it."""
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        """Returns the workload at ``shape`` with its constant operands.
+        """Prepares the workload at ``shape`` with its constant operands.
 
         Raises:
             NotTunedError: if the contender has no program for the shape.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dietlab.measure.timing.arena import Arena
 
 GUARD_BYTES = 512
-"""Bytes around an output that must stay as they are, on each side: a multiple of any alignment that is
-needed."""
+"""Size of the guards before and after an output, which a call must not change: a multiple of any
+alignment."""
 
 GUARD_VALUE = WORKING.guard
 """What they hold of floats (:attr:`~dietlab.problem.Precision.guard`)."""
@@ -26,25 +26,25 @@ class Output(Protocol):
     """An output with guards around it."""
 
     array: Array
-    """What contenders write."""
+    """The array that contenders write to."""
 
     def poison(self) -> None:
         """Writes not-a-number where results belong (of whole numbers the guards' value), and the guards'
         value around them."""
 
     def deliver(self, result: object) -> None:
-        """Copies what a call returned, if that is a fresh tensor."""
+        """Copies the result of a call to the output, if it is a new tensor."""
 
     def read(self) -> Any:
         """Returns the output as an array in the host's memory."""
 
     @property
     def intact(self) -> bool:
-        """True if the guards still have the value of :meth:`poison`."""
+        """True if the guards are unchanged since :meth:`poison`."""
 
 
 class Copy(Protocol):
-    """The operands and the output of one call of a rotation."""
+    """Operands and output of one call of a rotation."""
 
     @property
     def constants(self) -> Operands: ...
@@ -58,7 +58,7 @@ class Copy(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A copy that stays where it is in memory."""
+    """A copy at a fixed place in memory."""
 
     constants: Operands
     variables: Operands
@@ -67,15 +67,16 @@ class Placed:
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Calls that are ready to be timed together, again and again.
+    """A block of calls that can be timed repeatedly.
 
     Args:
-        run: the seconds of a call over one block; rotations go on where the last block stopped.
-        calls: of one block.
-        warm_up: what comes before each block and does not count.
+        run: runs one block and returns the seconds of a call; a rotation continues where the last block
+            stopped.
+        calls: number of calls in a block.
+        warm_up: runs before each block and is not timed.
         watched: whether a block counts only if the system took no core away meanwhile.
-        graph: whether they are replayed from a CUDA graph.
-        host_share: the host's time of queueing a trial of them over the device's time.
+        graph: whether the calls are replayed from a CUDA graph.
+        host_share: the host's time to queue the calls over the device's time to run them, in a trial.
     """
 
     run: Callable[[], float]
@@ -89,47 +90,44 @@ class TimedBlock:
 class Device(Protocol):
     """A device that contenders compute on.
 
-    ``cache`` says what was done before a timed call:
+    ``cache`` is the state of the caches before a timed call:
 
-    ``hot``
-        The same call ran just before. Operands and output are wherever that call left them: in the
-        nearest cache they fit into. A block of calls is timed as a whole.
-    ``interleaved`` (CPU)
-        The same call ran before, then other data was read, twice the L2 cache (untimed). Operands, output
-        and code have left the private caches; what fits the last level of cache is still there. Each call is
-        timed alone, one reading of the clock included (some 0.3 us); the block's time is their median.
-    ``rotating``
-        Calls go round copies that cover twice the last-level cache: none is left in any cache when its turn
-        comes. On a CPU, constant operands are copied, as if the model had many such layers with inputs and
-        outputs that stay in cache; if nothing is constant, and on a GPU, all operands and the output. There
-        are limits to the number of copies, which tiny operators run into.
+    ``hot`` The same call ran just before. Operands and output are in the nearest cache that they fit into. A
+        block of calls is timed as a whole. ``interleaved`` (CPU) The same call ran before, then other data of
+        twice the L2 cache was read (untimed). Operands, output and code have left the private caches; the
+        last-level cache still has what fits. Each call is timed alone, including one reading of the clock
+        (some 0.3 us); the block's time is their median. ``rotating`` Calls rotate through copies of twice the
+        last-level cache, so that no cache has a copy when its turn comes. On a CPU, constant operands are
+        copied, as in a model of many such layers whose inputs and outputs stay in cache; if nothing is
+        constant, and on a GPU, all operands and the output. The number of copies is limited, which matters
+        for tiny operators.
     """
 
     states: Sequence[str]
-    """The cache states that blocks can be timed in."""
+    """The cache states of the device."""
 
     kept_bytes: int
-    """The most bytes of shapes that stay in memory."""
+    """Most bytes of shapes that are kept in memory."""
 
     slow_first_call: bool
-    """Whether a program's first call loads its code, which takes milliseconds and tells nothing of the
-    rest."""
+    """Whether a program's first call takes milliseconds to load its code."""
 
     unprobed: str
     """Why the processor is not probed for slow moments; empty if it is."""
 
     @property
     def arena(self) -> Arena | None:
-        """The memory that stands for copies of packed weights; None where weights are not packed."""
+        """The memory in place of copies of packed weights; None if weights are not packed."""
 
     def copies(self, problem: Problem) -> int:
-        """Returns how many copies of what rotates exceed the last-level cache, up to a limit."""
+        """Returns the number of copies that exceed the last-level cache, up to a limit."""
 
     def copy(self, problem: Problem, first: Copy | None) -> Copy:
-        """Returns the problem on the device, or another copy of what rotates beside the ``first``."""
+        """Returns the problem on the device or, given the ``first`` copy, another copy of the rotating
+        operands."""
 
     def keeps_variables(self, problem: Problem) -> bool:
-        """Returns whether copies of the rotation differ in their constant operands only."""
+        """Returns whether copies of a rotation differ in their constant operands only."""
 
     def block(
         self, calls: Sequence[Call], cache: str, seconds: float, contender: object, about: float | None
@@ -137,7 +135,7 @@ class Device(Protocol):
         """Returns a block of about ``seconds``.
 
         Args:
-            calls: the same call, once for each copy; blocks go round them.
+            calls: the call on each copy; blocks rotate through them.
             about: seconds of a call, if it is known to be longer than a block.
         """
 
@@ -145,7 +143,7 @@ class Device(Protocol):
         """Times one block, again if it was disturbed."""
 
     def called(self) -> None:
-        """Waits for a first call's end; what the call started is settled from here on.
+        """Waits for the end of a first call, with all work that it started.
 
         Raises:
             Exception: the device's own, if it has failed.

@@ -1,9 +1,9 @@
-"""Blocks of calls that were timed while the processor was slow are taken again.
+"""Retakes blocks of calls that were disturbed.
 
-A virtual machine or a hot processor may run at half its speed for milliseconds. A loop of
-multiply-adds whose speed depends on nothing else, timed before and after a block, tells. Threads that wait
-for each other are slow, too, while the system gives the core of one of them to somebody else, and it counts
-how often it did.
+A virtual machine or a hot processor may run at half its speed for milliseconds. A *probe* detects that: a
+loop of multiply-adds, timed before and after a block, whose time depends on the processor's speed only.
+Threads that wait for each other are also slow while the system gives the core of one to another process; the
+system counts these interruptions.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from typing import Any, TypeVar
 from dietlab.lower.runtime import aligned_empty, load_library
 
 SLOWER = 1.06
-"""The ratio to the usual probe from which a probe marks a slow moment."""
+"""Ratio to the usual probe above which a probe marks a slow moment."""
 RETAKES = 4
-"""The most times that a block is taken again; then it counts as it is."""
-RECENT, QUICKER = 12, 3
-"""The latest blocks that tell the usual probe, and the divisor of their quicker part that is used: the
-quickest third."""
+"""Most times that a block is retaken; then it counts as it is."""
+RECENT = 12
+"""Latest blocks whose probes determine the usual probe."""
+QUICKER = 3
+"""The usual probe is the slowest of the fastest 1/QUICKER of these, the fastest third."""
 PROBE_CALLS = 2
-"""Calls of one probe; the first may find wide vector units asleep."""
+"""Calls of one probe; at the first one, wide vector units may be powered down."""
 
 Result = TypeVar("Result")
 Probe = Callable[[], float]
-"""Seconds of a fixed piece of work."""
+"""Returns the seconds of a fixed piece of work."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A timed block: its ``seconds`` a call, how many blocks were thrown away before it, whether it
-    counts although it was slow too (``kept``), and the quicker ``probe`` around it in seconds (None without
-    a probe)."""
+    """A timed block: the ``seconds`` of a call, the number of disturbed blocks before it (``retaken``),
+    whether it was disturbed too but counts (``kept``), and the faster of the two probes around it in seconds
+    (``probe``; None without a probe)."""
 
     seconds: float
     retaken: int = 0
@@ -52,16 +53,16 @@ def take(
     warm_up: Callable[[], object] = lambda: None,
     interruptions: Callable[[], int] = lambda: 0,
 ) -> Taken:
-    """Runs ``block`` until both probes around it are quick and nothing interrupted it, at most
-    ``1 + RETAKES`` times. The probes come right before and after, so that the cores that a block uses are
-    awake for both: one core alone may run at a higher clock than all of them.
+    """Runs ``block`` until both probes around it are fast and nothing interrupted it, at most
+    ``1 + RETAKES`` times. Probes run right before and after the block, while its cores are awake: a single
+    core may run at a higher clock.
 
     Args:
-        block: returns seconds a call.
-        probe: None if there is none: the first block counts.
-        usual: seconds of a probe, from :class:`Pace` (default: the least around this block).
-        warm_up: what runs before each block and does not count.
-        interruptions: how many there were so far.
+        block: returns the seconds of a call.
+        probe: None: the first block counts.
+        usual: the usual seconds of a probe, from :class:`Pace` (default: the least around this block).
+        warm_up: runs before each block and is not timed.
+        interruptions: returns the number of interruptions so far.
     """
     if probe is None:
         warm_up()
@@ -82,14 +83,14 @@ def take(
 
 
 def taken_cores() -> int:
-    """Returns how often the system took a core away from a thread of this process (getrusage(2),
+    """Returns how often the system took a core from a thread of this process (getrusage(2),
     ``ru_nivcsw``)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Returns what ``work`` returns, which cannot be repeated, and its seconds on the wall clock, without
-    those that this thread waited for a core."""
+    """Returns the result of ``work``, which cannot be repeated, and its wall-clock seconds without those in
+    which this thread waited for a core."""
     before = _waited_seconds()
     started = perf_counter()
     result = work()
@@ -98,8 +99,8 @@ def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
 
 
 def _waited_seconds() -> float:
-    """Returns for how long this thread was ready and had no core (proc(5), ``schedstat``); 0 where the system
-    does not tell."""
+    """Returns the seconds that this thread was ready but had no core (proc(5), ``schedstat``); 0 if the
+    system does not report them."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, IndexError):
@@ -107,13 +108,12 @@ def _waited_seconds() -> float:
 
 
 class Pace:
-    """The usual time of a probe around a contender's blocks, and how many of those blocks were in slow
-    moments.
+    """The usual time of a probe around a contender's blocks, and the numbers of its blocks and retakes.
 
-    Usual is what the quicker third of its latest blocks found: threads that spin between two calls may
-    lower the clock, which is part of what is measured. A processor that settles at a lower speed
-    for good is not slow for ever, and a rare quick moment, while the neighbours of a shared machine sleep,
-    does not make all others slow.
+    The usual time is from the fastest third of its latest blocks. It is the contender's own: threads that
+    spin between two calls may lower the clock, which is part of the measurement. It follows a processor that
+    settles at a lower speed, and a rare fast moment, while the neighbours of a shared machine sleep, does not
+    make all other moments slow.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Pace:
 
     @property
     def usual(self) -> float | None:
-        """Seconds of a probe; None as long as there was none."""
+        """Usual seconds of a probe; None before the first."""
         return sorted(self._probes)[len(self._probes) // QUICKER] if self._probes else None
 
     def note(self, taken: Taken) -> None:
@@ -134,11 +134,8 @@ class Pace:
 
 
 def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
-    """Returns the compiled multiply-add loop, on the calling thread.
-
-    Args:
-        options: ``library`` (a path), and ``seed`` and ``sums``, the floats of its two arguments.
-    """
+    """Returns a probe that runs the compiled multiply-add loop on the calling thread. ``options`` are
+    ``library`` (a path), and ``seed`` and ``sums``, the lengths of its two arguments in floats."""
     import tvm_ffi
 
     loop = load_library(Path(options["library"])).multiply_add

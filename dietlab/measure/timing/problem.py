@@ -1,4 +1,4 @@
-"""The problem that contenders solve: one shape's operands, and right results to compare with."""
+"""The problem that contenders solve: the operands of one shape and the reference results."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ from dietlab.problem import (
 )
 
 MOST_FLOPS = 4e9
-"""The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
+"""Most flops of a complete float64 reference, which takes seconds; of larger outputs only some rows are
 compared."""
 
 KEPT = 2
-"""The most problems at a time in a folder that contenders share: they run one shape after the other."""
+"""Most problems in a folder that contenders share: they run one shape after the other."""
 
 OPERAND = "operand-"
+"""Prefix of operands' names in the file of a problem."""
 
 _KEPT_ELSEWHERE: WeakValueDictionary[tuple[Workload, Shape, int, str], FloatArray] = WeakValueDictionary()
-"""Constant operands that a problem holds, by workload, shape, seed and name."""
+"""Constant operands that some problem still uses, by workload, shape, seed and name."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The error of a result, the tolerance, and the reason why it is wrong (empty: it is right)."""
+    """The error of a result, the tolerance, and the reason why it is wrong (empty if it is correct)."""
 
     max_error: float
     tolerance: float
@@ -57,16 +58,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands of one shape in the host's memory, all on cache lines, and rows of the output whose results
-    are known.
+    """Operands of one shape in the host's memory, aligned to cache lines, and reference results.
 
-    All rows are compared up to :data:`MOST_FLOPS`; of larger outputs the first and the last rows, where
-    tiles begin and end, and some between them.
+    Up to :data:`MOST_FLOPS` all rows are compared; of larger outputs the first and the last rows, where tiles
+    begin and end, and some between them.
 
     Args:
         operands: by name, in the order of a call.
-        rows: which rows of the output are known.
-        reference: of these rows, in float64.
+        rows: the rows of the output to compare.
+        reference: the results of these rows, in float64.
     """
 
     workload: Workload
@@ -109,9 +109,9 @@ class Problem:
     def variables(self) -> dict[str, FloatArray]:
         return {name: v for name, v in self.operands.items() if name not in self.workload.constants}
 
-    @cached_property  # the caches of a bench ask for it again and again
+    @cached_property  # the caches of a bench use it again and again
     def bytes(self) -> int:
-        """Of all operands and the output."""
+        """Bytes of all operands and the output."""
         out = math.prod(self.out_shape) * self.dtype.itemsize
         return sum(array.nbytes for array in self.operands.values()) + out
 
@@ -120,12 +120,8 @@ class Problem:
         return sum(array.nbytes for array in self.constants.values())
 
     def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
-        """Judges a whole output that held not-a-number before: nothing unwritten anywhere, and the known rows
-        right. Integers have no such value; what was never written is then wrong, almost surely.
-
-        Args:
-            intact: whether the guards around the output are as they were.
-        """
+        """Judges an output that was filled with NaN before: every element must be written, the compared rows
+        correct and the guards ``intact``. Integers have no NaN; an unwritten one is almost surely wrong."""
         known = out if len(self.rows) == self.out_shape[-2] else out[..., self.rows, :]
         off = known.astype(np.float64)
         off -= self.reference
@@ -142,7 +138,7 @@ class Problem:
 
 
 def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.int64]:
-    """Returns the rows whose results are computed for comparison."""
+    """Returns the rows to compare."""
     total = workload.output_shape(shape)[-2]
     known = max(1, int(total * MOST_FLOPS / max(1, workload.flops(shape))))
     if known >= total:
@@ -154,12 +150,12 @@ def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.
 
 @lru_cache(maxsize=1)
 def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
-    of which each shape would make its own."""
+    """Returns the constant operands, as they are and in float64. They are the same for any number of rows:
+    shapes share these large arrays."""
     inputs = _drawn(workload, shape, seed)
     found = {}
     for name in workload.constants:
-        # Those of a layer that other lengths of it still have, though another layer's came between.
+        # Reuses the array of other lengths of this layer, even if another layer was used in between.
         key = workload, shape, seed, name
         array = _KEPT_ELSEWHERE.setdefault(key, aligned(inputs[name]))
         found[name] = array, inputs[name].astype(np.float64)
@@ -173,15 +169,15 @@ def _drawn(workload: Workload, shape: Shape, seed: int) -> Mapping[str, FloatArr
 
 
 def aligned(array: FloatArray) -> FloatArray:
-    """Returns a copy that begins on a cache line."""
+    """Returns a copy aligned to cache lines."""
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
 
 def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-    """Returns a shape's problem through a folder that processes share (None: no folder). The first process
-    that asks for one of the workload makes it, which takes seconds for a large layer; the others read it."""
+    """Returns a shape's problem. With a ``folder`` that processes share, the first one makes it, which takes
+    seconds for a large layer, and the others read it."""
     if folder is None:
         return Problem.make(workload, shape, seed)
     digest = sha256(json.dumps(workload.to_json()).encode()).hexdigest()[:16]
@@ -189,7 +185,7 @@ def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: 
     if path.is_file():
         return _read(path, workload, shape)
     problem = Problem.make(workload, shape, seed)
-    with suppress(OSError):  # on a full disk each makes its own
+    with suppress(OSError):  # on a full disk each process makes its own
         _write(path, problem)
     return problem
 

@@ -1,7 +1,7 @@
-"""A child process that answers one JSON line for each JSON line: crashes stay in the child.
+"""A child process that answers each line of JSON with a line of JSON: crashes stay in the child.
 
-Everything that runs generated code or a vendor's library does so here: builders, the timing
-worker, contenders and the per-shape tuner. A request also tells what was entered here since the last one
+All generated code and vendor libraries run in such a process: builders, the timing worker, contenders and the
+per-shape tuner. A request also carries the objects that were entered here since the last one
 (:mod:`dietlab.base.carried`); nothing else is pickled.
 """
 
@@ -27,31 +27,31 @@ STARTER = "dietlab.measure.timing.worker"
 """The module that runs a worker's module."""
 
 ENTERED = "entered"
-"""Where a request has what was entered in the process that asks, or in the one that it asks for."""
+"""Field of a request with the objects that were entered in this process, or in the client's."""
 
 STDERR_TAIL = 600
 """Characters of a crashed child's last messages that its error quotes."""
 
 
 class WorkerCrashed(MeasureError):
-    """The child ended without an answer; the next question starts a fresh one."""
+    """The child ended without an answer; the next request starts a new one."""
 
 
 class WorkerTimeout(MeasureError):
-    """The child did not answer in time and was killed; the next question starts a fresh one."""
+    """The child did not answer in time and was killed; the next request starts a new one."""
 
 
 class WorkerRefused(MeasureError):
-    """Raised when the child answers a request with an error."""
+    """The child answered a request with an error."""
 
 
 class WorkerProcess:
-    """``python -m module`` as a question-and-answer service.
+    """``python -m module`` as a process that answers requests.
 
     Args:
-        module: what to run; it calls :func:`serve`.
-        env: variables that differ from this process's, set before the child starts (threads of
-            OpenMP runtimes can only be set that way).
+        module: the module to run; it calls :func:`serve`.
+        env: environment variables that differ from this process's. They are set before the child starts:
+            OpenMP runtimes read their number of threads only then.
     """
 
     def __init__(self, module: str, env: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ class WorkerProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._stderr = tempfile.TemporaryFile()
         self._buffer = b""
-        self._told: Mapping[str, Any] = {}
+        self._known: Mapping[str, Any] = {}
 
     @property
     def pid(self) -> int | None:
@@ -70,14 +70,14 @@ class WorkerProcess:
         """Returns the child's answer, within ``timeout`` seconds.
 
         Raises:
-            WorkerCrashed, WorkerTimeout: the child is gone.
-            WorkerRefused: the child lives and reports an error.
+            WorkerCrashed, WorkerTimeout: if the child has ended.
+            WorkerRefused: if the child answers with an error.
         """
         child = self._alive()
         assert child.stdin is not None
         entered = carried()
-        if (entered or self._told) and entered is not self._told and ENTERED not in request:
-            request, self._told = {**request, ENTERED: entered}, entered
+        if (entered or self._known) and entered is not self._known and ENTERED not in request:
+            request, self._known = {**request, ENTERED: entered}, entered
         try:
             child.stdin.write(json.dumps(request).encode() + b"\n")
             child.stdin.flush()
@@ -94,7 +94,7 @@ class WorkerProcess:
         return answer
 
     def close(self) -> None:
-        """Ends the child (it may be hanging, so it is killed)."""
+        """Kills the child, which may hang."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
@@ -114,14 +114,14 @@ class WorkerProcess:
     def _alive(self) -> subprocess.Popen[bytes]:
         if self._child is None:
             self._stderr = tempfile.TemporaryFile()
-            self._told = {}
+            self._known = {}
             self._child = subprocess.Popen(
                 [sys.executable, "-m", STARTER, self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 env=self._env,
-                # Ctrl-C is the parent's business: it decides what to keep and ends its children.
+                # Ctrl-C must not reach the child: the parent decides what to keep, and ends its children.
                 start_new_session=True,
             )
         return self._child
@@ -155,9 +155,9 @@ Handler = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 def serve(handler: Handler) -> None:
-    """Serves the child's side: answers every line of standard input until it ends.
+    """Answers every line of standard input until it ends, in the child.
 
-    Standard output is kept for answers; whatever libraries print goes to standard error.
+    Standard output is used for answers only; what libraries print goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -169,7 +169,7 @@ def serve(handler: Handler) -> None:
             answer = dict(handler(request))
         except DietlabError as error:
             answer = {"error": str(error)}
-        except Exception as error:  # the parent must hear of anything that went wrong
+        except Exception as error:  # the parent must get any error
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""The protocol of timing: blocks of calls, the cache state, and the clock that fits the cores."""
+"""The protocol of timing: blocks of calls, the cache state, and the clock."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from typing import Any, Literal, get_args
 from dietlab.base.errors import MeasureError
 
 CacheState = Literal["hot", "interleaved", "rotating"]
-"""``hot``: the same operands in every call; ``interleaved``: private caches are cold, weights stay in
-the last level; ``rotating``: weights (or all operands, if none is constant) beyond the last level."""
+"""``hot``: the same operands in every call. ``interleaved``: cold private caches, weights in the last level.
+``rotating``: weights (or all operands, if none is constant) from memory."""
 
 CACHE_STATES: tuple[CacheState, ...] = get_args(CacheState)
+"""All cache states."""
 
 GPU_CACHE_STATES: tuple[CacheState, ...] = ("hot", "rotating")
-"""States of the caches that calls can be timed in on a GPU."""
+"""Cache states of a GPU."""
 
 
 TOGETHER = 16
-"""The most shapes whose candidates take turns: on a shared machine with two threads a core, a neighbour made
-all programs slower by 1.3 times, for tenths of a second each, a third of the time, and the blocks of a few
-candidates lay within one such moment. The operands of these shapes stay in memory meanwhile."""
+"""Most shapes whose candidates take turns together; their operands stay in memory meanwhile. With fewer, all
+blocks of a candidate can lie within one slow moment: on a shared machine with two threads a core, a neighbour
+slowed all programs down by 1.3 times, for tenths of a second each, a third of the time."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A protocol of measuring.
+    """A protocol of timing.
 
     Args:
-        blocks: how many blocks of calls.
+        blocks: number of blocks of calls.
         block_seconds: a block repeats the call until it lasts about this long.
         stop_beyond: a program slower than this many seconds a call is timed by one block only or, next to
             others on a CPU, by three if it is among the fastest.
-        cache: the state in which candidates are timed: ``hot`` or ``rotating``.
+        cache: the cache state in which candidates are timed: ``hot`` or ``rotating``.
 
     Raises:
         MeasureError: for another cache state.
@@ -50,7 +51,7 @@ class Timing:
             raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
 
     def slow(self, seconds: float) -> bool:
-        """Returns whether a call of ``seconds`` is timed by one block only."""
+        """Returns whether a call of ``seconds`` is slower than ``stop_beyond``."""
         return self.stop_beyond is not None and seconds > self.stop_beyond
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +60,6 @@ class Timing:
 
 
 def clock_for(cores: int) -> Callable[[], float]:
-    """Returns the clock: thread CPU time for one core, since a call longer than the scheduler's slice never
-    runs undisturbed, and this clock stops while others run. Several threads need the wall clock."""
+    """Returns the clock. For one core it is thread CPU time, which stops while other processes run: a call
+    longer than the scheduler's time slice never runs undisturbed. Several threads need the wall clock."""
     return thread_time if cores == 1 else perf_counter

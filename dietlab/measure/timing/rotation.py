@@ -1,4 +1,4 @@
-"""Rotating operands: how many copies go round, and what of a call comes from memory then."""
+"""Rotating operands: the number of copies, and the bytes of a call that come from memory."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
-"""The multiple of the last-level cache that rotated operands cover, so that none is still there when its
-turn comes."""
+"""Size of all copies over that of the last-level cache, so that no copy is still there when its turn
+comes."""
 
 MOST_BYTES = 1 << 30
-"""The most bytes of a shape's copies, whatever the size of the last-level cache."""
+"""Most bytes of a shape's copies, for any last-level cache."""
 
 LEAST_BYTES = 64 << 20
-"""Bytes that rotations may always take."""
+"""Bytes that a rotation may use even if little memory is free."""
 
 FREE_SHARE = 1 / 16
-"""The share of the free memory that the operands of a rotation may take: each contender's process has its
-own, a dozen of them in an evaluation."""
+"""Share of the free memory that a rotation may use: in an evaluation a dozen processes have one each."""
 
-MOST_PACKED, MOST_PLAIN = 64, 1024
-"""The most copies of packed weights, which are expensive to make, and of arrays."""
+MOST_PACKED = 64
+"""Most copies of packed weights, which are expensive to make."""
+
+MOST_PLAIN = 1024
+"""Most copies of arrays that are not packed."""
 
 
 def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> int:
@@ -36,14 +38,14 @@ def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> in
 
 
 def exceeded_bytes(hardware: Hardware) -> int:
-    """Returns which size of a last-level cache rotations on this machine exceed: the processor's, or less
-    where little memory is free."""
+    """Returns the size of a last-level cache that rotations on this machine can exceed: the processor's, or
+    less if little memory is free."""
     most = max(LEAST_BYTES, int(FREE_SHARE * free_bytes()))
     return min(hardware.last_level_bytes, int(most / ROTATED_CACHES))
 
 
 def shortage(hardware: Hardware, exceeded: int) -> str:
-    """Returns what a reader must know if rotations exceeded less than a processor's last-level cache."""
+    """Returns a note if rotations did not exceed the processor's last-level cache; else an empty text."""
     level = hardware.last_level_bytes
     if exceeded >= level:
         return ""
@@ -55,9 +57,9 @@ def shortage(hardware: Hardware, exceeded: int) -> str:
 
 
 def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
-    """Returns the bytes that a rotating call fetches from memory: those of the operands that
-    rotate, such as constant ones, or of all and the output. They are 0 for a small layer, whose copies are
-    limited in number and fit the last-level cache."""
+    """Returns the bytes that a rotating call fetches from memory: those of the operands that rotate (the
+    constant ones, or all and the output). They are 0 for a small layer: its limited number of copies fits the
+    last-level cache."""
     constants = timing_target(hardware.kind).rotated(workload)
     values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
     rotated = precision_of(workload).itemsize * values or workload.bytes(shape)
@@ -66,7 +68,7 @@ def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
 
 
 def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
-    """Returns the roofline of a call; None where the peak or the memory bandwidth is not known."""
+    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown."""
     of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
     if hardware.roofline(*of_call) is None:
         return None

@@ -1,4 +1,4 @@
-"""A contender's process, opened with what it needs, and opened again after it fell."""
+"""A contender's process, which is opened again after a crash."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerT
 
 
 class Seat:
-    """A contender's process and its ``pace``. One that crashed or hung is opened again for the next request.
+    """A contender's process and its ``pace``. After a crash or a hang it is opened again for the next
+    request.
 
     Args:
-        request: what opens it (:mod:`dietlab.measure.timing.bench`).
-        module: what its process runs.
-        env: variables of its process.
-        seconds: until a request that is not answered is given up.
-        open_seconds: the same for the first one: the process imports its libraries.
+        request: the opening request (:mod:`dietlab.measure.timing.bench`).
+        module: the module that the process runs.
+        env: environment variables of the process.
+        seconds: timeout of an answer.
+        open_seconds: timeout of the first answer, before which the process imports its libraries.
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""The part of a target that measures: its device, what timing on it needs, and a simple machine in its
-place."""
+"""The part of a target that measures: its device, the options of timing on it, and a simple model of it."""
 
 from __future__ import annotations
 
@@ -19,22 +18,19 @@ class TimingTarget(Protocol):
 
     @property
     def CACHE_STATES(self) -> tuple[CacheState, ...]:
-        """The states of the caches that calls can be timed in."""
+        """The cache states in which calls can be timed."""
 
     @property
     def START_SECONDS(self) -> float:
-        """The time that the first answer of a timing process may take beyond that of another, in seconds."""
+        """Seconds that the first answer of a timing process may take longer than others."""
 
     def rotated(self, workload: Workload) -> tuple[str, ...]:
-        """Returns the operands that alone rotate; none if all do, and the output."""
+        """Returns the operands that rotate; none if all of them and the output do."""
 
     def options(self, hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-        """Returns what every contender on a processor is opened with, and why slow moments will not be told
-        (empty: a probe tells them, or none was asked for).
-
-        Args:
-            folder: keeps a probe's library as long as contenders are open (None: no probe).
-        """
+        """Returns the options for every contender on a processor, and why slow moments cannot be detected
+        (empty if a probe can, or none is wanted). ``folder`` is for a probe's library, as long as contenders
+        are open (None: no probe)."""
 
     def device(self, cores: int, options: Mapping[str, Any]) -> Device:
         """Returns the device that candidates are timed on, in a timing process."""
@@ -47,7 +43,7 @@ class TimingTarget(Protocol):
         """
 
     def seconds(self, hardware: Hardware, workload: Workload, scheme: Any, shape: Shape) -> float:
-        """Returns the seconds of a call on a simple machine, so that a search needs no hardware."""
+        """Returns the modelled seconds of a call, so that a search needs no hardware."""
 
 
 def timing_target(name: str) -> TimingTarget:

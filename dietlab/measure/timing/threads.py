@@ -12,15 +12,15 @@ TASKS = Path("/proc/self/task")
 
 
 def host_threads(hardware: Hardware) -> int:
-    """Returns the host's threads for a process that works for a processor: a CPU's as many as an operator
-    uses, else all that this process may use."""
+    """Returns the number of host threads of a process that measures a processor: the cores that an operator
+    uses on a CPU, else all that this process may use."""
     return hardware.cores if hardware.limits.on_host else usable_cores()
 
 
 def pool_env(threads: int) -> dict[str, str]:
-    """Returns the variables of TVM's pool of threads for a process that is timed. Its idle threads yield the
-    processor a few thousand times, some tenths of a millisecond, and then sleep: as it is, they would do so
-    300,000 times, and take a core from what is timed next."""
+    """Returns the environment variables of TVM's thread pool for a timing process. Idle threads sleep after
+    they have yielded the processor 2,000 times, in some tenths of a millisecond; by default, after 300,000
+    times, they would take a core from what is timed next."""
     return {"TVM_NUM_THREADS": str(threads), "TVM_THREAD_POOL_SPIN_COUNT": "2000"}
 
 
@@ -28,10 +28,9 @@ def keep_apart() -> bool:
     """Keeps the calling thread off the cores that other threads of this process are bound to; returns whether
     there are such threads.
 
-    TVM binds the threads of its pool to a core each, but not the thread that calls. Where both share a
-    core, each waits for the other's time slice: a call of 50 us takes 4 ms, and again and again, since
-    the system sees two busy threads and no reason to move one. For processes that only measure; does
-    nothing where the system does not say which threads there are.
+    TVM binds each thread of its pool to a core, but not the calling thread. If both share a core, each waits
+    for the other's time slice: a call of 50 us takes 4 ms, repeatedly, since the system has no reason to move
+    either. For processes that only measure; does nothing if the system does not list threads.
     """
     if not TASKS.is_dir():
         return False

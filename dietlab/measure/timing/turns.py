@@ -1,7 +1,8 @@
-"""Takes turns: contenders on the same shapes are timed a block each, again and again, in random order.
+"""Times contenders on the same shapes in turns: a block each, again and again, in random order.
 
-A shared machine is slower in one moment than in the next. Blocks of one contender that lie far apart see many
-moments, and blocks that lie next to each other see the same one, so that their ratios are free of it.
+A shared machine is slower in one moment than in the next. The blocks of a contender are far apart and see
+many moments; blocks of rivals are next to each other and see the same moment, so that it cancels in their
+ratios.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dietlab.problem import Shape
 
 
 class Questions(Protocol):
-    """Answers about contenders, from a process here (:class:`~dietlab.measure.timing.seat.Seat`) or
-    elsewhere."""
+    """A connection to a contender, in a local process (:class:`~dietlab.measure.timing.seat.Seat`) or on a
+    server."""
 
     pace: Pace
 
@@ -40,14 +41,14 @@ class Player:
     processor was slow; ``kept`` ones count although it was, since it did not become quick again.
 
     Args:
-        correct: None if it gave no result: it crashed, hung or refused.
+        correct: whether its result is correct; None if it gave none: it crashed, hung or refused.
         reason: why it is not correct.
-        max_error, tolerance: of its result; None as long as none was compared.
-        first_seconds: of its first call at the shape, where :meth:`~dietlab.measure.timing.bench.Bench.check`
-            tells.
-        error: what ended it.
-        blocks: by cache state.
-        check_seconds, time_seconds: that its requests took.
+        max_error, tolerance: of its result; None before the comparison.
+        first_seconds: seconds of its first call at the shape, if
+            :meth:`~dietlab.measure.timing.bench.Bench.check` reports them.
+        error: the error that ended it.
+        blocks: timed blocks by cache state.
+        check_seconds, time_seconds: total seconds of its requests.
     """
 
     seat: Questions
@@ -76,7 +77,7 @@ class Player:
         return sum(block.kept for blocks in self.blocks.values() for block in blocks)
 
     def check(self) -> None:
-        """Has the contender's result compared."""
+        """Checks the contender's result."""
         started = perf_counter()
         try:
             answer = self._ask("check")
@@ -90,7 +91,7 @@ class Player:
         self.check_seconds += perf_counter() - started
 
     def take(self, cache: str, block_seconds: float) -> None:
-        """Times one block; who fails is out, and the others go on."""
+        """Times one block; a contender that fails leaves."""
         if not self.correct:
             return
         started = perf_counter()
@@ -107,7 +108,7 @@ class Player:
         self.time_seconds += perf_counter() - started
 
     def fail(self, error: MeasureError) -> None:
-        """Takes a failed contender out for this shape."""
+        """Notes the failure, and drops all blocks."""
         self.correct, self.reason, self.error, self.blocks = None, str(error), error, {}
 
     def seconds(self, cache: str) -> tuple[float, ...]:
@@ -126,15 +127,15 @@ def play(
     seed: str,
     plays_on: Callable[[Sequence[Player], int], Sequence[Player]] = lambda rivals, turns: rivals,
 ) -> None:
-    """Checks all players, then times those that are right in turns::
+    """Checks all players, then times the correct ones in turns::
 
         turn 0: a(T=5) c(T=5) b(T=5), d(T=24) a(T=24)     turn 1: a(T=24) d(T=24), b(T=5) a(T=5) c(T=5)
 
     Args:
         contests: the rivals on each shape.
         take: times a player in a turn, counted from 0.
-        seed: of the order.
-        plays_on: returns the rivals on a shape that another turn would tell more of, after that many turns.
+        seed: determines the order.
+        plays_on: returns the rivals on a shape that take another turn, given the number of turns so far.
     """
     for rivals in contests:
         for player in rivals:

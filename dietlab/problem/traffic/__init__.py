@@ -1,6 +1,6 @@
-"""Recorded and assumed distributions of one dynamic extent: small tables of how often each occurs.
+"""Recorded and assumed distributions of one dynamic extent: tables of how often each occurs.
 
-Where each table comes from and under which licence stands in its header and in ``data/traffic/README.md``.
+Sources and licences are in the tables' headers and in ``data/traffic/README.md``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dietlab.base.errors import WorkloadError
 from dietlab.problem.dims import as_extent
 
 Lengths = str | Mapping[int, float] | Iterable[int]
-"""Lengths as people give them: the name of a table, lengths with weights of any positive scale, or lengths
-alone."""
+"""Ways to give lengths: the name of a table, a mapping to weights (any positive scale), or a list."""
 
 Count = TypeVar("Count", int, float)
 
@@ -26,15 +25,14 @@ COLUMNS = "extent,count"
 
 @dataclass(frozen=True)
 class Table:
-    """The counts of each extent (1 or more) in recorded traffic; ``origin`` is the header of the file, as
-    text."""
+    """Counts of each extent (1 or more) in recorded traffic; ``origin`` is the header of the file."""
 
     name: str
     origin: str
     counts: Mapping[int, int]
 
     def within(self, low: int, high: int) -> tuple[dict[int, int], float]:
-        """Returns the counts of extents in ``low..high``, and which share of all lies outside."""
+        """Returns the counts of extents in ``low..high``, and the share of the traffic outside."""
         inside = {extent: count for extent, count in self.counts.items() if low <= extent <= high}
         return inside, 1 - sum(inside.values()) / sum(self.counts.values())
 
@@ -51,10 +49,10 @@ def read_table(name: str) -> Table:
 
 
 def parse_table(name: str, text: str) -> Table:
-    """Returns a table from the text of its file: comments, the names of the columns, then a row an extent.
+    """Parses the text of a table: comments, the names of the columns, then a row for each extent.
 
     Raises:
-        WorkloadError: if it is no such text.
+        WorkloadError: if a row or the columns are wrong.
     """
     lines = text.splitlines()
     header = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
@@ -71,11 +69,11 @@ def parse_table(name: str, text: str) -> Table:
 
 
 def weights_of(lengths: Lengths) -> dict[int, float]:
-    """Returns the weight of each length: its count in a table, as it is given, or how often it is listed.
+    """Returns the weight of each length: its count in the table, its given weight, or how often it is listed.
 
     Raises:
-        WorkloadError: for an unknown table, no length, one that is no int of 1 or more, or a weight that is
-            not positive and finite.
+        WorkloadError: for an unknown table, no lengths, a length that is no int of 1 or more, or a weight
+            that is not positive and finite.
     """
     if isinstance(lengths, str):
         return dict(read_table(lengths).counts)
@@ -94,12 +92,12 @@ def weights_of(lengths: Lengths) -> dict[int, float]:
 
 
 def aggregated(counts: Mapping[int, Count], groups: int) -> dict[int, Count]:
-    """Merges neighbouring extents into at most ``groups``, and adds up each group's counts.
+    """Merges neighbouring extents into at most ``groups`` groups, and adds up each group's counts.
 
-    The pair of neighbouring groups that differ least in ratio is merged first (Ward's criterion on the
-    logarithm: counts ``a``, ``b`` at mean logarithms ``p``, ``q`` cost ``a b / (a + b) (p - q)**2``), so
-    that small and large extents are thinned alike and frequent ones stay apart. The member nearest
-    to a group's mean extent stands for it, so that the mean over the table hardly moves.
+    The cheapest pair of neighbouring groups is merged first: by Ward's criterion on the logarithm, groups of
+    counts ``a``, ``b`` and mean logarithms ``p``, ``q`` cost ``a b / (a + b) (p - q)**2``. So small and large
+    extents are thinned equally and frequent ones stay apart. A group is represented by the member nearest to
+    its mean extent, which nearly keeps the mean of the table.
 
     Raises:
         WorkloadError: if ``groups`` is below 1.
