@@ -424,7 +424,12 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
 
 
-APART = ("dietlab.view.widgets.panel_plots", "dietlab.lab.strategies.figures", "dietlab.view.figures.table")
+APART = (
+    "dietlab.view.widgets.panel_plots",
+    "dietlab.lab.strategies.figures",
+    "dietlab.view.figures.ratios",
+    "dietlab.view.figures.table",
+)
 """Figures of a panel's state, which only a panel has, of values that are tables themselves, and of a table
 that the reader made."""
 

@@ -442,7 +442,7 @@ def test_cache_stands_in_the_home_folder(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     compile_cubin("source", "sm_90")
-    assert len(list((tmp_path / ".cache" / "dietlab" / "cubins").iterdir())) == 1
+    assert len(list((tmp_path / ".cache" / "dietlab" / "compiled").iterdir())) == 1
 
 
 def test_failures_are_not_kept(nvcc: FakeNvcc, tmp_path: Path) -> None:

@@ -311,6 +311,8 @@ def test_report_is_a_tidy_table() -> None:
     assert len(frame) == 8 and set(frame["T"]) == {1, 2}
     assert len(HAND_MADE.summary_frame()) == 5
     assert set(HAND_MADE.summary_frame()["worst_shape"]) <= {"T=1", "T=2"}
+    alone = replace(HAND_MADE, rows=tuple(row for row in HAND_MADE.rows if not row.held_out)).summary_frame()
+    assert alone["geomean_speedup_held_out"].dtype == float and alone["geomean_speedup_held_out"].isna().all()
     assert list(replace(HAND_MADE, rows=()).to_frame()["reason"]) == []
 
 

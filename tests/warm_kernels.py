@@ -7,6 +7,7 @@ ARGUMENTS``, only waits for it. Each notebook has a process, and with it a names
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import signal
@@ -16,30 +17,32 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from select import select
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 IMPORTED = (
     "ipykernel.kernelapp",
-    "ipywidgets",
     "matplotlib.figure",
     "numpy",
     "pandas",
-    "plotly.express",
     "tvm",
     "xgboost",
     "dietlab.compare.study",
-    "dietlab.lab.lessons",
-    "dietlab.view.widgets.explorer",
 )
-"""What most notebooks import, directly or by names of dietlab; none starts a thread."""
+"""What most notebooks import, directly or by names of dietlab; none starts a thread. plotly and ipywidgets
+look for a kernel when they are imported, so they are not among them."""
 
 
 def serve(address: str) -> None:
     """Imports, then forks a kernel for each connection, as long as standard input is open."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # as `make lab` has it
+    # pandas asks when it is imported whether it writes to a terminal, whose width then cuts its tables.
+    vars(builtins)["get_ipython"] = lambda: SimpleNamespace(kernel=None)
     for name in IMPORTED:
         if find_spec(name.partition(".")[0]):
             import_module(name)
+    assert not {"plotly", "ipywidgets"} & set(sys.modules)
+    del vars(builtins)["get_ipython"]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -67,7 +67,7 @@ class Settings:
 
     @property
     def timing(self) -> Timing:
-        """How candidates are timed."""
+        """The timing of candidates."""
         return effort_named(self.effort).timing
 
     @property

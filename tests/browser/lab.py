@@ -1,5 +1,4 @@
-"""JupyterLab and Jupyter Notebook, which one server shows, on the loopback address and in a home folder of
-its own that is thrown away."""
+"""JupyterLab or Jupyter Notebook on the loopback address, in a home folder of its own that is thrown away."""
 
 from __future__ import annotations
 
@@ -21,8 +20,11 @@ from uuid import uuid4
 from notebook_runs import hide_torch
 
 SECONDS_TO_START = 90.0
-APPS = {"jupyterlab": "lab/workspaces/{workspace}/tree", "notebook": "notebooks"}
-"""Where each program, by its Python module, shows a notebook."""
+APPS = {
+    "jupyterlab": ("LabApp", "lab/workspaces/{workspace}/tree"),
+    "notebook": ("JupyterNotebookApp", "notebooks"),
+}
+"""The name of a server's settings and where it shows a notebook, by Python module."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
@@ -42,13 +44,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Lab:
-    """A running server, which shows notebooks in one of its programs.
+    """A running JupyterLab, or a running Jupyter Notebook.
 
     Attributes:
         url: with the port, without a path.
         root: the folder that it shows.
         config: the folder of its configuration.
-        module: which of :data:`APPS` shows them.
+        module: which of :data:`APPS` it is.
     """
 
     url: str
@@ -59,8 +61,8 @@ class Lab:
 
     def address(self, name: str) -> str:
         """Where a notebook is shown, in a workspace that no other page has."""
-        place = APPS[self.module].format(workspace=uuid4().hex)
-        return f"{self.url}/{place}/{name}?token={self.token}"
+        _, place = APPS[self.module]
+        return f"{self.url}/{place.format(workspace=uuid4().hex)}/{name}?token={self.token}"
 
     @contextmanager
     def without(self, *extensions: str) -> Iterator[None]:
@@ -75,8 +77,8 @@ class Lab:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Lab]:
-    """Starts a server on ``folder / "root"`` and ends it, with its kernels, afterwards."""
+def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
+    """Starts one of :data:`APPS` on ``folder / "root"`` and ends it, with its kernels, afterwards."""
     root, port, token = folder / "root", _free_port(), secrets.token_hex()
     root.mkdir()
     for name, values in SETTINGS.items():
@@ -87,17 +89,16 @@ def serve(folder: Path) -> Iterator[Lab]:
     command = [
         sys.executable,
         "-m",
-        "jupyterlab",
+        module,
         "--no-browser",
         "--allow-root",
         "--ip=127.0.0.1",
         f"--port={port}",
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={root}",
-        "--LabApp.expose_app_in_browser=True",
-        "--JupyterNotebookApp.expose_app_in_browser=True",
+        f"--{APPS[module][0]}.expose_app_in_browser=True",
     ]
-    log = folder / "server.log"
+    log = folder / f"{module}.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
             command,
@@ -109,7 +110,7 @@ def serve(folder: Path) -> Iterator[Lab]:
         )
     try:
         _wait(server, port, log)
-        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config")
+        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config", module)
     finally:
         _end(server)
 

@@ -4,7 +4,6 @@ files come out of the buttons."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from conftest import in_turn
 from nbformat.v4 import new_code_cell, new_notebook
 
 from browser.boxes import cut_texts, overlaps
-from browser.lab import APPS
+from browser.lab import APPS, serve
 from browser.page import Notebook, Widget, until
 from browser.test_widgets import CELLS, SECONDS, SETUP, Move
 from dietlab.view.widgets.kernel_inspector import MAKERS
@@ -23,10 +22,9 @@ from dietlab.view.widgets.trials_table import PAGE_ROWS
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from browser.lab import Lab
-
 pytestmark = pytest.mark.browser
 
+ROOT = Path(__file__).parents[2]
 NAME = "widths.ipynb"
 WIDTHS = {1010: "", 1360: "-wide"}
 """Pixels that an output has in windows of 1360 and about 1710, and what a picture's name says of them."""
@@ -89,20 +87,23 @@ WITHOUT_FIGURE = ("setup", "trials", "inspector")
 
 
 @pytest.fixture(scope="module", params=list(APPS))
-def notebook(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[Notebook]:
+def notebook(
+    request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Notebook]:
     """The widgets below their cells, in each of the two programs."""
     if request.param == "notebook":
         pytest.importorskip("notebook", reason="no Jupyter Notebook: pip install 'notebook>=7.2,<8'")
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    cells = [new_code_cell(source) for source in SHOWN.values()]
-    name = f"{request.param}-{NAME}"
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), lab.root / name)
-    opened = Notebook.open(browser, replace(lab, module=request.param), name)
-    opened.run_all(SECONDS)
-    assert opened.problems == []
-    opened.await_figures(least=len(SHOWN) - len(WITHOUT_FIGURE))
-    yield opened
-    opened.close()
+    with serve(tmp_path_factory.mktemp(request.param), request.param) as running:
+        (running.root / "data").symlink_to(ROOT / "data")
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        cells = [new_code_cell(source) for source in SHOWN.values()]
+        nbformat.write(new_notebook(cells=cells, metadata=kernel), running.root / NAME)
+        opened = Notebook.open(browser, running, NAME)
+        opened.run_all(SECONDS)
+        assert opened.problems == []
+        opened.await_figures(least=len(SHOWN) - len(WITHOUT_FIGURE))
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(autouse=True)

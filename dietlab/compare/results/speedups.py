@@ -97,7 +97,8 @@ def summaries_frame(lines: Sequence[Summary]) -> pd.DataFrame:
 
     names = [field.name for field in fields(Summary)]
     rows = [{**asdict(line), "worst_shape": str(Shape.from_json(line.worst_shape))} for line in lines]
-    return pd.DataFrame(rows, columns=names)
+    # Without a type, pandas 3 takes a column of None for texts, also where other studies' numbers join it.
+    return pd.DataFrame(rows, columns=names).astype({"geomean_speedup_held_out": float})
 
 
 def quality_listing(found: Mapping[str, Mapping[str, float]]) -> Listing:
