@@ -314,7 +314,7 @@ def test_the_machines_study_serves_the_next_model(study: Study) -> None:
         for child in replaced
         if isinstance(child, Linear)
     )
-    with pytest.raises(DietlabError, match=r"keeps all: its weights are torch\.float16 on cpu"):
+    with pytest.raises(DietlabError, match=r"PyTorch keeps: its weights are torch\.float16 on cpu"):
         optimize(network().half(), study.folder.parent)
 
 
