@@ -57,7 +57,7 @@ def warm_kernels() -> str:
     """Starts what kernels are forked off, as long as this process lives; returns its address."""
     address = str(Path(mkdtemp(prefix="kernels-")) / "socket")
     command = [sys.executable, WARM, address]
-    # Its standard input ends with this process.
+    # It ends with its standard input, and that with this process.
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(server.kill)
     assert server.stdout is not None and server.stdout.readline() == b"ready\n"

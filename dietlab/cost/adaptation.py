@@ -165,11 +165,11 @@ class AdaptationCost:
     def _bundles(
         self, schemes: Sequence[Any], throughput: Speed | None
     ) -> Iterator[tuple[list[int], Bundle]]:
-        """Yields the numbers of schemes that are alike, and their bundle."""
+        """Yields each group of schemes that one bundle serves: their numbers, and the bundle."""
         sizes = [self.formulas.sizes(scheme) for scheme in schemes]
         found: dict[Hashable, list[int]] = {}
         for number, one in enumerate(sizes):
-            found.setdefault(one.alike, []).append(number)
+            found.setdefault(one.group, []).append(number)
         for numbers in found.values():
             yield numbers, Bundle.of([schemes[n] for n in numbers], [sizes[n] for n in numbers], throughput)
 

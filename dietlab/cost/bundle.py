@@ -1,7 +1,7 @@
 """Many schemes at once: the formulas of a kind of processor are of arrays.
 
-Schemes that are alike but for their sizes share the formulas' case distinctions, so that one pass over
-arrays costs them all; a single plan is a bundle of one.
+Schemes that differ in sizes only take the same branches of the formulas, so that one pass over arrays costs
+them all; a single plan is a bundle of one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Same:
 
 
 UNKNOWN_PEAK = 100.0
-"""GFLOP/s of one core whose peak was not measured: without it all speeds rank alike."""
+"""GFLOP/s of one core whose peak was not measured: without it the ranking is the same."""
 
 
 def peak_speed(workload: Workload, hardware: Hardware) -> float:
@@ -94,19 +94,19 @@ class Sizes(NamedTuple):
     """The numbers of a scheme that formulas ask for.
 
     Args:
-        alike: equal for schemes whose formulas differ by numbers only: one bundle.
+        group: equal for schemes that one bundle serves, whose formulas differ in numbers only.
         sizes: each by name; ``rows``, ``cols`` and ``granule`` are among them.
         paid: extents of which a plan pays for multiples, by role.
     """
 
-    alike: Hashable
+    group: Hashable
     sizes: Mapping[str, int]
     paid: Mapping[Role, int]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle holds the sizes of schemes that are alike but for these, as arrays.
+    """A bundle holds the sizes of the schemes of one group, as arrays.
 
     Args:
         like: one of the schemes, for what they have in common.
@@ -125,7 +125,7 @@ class Bundle:
 
     @classmethod
     def of(cls, schemes: Sequence[Any], sizes: Sequence[Sizes], throughput: Speed | None) -> Bundle:
-        """Returns the bundle of schemes that are alike.
+        """Returns the bundle of the schemes of one group.
 
         Args:
             sizes: of each scheme.

@@ -283,10 +283,10 @@ class Calibration:
         places = {}
         for family in dict.fromkeys(scheme.family for scheme in schemes):
             if family in self._measured_on:  # few of a whole space
-                alike = family.kernel.reserves, family.kernel.granule  # the attributes that same_work uses
-                if alike not in columns:
-                    columns[alike] = self._by_work(family, shapes)
-                places[family] = self._places(family, shapes, columns[alike])
+                work = family.kernel.reserves, family.kernel.granule  # all that same_work depends on
+                if work not in columns:
+                    columns[work] = self._by_work(family, shapes)
+                places[family] = self._places(family, shapes, columns[work])
         for row, scheme in enumerate(schemes):
             for shape, at in places.get(scheme.family, ()):
                 known = self._numbers.get((program_on(scheme, workload, shape), shape))

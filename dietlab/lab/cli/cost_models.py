@@ -12,7 +12,7 @@ from dietlab.cli.options import json_option, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
-from dietlab.lab.heuristics.drafts import RANDOM, TOLD, drawn_beside, frame_measured
+from dietlab.lab.heuristics.drafts import FITTED_ON, RANDOM, drawn_beside, frame_measured
 from dietlab.view.pages.bench_text import markdown
 
 LEARNED = 400
@@ -62,7 +62,7 @@ dietlab cost-models h200/fp32 h200/bf16 --drafts
 @click.option(
     "--told",
     help=f"Measurements that a model learns from, with commas (default: {LEARNED}; with --drafts one number, "
-    f"{TOLD}).",
+    f"{FITTED_ON}).",
 )
 @click.option(
     "--seeds", default=5, show_default=True, type=click.IntRange(1), help="Draws of what is held out."
@@ -88,7 +88,7 @@ def cost_models_command(
 ) -> None:
     paths = [recorded_file(name) for name in files]
     surveys = [Survey.load(path) for path in paths]
-    counts = [int(count) for count in words(told or str(TOLD if drafts else LEARNED))]
+    counts = [int(count) for count in words(told or str(FITTED_ON if drafts else LEARNED))]
     if not surveys:
         listed = {name: model.told for name, model in COST_MODELS.items()}
         show(listed, as_json, "\n".join(f"  {name:9} {what}" for name, what in listed.items()))

@@ -30,8 +30,11 @@ DRAFTS: Mapping[str, Adaptation] = {"waves": "paper", "bound": "streamed"}
 ROUNDED = 5
 """Digits of a share: a space of 12,500 schemes has ranks that far apart."""
 
-TOLD, SEEDS = 64, 5
-"""Measurements that the learned model is fitted on, and draws of the schemes that are held out."""
+FITTED_ON = 64
+"""Measurements that the learned model is fitted on."""
+
+SEEDS = 5
+"""Draws of the held-out schemes."""
 
 RANDOM = "random.txt"
 """The file beside records that lists which of their schemes were drawn at random, one key a line."""
@@ -100,7 +103,7 @@ def drawn_beside(path: str | Path) -> frozenset[str]:
 
 
 def frame_measured(
-    survey: Survey, drawn: Collection[str] = (), fitted_on: int = TOLD, seeds: int = SEEDS
+    survey: Survey, drawn: Collection[str] = (), fitted_on: int = FITTED_ON, seeds: int = SEEDS
 ) -> pd.DataFrame:
     """Returns a row for each draft and what it was judged on: ``all`` schemes, those ``drawn`` at random, and
     a fifth of them that was ``held out``, as a mean over draws; on that also for the learned model, fitted on
