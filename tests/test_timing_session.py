@@ -23,6 +23,7 @@ from dietlab.base.errors import MeasureError
 from dietlab.compare.session import Entrant, TimingSession
 from dietlab.compare.vendor import Operands
 from dietlab.lower import compiler
+from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.measure.timing import bench as timing_bench
 from dietlab.measure.timing import disturbance, rotation
@@ -527,12 +528,18 @@ def test_worker_answers_what_the_probe_found() -> None:
     assert (answer["retaken"], answer["kept"], answer["probe"]) == (1, False, 1.0)
 
 
-def test_probe_is_a_compiled_loop_of_multiply_adds(here: Hardware, tmp_path: Path) -> None:
-    from dietlab.targets.cpu.probe import compile_fma_probe
+def test_probe_is_a_compiled_loop_of_multiply_adds(
+    here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dietlab.targets.cpu import probe
 
+    monkeypatch.setattr(probe, "STORE", Store(tmp_path / "store"))
     ticks = iter(range(100))
-    probe = fma_probe(compile_fma_probe(here, tmp_path / "fma.so"), lambda: float(next(ticks)))
-    assert probe() == 1.0
+    timed = fma_probe(probe.compile_fma_probe(here, tmp_path / "fma.so"), lambda: float(next(ticks)))
+    assert timed() == 1.0
+    monkeypatch.setitem(sys.modules, "dietlab.targets.cpu.probe_loops", None)
+    probe.compile_fma_probe(here, tmp_path / "again.so")
+    assert (tmp_path / "again.so").read_bytes() == (tmp_path / "fma.so").read_bytes()
 
 
 @pytest.mark.parametrize(("told", "waited"), [(["1 0 9", "2 15000000 10"], 0.015), (["", ""], 0.0)])
@@ -581,9 +588,10 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
 
 
 def test_match_without_a_compiler_goes_on_and_says_so(
-    here: Hardware, monkeypatch: pytest.MonkeyPatch
+    here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiler, "LINKERS", ())
+    monkeypatch.setattr("dietlab.targets.cpu.probe.STORE", Store(tmp_path))
     with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         turn = played.play(Shape.of(T=2), "hot", 1, 0.001, {})["openblas"][0]
     assert turn.correct and (turn.retaken, turn.kept) == (0, False)

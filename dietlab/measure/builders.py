@@ -43,7 +43,7 @@ class Libraries(Protocol):
 
 
 class Builders:
-    """A pool of compiling processes that write libraries to one folder.
+    """A pool of compiling processes that write libraries, and temporary files, to one folder.
 
     Args:
         workers: parallel builds (default: the processors this process may use).
@@ -62,7 +62,7 @@ class Builders:
     ) -> None:
         self._begins = begins
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
-        self._workers = WorkerPool(module, workers)
+        self._workers = WorkerPool(module, workers, scratch=folder)
         self._numbers = count()
 
     def __enter__(self) -> Builders:

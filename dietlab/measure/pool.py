@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -17,14 +18,16 @@ Answer = TypeVar("Answer")
 
 class WorkerPool:
     """A pool of ``python -m module`` processes, by default one for each processor that this process may use;
-    each starts with its first request and is kept."""
+    each starts with its first request and is kept. ``scratch`` is the folder of their temporary files, which
+    a killed process leaves behind (default: the system's)."""
 
-    def __init__(self, module: str, workers: int | None = None) -> None:
+    def __init__(self, module: str, workers: int | None = None, scratch: Path | None = None) -> None:
         self._count = workers or usable_cores()
         self._open = ExitStack()
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        env = {"TMPDIR": str(scratch)} if scratch else {}
         for _ in range(self._count):
-            self._idle.put(self._open.enter_context(WorkerProcess(module)))
+            self._idle.put(self._open.enter_context(WorkerProcess(module, env)))
 
     def close(self) -> None:
         """Ends the children."""

@@ -272,7 +272,7 @@ def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], st
     if folder is None:
         return {**kind, **host_options(hardware)}, ""
     try:
-        from dietlab.targets.cpu.probe import compile_fma_probe  # imports TVM, as no other line here
+        from dietlab.targets.cpu.probe import compile_fma_probe
 
         probe = compile_fma_probe(hardware, folder / "fma.so")
     except (BuildError, MissingDependencyError, ImportError) as error:

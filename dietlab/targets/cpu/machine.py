@@ -18,6 +18,7 @@ from dietlab.machine.ceilings import Ceiling
 from dietlab.machine.instruction_sets import FAMILIES
 from dietlab.machine.knob import SIZES, Knob, some_cores, times
 from dietlab.machine.system import amx_permitted, cpuinfo, flags, usable_cores
+from dietlab.measure.timing.process import STARTER
 from dietlab.targets.cpu.limits import CpuLimits, cpu_of
 
 PROBE_SECONDS = 120.0
@@ -79,7 +80,7 @@ def measured(hardware: Hardware) -> Hardware:
             "not installed",
             "Install it, or use Hardware.detect(measure=False) or a preset.",
         )
-    command = [sys.executable, "-m", "dietlab.targets.cpu.probe"]
+    command = [sys.executable, "-m", STARTER, "dietlab.targets.cpu.probe"]
     probe = subprocess.run(
         command,
         input=json.dumps(hardware.to_json()),

@@ -12,25 +12,20 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm_ffi
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.compiler import compile_library
+from dietlab.lower.compiler import compile_library, written
 from dietlab.lower.runtime import load_library
+from dietlab.lower.store import STORE, fingerprint
 from dietlab.machine import Hardware
 from dietlab.problem import FloatArray
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.lowering.llvm import target_of
-from dietlab.targets.cpu.lowering.tir import stack_buffer, vector
 
 CHAINS = 12
 """Independent accumulators; more than latency x units of any processor that the space knows."""
@@ -59,11 +54,31 @@ EDGE = 0.8
 def main() -> None:
     hardware = Hardware.from_json(json.load(sys.stdin))
     with tempfile.TemporaryDirectory() as folder:
-        artifact = compile_library(_probes(hardware), target_of(hardware), Path(folder) / "probe.so")
-        print(json.dumps(_measure(load_library(artifact.path, cores=hardware.cores), hardware)))
+        path = write_probes(("multiply_add", "stream_one", "stream_all"), hardware, Path(folder) / "probe.so")
+        print(json.dumps(_measure(load_library(path, cores=hardware.cores), hardware)))
 
 
-def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:
+def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
+    """Writes a library of :func:`~dietlab.targets.cpu.probe_loops.probe_loops` to ``path``, which it returns.
+    If it was built before it comes from the store, without TVM, whose import takes a second.
+
+    Raises:
+        BuildError: if it does not compile.
+    """
+    limits = cpu_of(hardware)
+    built_for = f"{limits.llvm_cpu} {limits.lanes} {hardware.cores}"
+    key = f"probe {' '.join(loops)} {built_for} {fingerprint(hardware.kind)}"
+    if kept := STORE.load(key):
+        written(path, kept[1])
+        return path
+    from dietlab.targets.cpu.probe_loops import probe_loops
+
+    compile_library(probe_loops(loops, limits.lanes, hardware.cores), target_of(hardware), path)
+    STORE.keep(key, {}, path.read_bytes())
+    return path
+
+
+def _measure(library: Any, hardware: Hardware) -> dict[str, float]:
     lanes = cpu_of(hardware).lanes
     seed, sums = np.full(2 * lanes, 0.5, np.float32), np.zeros(CHAINS * lanes, np.float32)
     flops = 2 * CHAINS * lanes * STEPS
@@ -123,16 +138,15 @@ def cached_bytes(curve: Mapping[int, float]) -> int | None:
 
 def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
     """Returns the multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
-    ``seed`` and ``sums``. Elsewhere it tells whether the processor runs at its usual speed.
+    ``seed`` and ``sums``. Its time shows whether the processor runs at its usual speed.
 
     Raises:
         BuildError: if it does not compile.
+        MissingDependencyError: without TVM, if it was not compiled before.
     """
     lanes = cpu_of(hardware).lanes
-    artifact = compile_library(
-        tvm.IRModule({"multiply_add": _multiply_add(lanes)}), target_of(hardware), path
-    )
-    return {"library": str(artifact.path), "seed": 2 * lanes, "sums": CHAINS * lanes}
+    written_to = write_probes(["multiply_add"], hardware, path)
+    return {"library": str(written_to), "seed": 2 * lanes, "sums": CHAINS * lanes}
 
 
 def _best(call: Callable[[], object], samples: int) -> float:
@@ -143,62 +157,6 @@ def _best(call: Callable[[], object], samples: int) -> float:
         call()
         best = min(best, perf_counter() - started)
     return best
-
-
-def _probes(hardware: Hardware) -> Any:
-    lanes = cpu_of(hardware).lanes
-    return tvm.IRModule(
-        {
-            "multiply_add": _multiply_add(lanes),
-            "stream_one": _stream("stream_one", 1, lanes),
-            "stream_all": _stream("stream_all", hardware.cores, lanes),
-        }
-    )
-
-
-def _multiply_add(lanes: int) -> Any:
-    """Returns ``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name("multiply_add")
-        T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
-        seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
-        sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
-        chains = stack_buffer(CHAINS * lanes)
-        slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
-        for slot in slots:
-            T.buffer_store(chains, sums[slot], [slot])
-        with T.serial(0, STEPS):
-            for slot in slots:
-                value = chains[slot] * seed[vector(0, lanes)] + seed[vector(lanes, lanes)]
-                T.buffer_store(chains, value, [slot])
-        for slot in slots:
-            T.buffer_store(sums, chains[slot], [slot])
-    return builder.get()
-
-
-def _stream(name: str, cores: int, lanes: int) -> Any:
-    """Returns ``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
-    width = CHAINS * lanes
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(name)
-        T.func_attr({"tirx.noalias": True, "global_symbol": name})
-        floats = tirx.Var("floats", "int64")
-        array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
-        sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
-        share = floats // (width * cores)
-        core_loop = T.serial if cores == 1 else T.parallel
-        with core_loop(0, tirx.IntImm("int64", cores)) as core:
-            chains = stack_buffer(width)
-            slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
-            for slot in slots:
-                T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
-            with T.serial(0, share) as i:
-                for c, slot in enumerate(slots):
-                    start = (core * share + i) * width + c * lanes
-                    T.buffer_store(chains, chains[slot] + array[vector(start, lanes)], [slot])
-            for slot in slots:
-                T.buffer_store(sums, chains[slot], [core, slot])
-    return builder.get()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""The loops that measure a CPU, in TensorIR: multiply-adds in registers, and the sum of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.targets.cpu.lowering.tir import stack_buffer, vector
+from dietlab.targets.cpu.probe import CHAINS, STEPS
+
+
+def probe_loops(names: Sequence[str], lanes: int, cores: int) -> Any:
+    """Returns a module with some of the loops ``multiply_add``, ``stream_one``, ``stream_all``.
+
+    Args:
+        lanes: float32 lanes of a vector.
+        cores: cores that ``stream_all`` uses.
+    """
+    loops = {
+        "multiply_add": lambda: _multiply_add(lanes),
+        "stream_one": lambda: _stream("stream_one", 1, lanes),
+        "stream_all": lambda: _stream("stream_all", cores, lanes),
+    }
+    return tvm.IRModule({name: loops[name]() for name in names})
+
+
+def _multiply_add(lanes: int) -> Any:
+    """Returns ``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("multiply_add")
+        T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
+        seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
+        chains = stack_buffer(CHAINS * lanes)
+        slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+        for slot in slots:
+            T.buffer_store(chains, sums[slot], [slot])
+        with T.serial(0, STEPS):
+            for slot in slots:
+                value = chains[slot] * seed[vector(0, lanes)] + seed[vector(lanes, lanes)]
+                T.buffer_store(chains, value, [slot])
+        for slot in slots:
+            T.buffer_store(sums, chains[slot], [slot])
+    return builder.get()
+
+
+def _stream(name: str, cores: int, lanes: int) -> Any:
+    """Returns ``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
+    width = CHAINS * lanes
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+        floats = tirx.Var("floats", "int64")
+        array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
+        share = floats // (width * cores)
+        core_loop = T.serial if cores == 1 else T.parallel
+        with core_loop(0, tirx.IntImm("int64", cores)) as core:
+            chains = stack_buffer(width)
+            slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+            for slot in slots:
+                T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
+            with T.serial(0, share) as i:
+                for c, slot in enumerate(slots):
+                    start = (core * share + i) * width + c * lanes
+                    T.buffer_store(chains, chains[slot] + array[vector(start, lanes)], [slot])
+            for slot in slots:
+                T.buffer_store(sums, chains[slot], [core, slot])
+    return builder.get()
