@@ -199,9 +199,9 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 
 def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
-    facts = bench.journal.studies.get((job.task.name, job.threads))
+    report = bench.journal.studies.get((job.task.name, job.threads))
     wanted = bench.every_length and _on_host(bench.target)
-    return wanted and facts is not None and not facts.failure and not Checked.known(facts.library)
+    return wanted and report is not None and not report.failure and not Facts.of(report).checked
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
@@ -222,25 +222,53 @@ def _known(bench: Bench, job: Job, hardware: Hardware) -> Report:
     return bench.journal.studies.get((job.task.name, job.threads), begun)
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a bench finds out about a study once, in whichever of its sittings.
+
+    Args:
+        peak_bytes: of memory while it was tuned, in the greatest of all sittings; 0 if that is unknown.
+        checked: the calls of its library that were checked; None if none were yet.
+    """
+
+    peak_bytes: int
+    checked: Checked | None
+
+    @classmethod
+    def of(cls, report: Report) -> Facts:
+        return cls(report.tuning.get(PEAK, 0), Checked.known(report.library))
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        return {PEAK: self.peak_bytes} if self.peak_bytes else {}
+
+    @property
+    def library(self) -> dict[str, Any]:
+        return self.checked.to_json() if self.checked else {}
+
+
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
-    task, known = job.task, _known(bench, job, hardware)
-    study = study_of(task, bench.out, hardware, bench.tuning)
-    op, memory = watched(study, bench.listeners)
-    peak: int = max(memory or 0, known.tuning.get(PEAK, 0))  # of the greatest of all sittings
-    if memory is not None:  # kept at once: nobody can measure it later
-        known = replace(known, tuning={**known.tuning, PEAK: peak})
+    known = _known(bench, job, hardware)
+    facts = Facts.of(known)
+    study = study_of(job.task, bench.out, hardware, bench.tuning)
+    op, peak = watched(study, bench.listeners)
+    if peak is not None:  # kept at once: nobody can measure it later
+        facts = replace(facts, peak_bytes=max(peak, facts.peak_bytes))
+        known = replace(known, tuning={**known.tuning, **facts.tuning})
         bench.journal.add_study(known)
-    checked = Checked.known(known.library)
-    if not checked and bench.every_length:
-        checked = _checked(study, op, bench.listeners)
-    if not job.turns:
-        bench.journal.add_study(replace(known, library={**known.library, **checked}))
-        return
-    run, own = (
-        study.run(),
-        own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners),
-    )
-    library = {**op.facts, **checked, **overheads(op, study.shapes)}
+    if bench.every_length and not facts.checked:
+        facts = replace(facts, checked=_checked(study, op, bench.listeners))
+    if job.turns:
+        _measure_turns(bench, job, study, op, facts, progress)
+    else:
+        bench.journal.add_study(replace(known, library={**known.library, **facts.library}))
+
+
+def _measure_turns(bench: Bench, job: Job, study: Study, op: Operator, facts: Facts, progress: Stage) -> None:
+    """Opens the contenders of a job, keeps the study's report, then times turn by turn."""
+    task, run = job.task, study.run()
+    own = own_libraries(task, bench.effort, study.hardware, bench.out, bench.tuning, bench.listeners)
+    library = {**op.facts, **facts.library, **overheads(op, study.shapes)}
     with contest(
         op,
         [name for name in task.against if name != OWN],
@@ -252,20 +280,19 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         ansor_shapes=_paper_shapes(task),
         more=own.entrants,
     ) as opened:
-        tuning = {**own.facts, **({PEAK: peak} if peak else {})}
-        bench.journal.add_study(opened.report(library, task.name, tuning))
+        bench.journal.add_study(opened.report(library, task.name, {**own.facts, **facts.tuning}))
         seen = {record.shape for record in run.records}
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
 
 
-def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:
-    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is judged only
-    where it is evaluated: the check calls it with NumPy's arrays."""
+def _checked(study: Study, op: Operator, listeners: Audience) -> Checked | None:
+    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is checked only
+    where it is evaluated, since the check calls it with NumPy's arrays: None."""
     if not study.hardware.limits.on_host:
-        return {}
+        return None
     if len(study.workload.dims) > 1:
-        return check_shapes(op, listeners).to_json()
-    return check_lengths(study.dispatcher(), listeners).to_json()
+        return check_shapes(op, listeners)
+    return check_lengths(study.dispatcher(), listeners)
 
 
 def play(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,22 +28,30 @@ POISON = np.float32(-7e30)
 
 @dataclass(frozen=True)
 class Checked:
-    """Calls of a library and those with a wrong result, or none: of ``lengths`` or of whole ``shapes``."""
+    """The number of calls of a library that were checked, and where the result was wrong.
 
-    of: str
+    Args:
+        of: what each call was given: one of ``lengths``, or a whole shape.
+        wrong: lengths or shapes.
+    """
+
+    of: Literal["lengths", "shapes"]
     checked: int
-    wrong: tuple[Any, ...]
+    wrong: tuple[int | Shape, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``."""
+        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``, or those of shapes."""
         wrong = [call.to_json() if isinstance(call, Shape) else call for call in self.wrong]
         return {f"{self.of}_checked": self.checked, f"{self.of}_wrong": wrong}
 
-    @staticmethod
-    def known(facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what :meth:`to_json` left among the facts of a library; nothing without a check."""
-        names = {name for of in ("lengths", "shapes") for name in Checked(of, 0, ()).to_json()}
-        return {name: value for name, value in facts.items() if name in names}
+    @classmethod
+    def known(cls, facts: Mapping[str, Any]) -> Checked | None:
+        """Returns what :meth:`to_json` left among the facts of a library; None if it was not checked."""
+        if "lengths_checked" in facts:
+            return cls("lengths", facts["lengths_checked"], tuple(facts["lengths_wrong"]))
+        if "shapes_checked" in facts:
+            return cls("shapes", facts["shapes_checked"], tuple(map(Shape.from_json, facts["shapes_wrong"])))
+        return None
 
 
 def check_lengths(
