@@ -1,4 +1,4 @@
-"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and goes on after a kill."""
+"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from dietlab.problem import Shape, ShapeSet, workload_to_json
 from dietlab.tuning import Effort, Operator, effort_named, versions
 
 PEAK = "peak_bytes"
-"""The fact of a study's tuning that is its peak memory."""
+"""The key of the peak memory among the facts of a study's tuning."""
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 ONE_AT_A_TIME = "one bench at a time works in a folder"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
-"""By the bench's effort: more lengths and longer timing need no longer tuning."""
+"""Effort of tuning by the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
-"""The number of latest turns whose longest must fit into the time left before another turn begins."""
+"""Number of the latest turns; the next begins only if one as long as the longest of them still fits."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task on one number of threads, and what of it is still to be measured."""
+    """One task on one number of threads, with the turns that are still to be measured."""
 
     task: Task
     threads: int
@@ -62,8 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed,
-    when it ends, and whether every library is called at every length."""
+    """A bench that is running, with its settings; ``tuning`` is the effort of tuning."""
 
     out: Path
     journal: Journal
@@ -91,28 +90,28 @@ def run_bench(
     every_length: bool = True,
     required: Collection[str] = (),
 ) -> ResultTable:
-    """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
+    """Returns the whole table of a suite. Turns that ``out`` has are not measured again.
 
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
 
     Args:
-        suite: the tasks, such as ``SUITES["quickstart"]``.
-        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
-            number of threads.
+        suite: the tasks, such as ``SUITES["smoke"]``.
+        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and number of
+            threads.
         threads: cores of a CPU; a GPU is used as a whole, as one.
         caches: cache states (default: all that the suite's processor has).
-        effort: which lengths are evaluated and how long they are timed.
-        tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
-        ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
+        effort: decides which lengths are evaluated and how long each is timed.
+        tuning_effort: the effort of tuning (default: that of :data:`TUNING_EFFORT`).
+        ansor_trials: trials for each shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
         observers: get each event as it happens.
-        deadline: when to stop at the latest; it says what is left then.
-        every_length: whether a CPU's libraries are also called, and checked, at every length that is not
-            timed: some minutes for a batched product.
-        required: contenders without which nothing begins; others that are not installed are left out.
+        deadline: when to stop; its ``left`` is then the number of turns that were not measured.
+        every_length: whether a CPU's libraries are also called and checked at every length that is not
+            timed, which takes some minutes for a batched product.
+        required: contenders that must be installed; others that are not are left out.
 
     Raises:
-        MissingDependencyError: if one that is required is absent from every task.
+        MissingDependencyError: if a required contender is absent from every task.
         StudyError: if ``out`` holds another bench, or another process works on it.
         DietlabError: if a name among the arguments is unknown.
     """
@@ -142,7 +141,7 @@ def run_bench(
 
 
 def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
-    """Returns the command and the versions of a bench; for a GPU also its driver and clocks."""
+    """Returns the settings and the versions of a bench; for a GPU also its driver and clocks."""
     return {
         "suite": suite.name,
         "effort": effort,
@@ -170,8 +169,8 @@ def _on_host(target: str) -> bool:
 def jobs(
     suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
 ) -> tuple[Job, ...]:
-    """Returns the turns that are left. Shapes come in an order whose every beginning covers the whole
-    range."""
+    """Returns each task on each number of threads with the turns that are left; their shapes are
+    :func:`~dietlab.compare.lineup.spread`."""
     return tuple(
         Job(
             task,
@@ -205,7 +204,7 @@ def _unchecked(bench: Bench, job: Job) -> bool:
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
-    """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
+    """Measures one job. An error becomes the study's failure; rows that were measured stay."""
     hardware, before = _processor(bench, job.threads), progress.done
     try:
         with bench.listeners.stage(job.name, 1, "study") as studies:
@@ -217,18 +216,18 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 
 
 def _known(bench: Bench, job: Job, hardware: Hardware) -> Report:
-    """Returns the report of a job's study as earlier sittings left it, or a new one without any facts."""
+    """Returns the report of a job's study that earlier sittings left, or a new one without any facts."""
     begun = Report(workload_to_json(job.task.workload), hardware.to_json(), name=job.task.name)
     return bench.journal.studies.get((job.task.name, job.threads), begun)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a bench finds out about a study once, in whichever of its sittings.
+    """Facts that a bench finds out about a study once, in any of its sittings.
 
     Args:
-        peak_bytes: of memory while it was tuned, in the greatest of all sittings; 0 if that is unknown.
-        checked: the calls of its library that were checked; None if none were yet.
+        peak_bytes: most memory while it was tuned, over all sittings; 0 if that is unknown.
+        checked: calls of its library that were checked; None before that.
     """
 
     peak_bytes: int
@@ -286,8 +285,8 @@ def _measure_turns(bench: Bench, job: Job, study: Study, op: Operator, facts: Fa
 
 
 def _checked(study: Study, op: Operator, listeners: Audience) -> Checked | None:
-    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is checked only
-    where it is evaluated, since the check calls it with NumPy's arrays: None."""
+    """Checks a library at every length, or on random shapes of several dimensions. Returns None for a GPU's:
+    the check calls libraries with NumPy's arrays."""
     if not study.hardware.limits.on_host:
         return None
     if len(study.workload.dims) > 1:
@@ -303,8 +302,8 @@ def play(
     progress: Stage,
     deadline: Deadline | None = None,
 ) -> None:
-    """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
-    saw: all others are held out."""
+    """Measures turn by turn; each is on disk before the next begins. Shapes are held out unless tuning has
+    ``seen`` them."""
     deadline = deadline or Deadline()
     recent: deque[float] = deque(maxlen=RECENT_TURNS)  # in seconds
     for turn in turns:
@@ -319,8 +318,8 @@ def play(
 
 
 def _paper_shapes(task: Task) -> ShapeSet:
-    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths; of
-    many layers all that the task is tuned for."""
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths among the task's tuned ones, or all
+    of these; with layers, all shapes that the task is tuned for."""
     if task.layers is not None:
         return task.shapes
     tuned = [length for length, _ in task.tuned]
@@ -328,8 +327,8 @@ def _paper_shapes(task: Task) -> ShapeSet:
 
 
 def _processor(bench: Bench, threads: int) -> Hardware:
-    """Returns this machine's GPU, or its CPU with ``threads`` cores; measured once, so that all studies share
-    one roofline.
+    """Returns this machine's GPU, or its CPU with ``threads`` cores. It is measured once, so that all studies
+    share one roofline.
 
     Raises:
         StudyError: if earlier studies were made on another processor.
