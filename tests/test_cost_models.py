@@ -19,7 +19,8 @@ from schemes import cpu_scheme
 from dietlab.base.errors import ModelError, RecordError, StudyError
 from dietlab.base.shipped import data_path
 from dietlab.cli import main
-from dietlab.compare.study import MANIFEST, PRIOR, Study
+from dietlab.compare.study import PRIOR, Study
+from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import (
     COST_MODELS,
     Calibrated,

@@ -30,7 +30,8 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
-from dietlab.compare.study import DISPATCHER, MANIFEST, Study
+from dietlab.compare.study import DISPATCHER, Study
+from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import Prior
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
