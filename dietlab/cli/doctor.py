@@ -1,4 +1,4 @@
-"""``dietlab doctor``: what this machine has of what dietlab needs."""
+"""``dietlab doctor``: checks that this machine has what dietlab needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Finding:
 
 
 def examine(libraries: Iterable[str] = ()) -> list[Finding]:
-    """Examines Python, processor, linker, packages and libraries; runs nothing that could fail the caller."""
+    """Examines Python, processor, linker, packages and libraries. What is missing is a finding, no error."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
         _processor(),
@@ -74,7 +74,7 @@ def _processor() -> Finding:
 
 
 def _share() -> Finding:
-    """Tells how many of the processor's cores this process may keep busy."""
+    """Returns the number of cores that this process may use."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     limit = quota()
     within = "" if limit is None else f", {limit:g} by the container's quota"
@@ -82,7 +82,7 @@ def _share() -> Finding:
 
 
 def _amx() -> list[Finding]:
-    """Tells whether the system lets this process use AMX, where the processor has it."""
+    """Returns whether the system permits AMX to this process, if the processor has it."""
     if "amx_tile" not in flags():
         return []
     permitted = amx_permitted()
@@ -91,7 +91,7 @@ def _amx() -> list[Finding]:
 
 
 def _library(path: str) -> Finding:
-    """Tells whether a library can be loaded here: it is whole, and of these versions and this machine."""
+    """Returns whether a library can be loaded here: it is whole, and for these versions and this machine."""
     try:
         return Finding(f"library {path}", str(load(path)), ok=True)
     except DietlabError as error:
@@ -99,7 +99,7 @@ def _library(path: str) -> Finding:
 
 
 def _store() -> Finding:
-    """Tells of the programs that no later study compiles."""
+    """Returns the size of the store, whose programs no later study compiles."""
     entries, size = STORE.size()
     kept = f"{counted(entries, 'program')}, {bytes_text(size)} of {bytes_text(MOST_BYTES)}, in {STORE.folder}"
     return Finding("store of compiled programs", kept, ok=True)
@@ -113,7 +113,7 @@ def _linker() -> Finding:
 
 
 def _added(registry: Registry[Any], name: str) -> Finding:
-    """Returns what an installed package, or this process, adds by a name, and whether it can be loaded."""
+    """Returns whether an entry that a package or this process added to a registry can be loaded."""
     what = f"{registry.noun} of others, {name}"
     try:
         registry.found(name)
@@ -138,14 +138,14 @@ def _package(name: str, why: str = "") -> Finding:
 @click.option(
     "--empty-store",
     is_flag=True,
-    help="First remove what was compiled; it is compiled again when needed.",
+    help="First remove all compiled programs; they are compiled again when needed.",
 )
 @json_option
 def doctor(libraries: tuple[str, ...], empty_store: bool, as_json: bool) -> None:
     """Check that this machine has what dietlab needs.
 
-    With a LIBRARY or a study's folder, also that it runs here: it is whole, and of these versions and this
-    processor.
+    With a LIBRARY or a study's folder, also check that it runs here: it is whole, and for these versions and
+    this processor.
     """
     if empty_store:
         STORE.clear()

@@ -149,7 +149,7 @@ class Study(Carded, Settings):
         return Manifest(self.workload, self.hardware, self.shapes, self.settings)
 
     def _same_as(self, other: Study, prior: Prior | None) -> Study:
-        """Returns this study with the other's effort, if both are equal and the prior, if any, is this one's."""
+        """Returns this study with the other's effort, if both are equal and ``prior`` is None or its own."""
         if prior not in (None, self.prior):
             remedy = "Use another folder."
             raise StudyError(f"the study in {self.folder} starts from this prior", prior, remedy)
