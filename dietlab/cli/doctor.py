@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -48,29 +49,37 @@ def examine(libraries: Iterable[str] = ()) -> list[Finding]:
     """Examines Python, processor, linker, packages and libraries. What is missing is a finding, no error."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
-        _processor(),
+        _tried("processor", _processor),
         _share(),
         *_amx(),
-        _linker(),
+        _tried("C++ compiler (links libraries)", require_linker),
     ]
     findings += [_package(name) for name in NEEDED]
     findings.append(_store())
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
-    findings += [_added(registry, name) for registry in Registry.all for name in registry.added]
-    return [*findings, *map(_library, libraries)]
+    findings += [
+        _tried(f"{registry.noun} of others, {name}", partial(_added, registry, name), needed=False)
+        for registry in Registry.all
+        for name in registry.added
+    ]
+    return [*findings, *(_tried(f"library {path}", partial(load, path)) for path in libraries)]
 
 
-def _processor() -> Finding:
+def _tried(what: str, find: Callable[[], object], needed: bool = True) -> Finding:
+    """Returns what ``find`` returns, or the sentence of its error, as a finding."""
     try:
-        hardware = Hardware.detect(measure=False)
+        return Finding(what, str(find()), ok=True, needed=needed)
     except DietlabError as error:
-        return Finding("processor", str(error), ok=False)
+        return Finding(what, str(error), ok=False, needed=needed)
+
+
+def _processor() -> str:
+    hardware = Hardware.detect(measure=False)
     cpu = cpu_of(hardware)
-    detail = (
+    return (
         f"{hardware.name}, {hardware.cores} cores, {cpu.vector_bytes * 8}-bit vectors, L2 "
         f"{cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 20} MiB, target {cpu.llvm_cpu}"
     )
-    return Finding("processor", detail, ok=True)
 
 
 def _share() -> Finding:
@@ -90,14 +99,6 @@ def _amx() -> list[Finding]:
     return [Finding("AMX", found, ok=permitted, needed=False)]
 
 
-def _library(path: str) -> Finding:
-    """Returns whether a library can be loaded here: it is whole, and for these versions and this machine."""
-    try:
-        return Finding(f"library {path}", str(load(path)), ok=True)
-    except DietlabError as error:
-        return Finding(f"library {path}", str(error), ok=False)
-
-
 def _store() -> Finding:
     """Returns the size of the store, whose programs no later study compiles."""
     entries, size = STORE.size()
@@ -105,21 +106,10 @@ def _store() -> Finding:
     return Finding("store of compiled programs", kept, ok=True)
 
 
-def _linker() -> Finding:
-    try:
-        return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
-    except DietlabError as error:
-        return Finding("C++ compiler (links libraries)", str(error), ok=False)
-
-
-def _added(registry: Registry[Any], name: str) -> Finding:
-    """Returns whether an entry that a package or this process added to a registry can be loaded."""
-    what = f"{registry.noun} of others, {name}"
-    try:
-        registry.found(name)
-    except DietlabError as error:
-        return Finding(what, str(error), ok=False, needed=False)
-    return Finding(what, registry.added[name], ok=True, needed=False)
+def _added(registry: Registry[Any], name: str) -> str:
+    """Loads an entry that a package or this process added to a registry, and returns where it comes from."""
+    registry.found(name)
+    return registry.added[name]
 
 
 def _package(name: str, why: str = "") -> Finding:

@@ -311,8 +311,7 @@ def _grid(text: str) -> dict[str, list[int]]:
 
 
 def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
-    """Returns the shape set of ``--layers`` and ``--lengths``, which must be readable and name something in the
-    workload's ranges."""
+    """Returns the shape set of ``--layers`` and ``--lengths``, some of which is in the workload's ranges."""
     table, colon, n = lengths.partition(":")
     name, *drawn = layers.split("/")
     try:

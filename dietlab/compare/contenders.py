@@ -83,8 +83,8 @@ class Vendor:
             raise NoFormError(f"{name} computes {' or '.join(dtypes)}", workload.dtype)
         kind = self.contender.kind(workload)
         if kind not in self.kinds:
-            what = f"what kind of {name_of(self.contender)} returns"
-            raise MeasureError(f"{what} is {' or '.join(map(repr, self.kinds))}", shown(kind))
+            kinds = " or ".join(map(repr, self.kinds))
+            raise MeasureError(f"{self._returned('kind')} is {kinds}", shown(kind))
         computes = getattr(self.contender, "computes", COMPUTES)
         if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
             known = " or ".join(computes)
@@ -94,15 +94,16 @@ class Vendor:
     def version(self) -> str:
         version = self.contender.version()
         if not isinstance(version, str):
-            what = f"what version of {name_of(self.contender)} returns"
-            raise MeasureError(f"{what} is a text", shown(version))
+            raise MeasureError(f"{self._returned('version')} is a text", shown(version))
         return version
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         layer = self.contender.prepare(workload, constants, shape)
-        what = f"what prepare of {name_of(self.contender)} returns"
-        require_methods(what, layer, ("bind",), MeasureError)
+        require_methods(self._returned("prepare"), layer, ("bind",), MeasureError)
         return WithConstants(partial(self._bound, layer))
+
+    def _returned(self, method: str) -> str:
+        return f"what {method} of {name_of(self.contender)} returns"
 
     def _bound(self, layer: Prepared, operands: Operands, out: Array, *_: Plan) -> Call:
         call = layer.bind(operands, out)

@@ -82,8 +82,7 @@ def assemble(
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
     """Builds and tunes in ``home`` what contenders need. Their names are checked (:func:`require_known`)."""
-    library = {"library": str(op.path.parent)}
-    entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
+    entries = [_library_entrant(name, "ours", op) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(op.dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))
@@ -113,6 +112,10 @@ def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None)
         )
 
 
+def _library_entrant(name: str, kind: str, library: Operator, detail: str = "") -> Entrant:
+    return Entrant(name, "library", kind, {"library": str(library.path.parent)}, detail)
+
+
 def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
     """Returns a contender of several libraries of ours, each for the shapes of one operator. It has nothing
     for other shapes."""
@@ -128,9 +131,8 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     schemes = tuned.schemes
     best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
     library = build(replace(dispatcher, schemes=(best,), tree=Leaf(0)), home)
-    options = {"library": str(library.path.parent)}
     detail = f"{best.key}, the fastest for {largest}"
-    entry = Entrant("largest-shape", "library", "one schedule", options, detail)
+    entry = _library_entrant("largest-shape", "one schedule", library, detail)
     return replace(lineup, entries=(*lineup.entries, entry))
 
 
@@ -157,8 +159,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
         f"{len(known)} plans of the {tuned.trials} schemes measured of {len(tuned.space)} in the space."
     )
-    options = {"library": str(library.path.parent)}
-    entry = Entrant("oracle", "library", "bound", options, f"best of {len(known)} plans")
+    entry = _library_entrant("oracle", "bound", library, f"best of {len(known)} plans")
     return replace(
         lineup,
         entries=(*lineup.entries, entry),

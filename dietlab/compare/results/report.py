@@ -11,19 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.cards import Card, Carded, Fold, Listing, counted
 from dietlab.base.errors import RecordError, WorkloadError
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.compare.results import speedups
 from dietlab.compare.results.first_calls import FirstCalls, first_calls, first_listing
 from dietlab.compare.results.parts import Part, layer_place, length_place, part_listing, parts
 from dietlab.compare.results.policies import Padding, padding_over
 from dietlab.compare.results.row import OURS, ContenderInfo, Row, contender_listing, lacking, rows_frame
-from dietlab.compare.results.speedups import (
-    Summary,
-    groups,
-    headline,
-    quality,
-    quality_listing,
-    summaries_frame,
-    summary_listing,
-)
+from dietlab.compare.results.speedups import Summary
 from dietlab.compare.results.trace import TraceTime, trace_times
 from dietlab.compare.results.trust import Trust, noise_of
 from dietlab.machine import Hardware, above_roofline
@@ -81,7 +74,7 @@ class Report(Carded):
 
     @property
     def operator(self) -> Workload:
-        """The operator (:class:`~dietlab.base.errors.WorkloadError` if this version does not know it)."""
+        """The operator (:class:`WorkloadError` if this version does not know it)."""
         return workload_from_json(self.workload)
 
     @property
@@ -92,7 +85,7 @@ class Report(Carded):
 
     @property
     def processor(self) -> Hardware:
-        """The processor (:class:`~dietlab.base.errors.HardwareError` if a field is missing)."""
+        """The processor (:class:`HardwareError` if a field is missing)."""
         return Hardware.from_json(self.hardware)
 
     @property
@@ -209,7 +202,7 @@ class Report(Carded):
         """The quality of our plans by cache state, in percent: regret (mean, mean over held-out shapes,
         worst) and the median share of the roofline. Unknown figures are left out."""
         ours = [row for row in self.ours if row.correct]
-        return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
+        return {cache: speedups.quality([row for row in ours if row.cache == cache]) for cache in self.caches}
 
     @property
     def weights(self) -> dict[Shape, float]:
@@ -237,7 +230,7 @@ class Report(Carded):
 
     def groups(self, cache: str) -> dict[str, list[Row]]:
         """Returns rows by contender; a group of vendors has the rows of its fastest for each shape."""
-        return groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
+        return speedups.groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
 
     def _compared(self) -> Iterator[tuple[str, str, list[Row]]]:
         """Yields the :meth:`groups` of all cache states."""
@@ -254,19 +247,24 @@ class Report(Carded):
 
     def summary_frame(self) -> pd.DataFrame:
         """Returns a table with a row for each contender and cache state: see :class:`Summary`."""
-        return summaries_frame(self.summary)
+        return speedups.summaries_frame(self.summary)
 
     @property
     def card(self) -> Card:
         """Its card in a notebook: the speedup over the best vendor, and all tables to unfold."""
         rivals = [c for c in self.contenders if not c.absent and c.name != self.maker]
         shapes = counted(len({row.shape for row in self.rows}), "shape")
-        facts = (shapes, counted(len(rivals), "contender"), *headline(self.summary), *noise_of(self.trust))
+        facts = (
+            shapes,
+            counted(len(rivals), "contender"),
+            *speedups.headline(self.summary),
+            *noise_of(self.trust),
+        )
         sections = (
-            Fold(f"Speedup of {self.maker}", lambda: summary_listing(self.summary), unfolded=True),
+            Fold(f"Speedup of {self.maker}", lambda: speedups.summary_listing(self.summary), unfolded=True),
             Fold("Speedup by layer", lambda: part_listing("layer", self.by_layer)),
             Fold("First calls", lambda: first_listing(self.first_calls)),
-            Fold("Quality of dispatch", lambda: quality_listing(self.quality)),
+            Fold("Quality of dispatch", lambda: speedups.quality_listing(self.quality)),
             Fold("Contenders", lambda: contender_listing(self.contenders)),
             Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
         )
