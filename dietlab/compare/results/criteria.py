@@ -249,7 +249,7 @@ LAYER_CRITERIA: tuple[Criterion, ...] = (
 SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = dict.fromkeys(
     ("layers", "smoke-layers"), LAYER_CRITERIA
 )
-"""The lines of suites with lines of their own, by the suite's name."""
+"""By the name of a suite: its lines, if they differ from :data:`CRITERIA`."""
 
 
 def criteria_of(suite: str) -> tuple[Criterion, ...]:
