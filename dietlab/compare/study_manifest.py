@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What stands in a study's ``manifest.json``, but for the date and versions; ``settings`` are those of
+    """The contents of a study's ``manifest.json`` without date and versions. ``settings`` are those of
     :class:`~dietlab.tuning.settings.Settings` by name."""
 
     workload: Workload
