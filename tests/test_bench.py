@@ -337,7 +337,7 @@ def test_a_table_without_its_facts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bench.json").unlink()
     with pytest.raises(RecordError, match="JSON beside it"):
         ResultTable.load(tmp_path / "bench.csv")
-    with pytest.raises(RecordError, match=r"has every study.*other, 3 threads"):
+    with pytest.raises(RecordError, match=r"got other, 3 threads. It has qkv \(one core\)"):
         HAND_MADE.report("other", 3)
 
 

@@ -19,7 +19,8 @@ from schemes import cpu_scheme
 from dietlab.base.errors import ModelError, RecordError, StudyError
 from dietlab.base.shipped import data_path
 from dietlab.cli import main
-from dietlab.compare.study import MANIFEST, PRIOR, Study
+from dietlab.compare.study import PRIOR, Study
+from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import (
     COST_MODELS,
     Calibrated,
@@ -502,6 +503,40 @@ def test_the_command_judges_records_and_lists_models(tmp_path: Path) -> None:
     assert "peak@1" in text and " to " in text
     wrong = CliRunner().invoke(main, ["cost-models", str(path), "--model", "knob"])
     assert wrong.exit_code == 2 and "cost models are learned, analytic" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "--told 5 --seeds 2",
+            "without FILES the models are listed; the list goes with --json only; got --told, ",
+        ),
+        ("--drafts", "name FILES to judge the models on"),
+        ("FILE --drafts --model learned", "--drafts goes with --told, --seeds, --json only; got --model"),
+        ("FILE --drafts --operator-from FILE", "got --operator-from. Leave --operator-from out."),
+        (
+            "FILE --operator-from FILE --split pairs",
+            "--operator-from goes with --model, --told, --seeds, --json only; got --split. Leave",
+        ),
+        ("FILE --told 8,many", "--told has numbers, as in 64,400; got many"),
+    ],
+)
+def test_options_of_cost_models_that_do_not_go_together_are_refused(line: str, sentence: str) -> None:
+    arguments = ["quickstart" if word == "FILE" else word for word in line.split()]
+    done = CliRunner().invoke(main, ["cost-models", *arguments])
+    assert done.exit_code == 2 and sentence in done.stderr and not done.stdout
+
+
+def test_the_command_judges_models_on_another_operator(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl.gz"
+    write_compressed(path, dict(recorded().header), recorded().records)
+    options = ["--model", "analytic", "--told", "0,60", "--seeds", "1", "--json"]
+    done = CliRunner().invoke(main, ["cost-models", str(path), "--operator-from", str(path), *options])
+    rows = json.loads(done.stdout)
+    assert [(row["split"], row["told"]) for row in rows] == [
+        ("operator, from mine", told) for told in (0, 60)
+    ]
 
 
 def test_tune_explains_its_cost_models_and_refuses_what_it_cannot_start_from(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dietlab.base.errors import DispatchError, MissingDependencyError, RecordError
 from dietlab.base.statistics import median_interval, paired_ratio, regret
 from dietlab.compare import evaluate, lineup
-from dietlab.compare.evaluate import _told_again
+from dietlab.compare.evaluate import _without_again
 from dietlab.compare.presence import require_present
 from dietlab.compare.results import ContenderInfo, Report, Row
 from dietlab.compare.results.first_calls import FIRST_CAPTION
@@ -481,7 +481,7 @@ def turn(correct: bool | None, reason: str, seconds: tuple[float, ...]) -> Playe
 def test_a_second_process_with_another_result_speaks_for_both(
     ours: Player, again: Player, correct: bool, told: float | None
 ) -> None:
-    others, found = _told_again({"dietlab": ours, "a": ours, "dietlab again": again})
+    others, found = _without_again({"dietlab": ours, "a": ours, "dietlab again": again})
     assert [*others] == ["dietlab", "a"] and others["dietlab"].correct == correct
     assert found == (told and pytest.approx(told))
 

@@ -291,7 +291,7 @@ def test_an_end_of_file_is_no_ctrl_d(monkeypatch: pytest.MonkeyPatch) -> None:
     """Click says "Aborted!" of an ``EOFError``, and nothing else."""
     monkeypatch.setattr("dietlab.cli.records.read_records", lambda path: next(ended()))
     done = run("summary", QUICKSTART)
-    assert done.exit_code == 2 and "what is read is whole; got it ends" in done.stderr
+    assert done.exit_code == 2 and "a file that is read is whole; got it ends" in done.stderr
 
 
 def ended() -> Iterator[Any]:

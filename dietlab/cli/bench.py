@@ -1,4 +1,4 @@
-"""``dietlab bench``: the whole table."""
+"""``dietlab bench``: measures a whole suite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dietlab.view.pages.bench_text import render_bench
 CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in TARGETS.own)
 
 LEFT_OVER = 75
-"""Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
+"""Exit status of a bench that ran out of time (``EX_TEMPFAIL`` of sysexits.h: try again)."""
 
 seconds_option = click.option(
     "--seconds",
@@ -41,7 +41,7 @@ state_option = click.option(
     "--state",
     type=OUT_FILE,
     metavar="FILE.tar.gz",
-    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
+    help="Also keep what was measured in this one file, which is always whole; a new --out begins with it.",
 )
 
 
@@ -183,12 +183,8 @@ def bench(
 
 
 def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[StateArchive]:
-    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first, unless
-    the bench was ``begun`` in the folder.
-
-    Raises:
-        click.BadParameter: for another kind of file.
-    """
+    """Returns the archive of a bench, if one is wanted. An earlier state is unpacked first, unless the folder
+    has files of the pattern ``begun``."""
     if state is None:
         return []
     if not state.endswith(".tar.gz"):
@@ -199,11 +195,8 @@ def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[St
 
 
 def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
-    """Returns the suite, against the contenders that were asked for, ``+`` before them adds them to its own.
-
-    Raises:
-        DietlabError: if it runs on another kind of processor than the one that was asked for.
-    """
+    """Returns the suite against the contenders of ``--against``, or raises :class:`DietlabError` if it is for
+    another ``target``."""
     suite = suite_named(name)
     if target not in (None, suite.target):
         raise DietlabError(f"the suite {name} runs on {suite.target}", target, "Leave --target out.")
@@ -216,11 +209,7 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
 
 
 def packed(table: ResultTable, path: str) -> None:
-    """Writes a table small, to be kept with others of its kind in data/results.
-
-    Raises:
-        click.BadParameter: for another kind of file.
-    """
+    """Writes a compressed table, as data/results has them."""
     if not path.endswith(".csv.gz"):
         raise click.BadParameter(f"a packed table is a .csv.gz; got {path!r}")
     table.save(path)
@@ -228,8 +217,8 @@ def packed(table: ResultTable, path: str) -> None:
 
 
 def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
-    """Writes the text and the page, prints the text; exit status :data:`LEFT_OVER` if something is ``left``
-    to measure, otherwise 1 if a study failed or a result of ours is wrong."""
+    """Writes the text and the page, and prints the text. The exit status is :data:`LEFT_OVER` if shapes are
+    ``left`` to measure, else 1 if a study failed or a result of ours is wrong."""
     text = render_bench(table)
     write_whole(folder / "bench.md", text)
     click.echo(f"{text}\n{folder / TABLE}")
@@ -242,11 +231,8 @@ def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
 
 
 def number(word: str, what: str = "threads") -> int:
-    """Returns a number of threads, or of what else.
-
-    Raises:
-        click.BadParameter: if it is none.
-    """
+    """Returns a number of 1 or more, or raises :class:`click.BadParameter`; ``what`` is counted, for its
+    message."""
     if not word.isdigit() or int(word) < 1:
         raise click.BadParameter(f"{what} are numbers, as in 1,2; got {word!r}")
     return int(word)

@@ -1,4 +1,4 @@
-"""The command's group: which commands belong together in ``dietlab --help``, and how errors are told."""
+"""The group of all commands: their headings in ``dietlab --help``, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ HEADINGS: dict[str, dict[str, str]] = {
         "serve": "dietlab.cli.serve:serve_command",
     },
 }
-"""Where each command is, under the headings of the help and in the order in which a study uses them."""
+"""``module:attribute`` of each command, under the headings of the help and in the order of their use."""
 
 OTHERS = "More"
 """The heading of commands that :data:`HEADINGS` does not name."""
 
 
 class CommandGroup(click.Group):
-    """A group that tells dietlab's errors in one line with exit status 2, its warnings in one line, and on
-    Ctrl-C that nothing is lost. Its help has the commands under headings.
+    """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2; Ctrl-C
+    says that nothing is lost. The help has the commands under headings.
 
     Args:
-        homes: ``module:attribute`` of commands by name; a module is imported when its command is asked for.
+        homes: ``module:attribute`` of commands by name; a module is imported when its command is used.
     """
 
     def __init__(self, *arguments: Any, homes: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -80,16 +80,15 @@ class CommandGroup(click.Group):
         except DietlabError as error:
             click.echo(f"dietlab: {error}", err=True)
             ctx.exit(2)
-        except EOFError as error:  # click takes it for Ctrl-D and says "Aborted!" and nothing else
-            click.echo(f"dietlab: what is read is whole; got {error or 'an end too early'}", err=True)
+        except EOFError as error:  # click takes it for Ctrl-D and prints "Aborted!" only
+            click.echo(f"dietlab: a file that is read is whole; got {error or 'an early end'}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
             click.echo("\ndietlab: stopped; what was measured stays, the same command goes on.", err=True)
             ctx.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes each heading with its commands. Click cuts a sentence that is too long for the line; here it
-        is wrapped."""
+        """Writes each heading with its commands. Long sentences are wrapped; click would cut them."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         known = {name for names in HEADINGS.values() for name in names}
         width = max(map(len, commands), default=0)
@@ -102,13 +101,13 @@ class CommandGroup(click.Group):
 
 
 def homes() -> dict[str, str]:
-    """Returns the homes of the commands that this installation has."""
+    """Returns ``module:attribute`` of the commands in this installation, by name."""
     whole = {name: home for names in HEADINGS.values() for name, home in names.items()}
     return {n: home for n, home in whole.items() if LABORATORY or not home.startswith("dietlab.lab.")}
 
 
 def _showing(others: Callable[..., None]) -> Callable[..., None]:
-    """Returns what prints a warning of dietlab's in one line; ``others`` prints any other."""
+    """Returns a function that prints a warning of dietlab in one line; ``others`` prints any other."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, DietlabWarning):

@@ -1,4 +1,4 @@
-"""``dietlab compile``: what the compiler makes of a GPU's micro-kernels, without a GPU."""
+"""``dietlab compile``: compiles a GPU's micro-kernels without a GPU, and shows what they use."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from dietlab.targets.cuda.limits import gpu_of
 @click.option(
     "--machine-code",
     is_flag=True,
-    help="Also read it: the main loop's instructions, how many of 100 multiply, divisions in loops, "
-    "stores of two bytes. Needs cuobjdump.",
+    help="Also read the machine code: the main loop's instructions, how many of 100 multiply, divisions in "
+    "loops, stores of two bytes. Needs cuobjdump.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
@@ -51,8 +51,8 @@ def compile_command(
 ) -> None:
     """Compile micro-kernels and show what they use: needs nvcc.
 
-    Registers of a thread, spilled bytes, shared memory of a block and how many blocks fit a multiprocessor,
-    as the compiler tells; with the reason of those that are refused.
+    The table has registers of a thread, spilled bytes, shared memory of a block, and how many blocks fit a
+    multiprocessor, as the compiler reports them; and for refused micro-kernels the reason.
 
     dietlab compile dense --dim T=1:128 --dim N=2304 --dim K=768 --hardware h200 --sample 32
 
@@ -82,7 +82,7 @@ def compile_command(
 
 
 def _named(keys: tuple[str, ...]) -> list[Scheme]:
-    """Returns the schemes of keys, all of a GPU's micro-kernels."""
+    """Returns the schemes of keys, which are all of a GPU."""
     schemes, kind = [Scheme.from_key(key) for key in keys], space_target("cuda").KERNEL
     for scheme in schemes:
         if not isinstance(scheme.kernel, kind):

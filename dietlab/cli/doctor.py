@@ -1,11 +1,12 @@
-"""``dietlab doctor``: what this machine has of what dietlab needs."""
+"""``dietlab doctor``: checks that this machine has what dietlab needs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -45,36 +46,44 @@ class Finding:
 
 
 def examine(libraries: Iterable[str] = ()) -> list[Finding]:
-    """Examines Python, processor, linker, packages and libraries; runs nothing that could fail the caller."""
+    """Examines Python, processor, linker, packages and libraries. What is missing is a finding, no error."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
-        _processor(),
+        _tried("processor", _processor),
         _share(),
         *_amx(),
-        _linker(),
+        _tried("C++ compiler (links libraries)", require_linker),
     ]
     findings += [_package(name) for name in NEEDED]
     findings.append(_store())
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
-    findings += [_added(registry, name) for registry in Registry.all for name in registry.added]
-    return [*findings, *map(_library, libraries)]
+    findings += [
+        _tried(f"{registry.noun} of others, {name}", partial(_added, registry, name), needed=False)
+        for registry in Registry.all
+        for name in registry.added
+    ]
+    return [*findings, *(_tried(f"library {path}", partial(load, path)) for path in libraries)]
 
 
-def _processor() -> Finding:
+def _tried(what: str, find: Callable[[], object], needed: bool = True) -> Finding:
+    """Returns what ``find`` returns, or the sentence of its error, as a finding."""
     try:
-        hardware = Hardware.detect(measure=False)
+        return Finding(what, str(find()), ok=True, needed=needed)
     except DietlabError as error:
-        return Finding("processor", str(error), ok=False)
+        return Finding(what, str(error), ok=False, needed=needed)
+
+
+def _processor() -> str:
+    hardware = Hardware.detect(measure=False)
     cpu = cpu_of(hardware)
-    detail = (
+    return (
         f"{hardware.name}, {hardware.cores} cores, {cpu.vector_bytes * 8}-bit vectors, L2 "
         f"{cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 20} MiB, target {cpu.llvm_cpu}"
     )
-    return Finding("processor", detail, ok=True)
 
 
 def _share() -> Finding:
-    """Tells how many of the processor's cores this process may keep busy."""
+    """Returns the number of cores that this process may use."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     limit = quota()
     within = "" if limit is None else f", {limit:g} by the container's quota"
@@ -82,7 +91,7 @@ def _share() -> Finding:
 
 
 def _amx() -> list[Finding]:
-    """Tells whether the system lets this process use AMX, where the processor has it."""
+    """Returns whether the system permits AMX to this process, if the processor has it."""
     if "amx_tile" not in flags():
         return []
     permitted = amx_permitted()
@@ -90,36 +99,17 @@ def _amx() -> list[Finding]:
     return [Finding("AMX", found, ok=permitted, needed=False)]
 
 
-def _library(path: str) -> Finding:
-    """Tells whether a library can be loaded here: it is whole, and of these versions and this machine."""
-    try:
-        return Finding(f"library {path}", str(load(path)), ok=True)
-    except DietlabError as error:
-        return Finding(f"library {path}", str(error), ok=False)
-
-
 def _store() -> Finding:
-    """Tells of the programs that no later study compiles."""
+    """Returns the size of the store, whose programs no later study compiles."""
     entries, size = STORE.size()
     kept = f"{counted(entries, 'program')}, {bytes_text(size)} of {bytes_text(MOST_BYTES)}, in {STORE.folder}"
     return Finding("store of compiled programs", kept, ok=True)
 
 
-def _linker() -> Finding:
-    try:
-        return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
-    except DietlabError as error:
-        return Finding("C++ compiler (links libraries)", str(error), ok=False)
-
-
-def _added(registry: Registry[Any], name: str) -> Finding:
-    """Returns what an installed package, or this process, adds by a name, and whether it can be loaded."""
-    what = f"{registry.noun} of others, {name}"
-    try:
-        registry.found(name)
-    except DietlabError as error:
-        return Finding(what, str(error), ok=False, needed=False)
-    return Finding(what, registry.added[name], ok=True, needed=False)
+def _added(registry: Registry[Any], name: str) -> str:
+    """Loads an entry that a package or this process added to a registry, and returns where it comes from."""
+    registry.found(name)
+    return registry.added[name]
 
 
 def _package(name: str, why: str = "") -> Finding:
@@ -138,14 +128,14 @@ def _package(name: str, why: str = "") -> Finding:
 @click.option(
     "--empty-store",
     is_flag=True,
-    help="First remove what was compiled; it is compiled again when needed.",
+    help="First remove all compiled programs; they are compiled again when needed.",
 )
 @json_option
 def doctor(libraries: tuple[str, ...], empty_store: bool, as_json: bool) -> None:
     """Check that this machine has what dietlab needs.
 
-    With a LIBRARY or a study's folder, also that it runs here: it is whole, and of these versions and this
-    processor.
+    With a LIBRARY or a study's folder, also check that it runs here: it is whole, and for these versions and
+    this processor.
     """
     if empty_store:
         STORE.clear()

@@ -1,4 +1,4 @@
-"""``dietlab evaluate`` and ``dietlab report``: a library against others, and its page."""
+"""``dietlab evaluate`` and ``dietlab report``: compare a library with others, and write its page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def evaluate_command(
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
     names = None if against is None else words(against)
     import_here(names or ())
-    # Every shape of several dimensions is too many: those that it was tuned for.
+    # Several dimensions have too many shapes: take those that it was tuned for.
     own = shapes == "every" and len(opened.workload.dims) > 1
     wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)
     with Telling("evaluate", evaluating(names or ()), quiet) as telling:
@@ -76,11 +76,11 @@ def evaluate_command(
 
 
 def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:
-    """Writes the report and its page; returns the page's path, or a sentence on why there is none. A report
-    that holds more of the same library stays, with its page.
+    """Writes the report and its page, unless the study's report holds more of the same library. Returns the
+    page's path, or a sentence on why there is none.
 
     Raises:
-        RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed.
+        RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed then.
     """
     kept = folder / REPORT
     more = report.lacks(kept)

@@ -1,4 +1,4 @@
-"""``dietlab kit``: what is built here, measured where a GPU is, and built from that here."""
+"""``dietlab kit``: builds libraries here, measures them on a machine with a GPU, builds operators here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dietlab.compare.suites.suite import SUITES, suite_named
 from dietlab.tuning import EFFORTS
 
 MEASURED = f"*/{RECORDS}"
-"""The files by which a folder is known in which a kit was measured."""
+"""Files that show that a kit was measured in a folder."""
 
 
 @click.group("kit")
@@ -27,7 +27,7 @@ def kit_group() -> None:
     """Bench on a machine without a compiler, in two visits.
 
     The first visit measures libraries that were built here, the second one the operators that were chosen by
-    its records. TVM's runtime is all that is needed there.
+    its records. That machine needs TVM's runtime only.
 
     \b
     dietlab kit pack --suite first-gpu --hardware h200 --out .gpukit    here
@@ -52,7 +52,7 @@ def pack_command(
 ) -> None:
     """Build the first round of each task's search into a folder.
 
-    It needs the compiler and no GPU. The same command finishes a folder that was begun.
+    It needs the compiler and no GPU. An interrupted command goes on in the same folder.
     """
     chosen, target = suite_named(suite).only(only), processor(hardware, None)
     with Telling("kit", ("pack",), quiet) as telling:
@@ -74,8 +74,7 @@ def pack_command(
 def measure_command(kit: str, out: str, seconds: float | None, state: str | None, quiet: bool) -> None:
     """Check and time a kit's libraries on this machine.
 
-    It needs no compiler. A study of each task lies in --out afterwards; a killed run goes on with the same
-    command.
+    It needs no compiler. --out gets a study of each task; a killed run goes on with the same command.
     """
     folder, deadline = Path(out), Deadline(seconds)
     archives = kept_state(folder, state, MEASURED)
@@ -95,14 +94,14 @@ def measure_command(kit: str, out: str, seconds: float | None, state: str | None
     default=".gpulib",
     show_default=True,
     type=click.Path(file_okay=False),
-    help="Gets the studies, each with its library.",
+    help="Folder for the studies, each with its library.",
 )
 @quiet_option
 def build_command(state: str, out: str, quiet: bool) -> None:
     """Choose and build each operator by what was measured.
 
-    STATE is the file that `dietlab kit measure --state` left; what an earlier one put into --out is
-    replaced. It needs the compiler and no GPU.
+    STATE is the file of `dietlab kit measure --state`. It replaces what an earlier one put into --out. The
+    command needs the compiler and no GPU.
     """
     folder = Path(out)
     if not restore(Path(state), folder, None):

@@ -14,7 +14,7 @@ from dietlab.base.shipped import copy_notebooks, shipped_folder
 from dietlab.view.lab import missing_lab
 
 FOLDER = "dietlab-notebooks"
-"""Where the notebooks are copied to unless the user names a folder."""
+"""The folder that notebooks are copied to by default."""
 
 
 @click.command()
@@ -33,12 +33,12 @@ def lab(folder: Path | None, port: int) -> None:
         copied = [path for path in copy_notebooks(opened) if path.suffix == ".ipynb"]
         click.echo(f"{len(copied)} notebooks copied to {opened}; what was there stays")
     command = [sys.executable, "-m", "jupyterlab", f"--port={port}", str(opened)]
-    if os.geteuid() == 0:  # in a container, say; JupyterLab refuses root unless told
+    if os.geteuid() == 0:  # as in a container; JupyterLab refuses root otherwise
         command.append("--allow-root")
     raise SystemExit(subprocess.call(command))
 
 
 def _cloned() -> Path | None:
-    """Returns the notebooks of the clone that is the working folder; None elsewhere."""
+    """Returns the folder of notebooks if the working folder is a clone of the repository."""
     here = Path.cwd().resolve() / "notebooks"
     return here if here == shipped_folder("notebooks") else None

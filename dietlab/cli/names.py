@@ -1,4 +1,4 @@
-"""Names on the command line: of what comes with dietlab, and MODULE:NAME of what others bring."""
+"""Names on the command line: those that dietlab has, and MODULE:NAME of others' code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dietlab.base.registry import Registry, import_named
 
 
 def words(text: str) -> list[str]:
-    """Returns ``"a,b"`` as a list without empty and repeated words."""
+    """Returns the words of ``"a,b"``, without empty and repeated ones."""
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def named_words(registry: Registry[Any], text: str) -> list[str]:
-    """Returns ``"a,MODULE:NAME"`` as a list; what a module has is imported, and known from then on."""
+    """Returns the words of ``"a,MODULE:NAME"``; MODULE is imported, and the registry then has NAME."""
     names = words(text)
     import_here(names)
     registry.take(names)
@@ -26,13 +26,13 @@ def named_words(registry: Registry[Any], text: str) -> list[str]:
 
 
 def import_here(names: Sequence[str]) -> None:
-    """Lets modules be imported from the current folder, after all others, if one of the names needs it."""
+    """Adds the current folder to the end of Python's path if one of the names is MODULE:NAME."""
     if any(":" in name for name in names) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 
 def import_modules(named: Sequence[str]) -> None:
-    """Imports what ``--import`` names: ``MODULE`` or ``MODULE:NAME``."""
+    """Imports the ``MODULE`` or ``MODULE:NAME`` of ``--import``."""
     if named and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for text in named:
@@ -40,7 +40,7 @@ def import_modules(named: Sequence[str]) -> None:
 
 
 class Named(click.ParamType):
-    """A name that a registry knows, or MODULE:NAME."""
+    """A name in a registry, or MODULE:NAME."""
 
     def __init__(self, registry: Registry[Any]) -> None:
         self.name, self._registry = "NAME", registry

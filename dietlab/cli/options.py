@@ -1,4 +1,4 @@
-"""Arguments of the ``dietlab`` command: what they are called, and how their text is read."""
+"""Options of the ``dietlab`` command, and how their text is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHAPES_HELP = (
     f"{SEVERAL_HELP}"
 )
 DRAWN = 16
-"""The shapes that are drawn for each of several dynamic dimensions where none are named."""
+"""Number of shapes for each of several dynamic dimensions, if none are named."""
 
 HELD_OUT = "held-out"
 LAYERS_HELP = (
@@ -45,7 +45,6 @@ LAYERS_HELP = (
 )
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
-
 
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 """The operator of the quickstart: BERT-base's query, key and value projection."""
@@ -92,7 +91,7 @@ _WORKLOAD_OPTIONS = (
 
 
 def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that describe an operator; the command gets it as ``workload``."""
+    """Adds the options that describe an operator; the command gets it as ``workload``."""
 
     @wraps(command)
     def with_workload(
@@ -106,15 +105,16 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         variable_weights: bool,
         **others: Any,
     ) -> Any:
-        asked = {"bias": bias, "residual": residual, "constant": not variable_weights}
-        usual = {"bias": False, "residual": False, "constant": True}
-        options: dict[str, Any] = {name: value for name, value in asked.items() if value != usual[name]}
-        if activation != "none":
-            options["activation"] = activation
-        if dtype != USUAL:
-            options["dtype"] = dtype
-        if out_dtype is not None:
-            options["out_dtype"] = out_dtype
+        # Operators of others need not have fields that keep their default.
+        given: dict[str, tuple[Any, Any]] = {
+            "bias": (bias, False),
+            "residual": (residual, False),
+            "constant": (not variable_weights, True),
+            "activation": (activation, "none"),
+            "dtype": (dtype, USUAL),
+            "out_dtype": (out_dtype, None),
+        }
+        options = {name: value for name, (value, usual) in given.items() if value != usual}
         pairs = dims or [f"{name}={value}" for name, value in QUICKSTART.items()]
         return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
 
@@ -128,8 +128,8 @@ cover_option = click.option(
     type=click.Choice(["composed", "paper"]),
     default="composed",
     show_default=True,
-    help="How a plan covers a shape: rows exactly, by several micro-kernels; or as DietCode does, by one "
-    "with local padding.",
+    help="How a plan covers a shape: composed, rows exactly, by several micro-kernels; paper, as DietCode "
+    "does, by one with local padding.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
@@ -139,7 +139,7 @@ target_option = click.option(
     type=Named(TARGETS),
     default="cpu",
     show_default=True,
-    help="Which processor of this machine; with --hardware that one counts.",
+    help="Which processor of this machine; --hardware wins over it.",
 )
 hardware_option = click.option(
     "--hardware",
@@ -149,7 +149,7 @@ hardware_option = click.option(
 
 
 def effort_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns the option that chooses one of :data:`~dietlab.tuning.EFFORTS`."""
+    """Returns the option that chooses an effort."""
     return click.option(
         "--effort",
         type=click.Choice(list(EFFORTS)),
@@ -180,21 +180,21 @@ transfer_option = click.option(
     "sources",
     multiple=True,
     metavar="STUDY",
-    help="Start from what this study, or file of records, measured: of other shapes, layers, operators or "
-    "processors; may be given again. Records of another processor count once some pairs are measured on this "
-    "one, at a level and a share that are fitted on them.",
+    help="Start from the records of this study, or file: of other shapes, layers, operators or processors; "
+    "may be given again. Records of another processor count once some pairs are measured on this one, at a "
+    "level and a share that are fitted on them.",
 )
 
 max_kernels_option = click.option(
     "--max-kernels",
     type=click.IntRange(1),
-    help="The most micro-kernels of the library (default: the study's; of a new study 8, or 12 for layers of "
+    help="Most micro-kernels of the library (default: the study's; for a new study 8, or 12 for layers of "
     "several sizes).",
 )
 
 
 def shape_set_option(usual: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns what adds ``--shapes``, whose default is ``usual``, or else depends on the operator."""
+    """Returns the option ``--shapes``, whose default is ``usual`` or depends on the operator."""
     several = f"uniform:8; of several dimensions, log-uniform with {DRAWN} shapes for each"
     return click.option(
         "--shapes",
@@ -205,9 +205,8 @@ def shape_set_option(usual: str | None = None) -> Callable[[Callable[..., Any]],
 
 
 def shapes_option(usual: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns what adds the options that describe a shape set; the command gets one text, ``shapes``, for
-    :func:`parse_shapes`. ``usual`` is its default (None: it gets None, and the shapes depend on the
-    operator)."""
+    """Returns a decorator that adds the options of a shape set. The command gets one text, ``shapes``, for
+    :func:`parse_shapes`; its default is ``usual``, and None depends on the operator."""
     options = (
         shape_set_option(usual),
         click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),
@@ -249,8 +248,8 @@ key_option = click.option("--key", help="Which servers of --rpc: all of one proc
 ahead_option = click.option(
     "--ahead/--no-ahead",
     default=None,
-    help="Propose a round while the one before is measured: no device waits, each round knows less (default: "
-    "with several servers; a study goes on as it began).",
+    help="Propose a round while the one before is measured: no device waits, but each round knows less "
+    "(default: with several servers; a study goes on as it began).",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -269,8 +268,8 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
 
 
 def parse_shapes(text: str | None, workload: HasDims) -> ShapeSet:
-    """Returns the shape set that ``--shapes`` names, with that text as its ``source``; for None the usual one
-    of that number of dynamic dimensions."""
+    """Returns the shape set of ``--shapes``, with the text as its ``source``; for None the usual one of the
+    workload's number of dynamic dimensions."""
     if text is None:
         several = len(workload.dims)
         text = f"log-uniform:{DRAWN * several}" if several > 1 else "uniform:8"
@@ -312,11 +311,7 @@ def _grid(text: str) -> dict[str, list[int]]:
 
 
 def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
-    """Returns the shape set that ``--layers`` and ``--lengths`` name.
-
-    Raises:
-        DietlabError: if one of the texts cannot be read, or names nothing in the workload's ranges.
-    """
+    """Returns the shape set of ``--layers`` and ``--lengths``, some of which is in the workload's ranges."""
     table, colon, n = lengths.partition(":")
     name, *drawn = layers.split("/")
     try:
@@ -340,11 +335,11 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def processor(path: str | None, threads: int | None, target: str = "cpu") -> Hardware:
-    """Returns a preset, a file's processor, or this machine's, not measured; of a CPU ``threads`` cores
-    (default: one).
+    """Returns the processor of a preset, of a file, or of this machine, which is not measured here. A CPU has
+    as many cores as ``threads`` (default: one).
 
     Raises:
-        DietlabError: if there is no such preset or file, or threads of a GPU are asked for.
+        DietlabError: if there is no such preset or file, or threads are given for a GPU.
     """
     presets = Hardware.presets()
     if path is None:
@@ -358,16 +353,13 @@ def processor(path: str | None, threads: int | None, target: str = "cpu") -> Har
             f"--hardware is a JSON file or one of {', '.join(presets)}", repr(path), closest(path, presets)
         )
     if not hardware.limits.on_host:
-        return _whole(hardware, threads)
+        if threads is not None:
+            remedy = f"{hardware.name} is used as a whole."
+            raise DietlabError("--threads counts cores of a CPU", threads, remedy)
+        return hardware
     if path is not None:
         return hardware.with_cores(threads) if threads else hardware
     return hardware.with_cores(min(threads or 1, hardware.cores))
-
-
-def _whole(gpu: Hardware, threads: int | None) -> Hardware:
-    if threads is not None:
-        raise DietlabError("--threads counts cores of a CPU", threads, f"{gpu.name} is used as a whole.")
-    return gpu
 
 
 def page_or_reason(write: Callable[[], Path]) -> str:

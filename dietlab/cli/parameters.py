@@ -1,4 +1,4 @@
-"""Types of the ``dietlab`` command's arguments, which check themselves before anything is done."""
+"""Types of arguments of the ``dietlab`` command, which are checked before anything is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class OutFile(click.Path):
-    """A file to write: its folder exists, which is known before anything is measured."""
+    """A file to write, in a folder that exists."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False)
@@ -26,7 +26,7 @@ OUT_FILE = OutFile()
 
 
 class Address(click.ParamType):
-    """HOST:PORT; an IPv6 address stands in brackets, as in a URL."""
+    """HOST:PORT, with an IPv6 address in brackets, as in a URL."""
 
     name = "HOST:PORT"
 
@@ -37,8 +37,8 @@ class Address(click.ParamType):
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
         if not host or (":" in host) != bracketed or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            told = "an address reads HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190"
-            self.fail(f"{told}; got {value!r}", param, ctx)
+            rule = "an address reads HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190"
+            self.fail(f"{rule}; got {value!r}", param, ctx)
         return host, int(port)
 
 

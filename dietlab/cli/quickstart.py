@@ -17,10 +17,10 @@ from dietlab.problem import Dim, ShapeSet, make_workload
 from dietlab.view.pages.report import render_text
 
 QUICKSTART_AGAINST = (*(name for name in own_vendors("cpu", "dense") if name != "zendnn"), *BOUNDS)
-"""All but ZenDNN with its weights as they are, beside ZenDNN with packed ones."""
+"""All contenders but the plain ZenDNN; the prepacked one is among them."""
 
 HELD_OUT = 8
-"""About how many shapes are evaluated that tuning did not measure: as many as it is told to tune for."""
+"""Number of evaluated shapes that tuning did not measure, about as many as it measured."""
 
 
 @click.command()
@@ -32,8 +32,8 @@ HELD_OUT = 8
 def quickstart(out: str, threads: int | None, effort: str, shapes: str | None, quiet: bool) -> None:
     """Tune, build and evaluate one layer of BERT, in two or three minutes.
 
-    The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the
-    study; an interrupted command goes on in it.
+    The layer is the query, key and value projection of BERT-base, tuned for this machine. --out is the
+    study's folder; an interrupted command goes on in it.
     """
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
     wanted, hardware = parse_shapes(shapes, workload), study_hardware(out, None, threads)

@@ -1,4 +1,4 @@
-"""``dietlab replay`` and ``dietlab survey``: search recorded measurements again, and record them."""
+"""``dietlab replay`` and ``dietlab survey``: search recorded measurements again, and record them all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dietlab.tuning import TuningRun, effort_named, survey, tune
 from dietlab.tuning.survey import records_header
 
 BROUGHT = f"{RECORDS}.gz"
-"""What a file of records is called in its folder of ``data``."""
+"""The name of a file of records in its folder of ``data``."""
 
 
 def tuning_facts(run: TuningRun) -> dict[str, Any]:
@@ -72,11 +72,10 @@ def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -
 
 
 def recorded_file(name: str) -> Path:
-    """Returns a file of records by its path, that of its study, or the folder in ``data`` that dietlab brings
-    it in.
+    """Returns a file of records by its path, by its study's folder, or by its folder in dietlab's ``data``.
 
     Raises:
-        RecordError: if there is neither.
+        RecordError: if there is none.
     """
     path = Path(name)
     if path.is_file():
@@ -94,13 +93,13 @@ def recorded_file(name: str) -> Path:
 
 
 def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
-    """Runs a search whose space and shapes are those of the records."""
+    """Runs a search in the space and on the shapes of the records."""
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
     if not file.records:
         raise RecordError("a search is replayed from measurements", f"none in {records}", "Tune first.")
-    # Deciding also measures tiles between those of the space, where rows are covered by several.
+    # Deciding also measures tiles that are not in the space, if several tiles cover the rows.
     found = [r for r in file.records if r.asked_by is None or r.asked_by.stage != DECIDE]
     edges = {record.scheme.edge for record in found}
     whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
@@ -116,7 +115,7 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 @workload_options
 @threads_option
 @shapes_option()
-@click.option("--records", required=True, type=OUT_FILE, help="The .jsonl file; goes on in it.")
+@click.option("--records", required=True, type=OUT_FILE, help="The .jsonl file, new or begun.")
 @click.option("--pack", type=OUT_FILE, help="Also write it compressed (.jsonl.gz).")
 @quiet_option
 def survey_command(

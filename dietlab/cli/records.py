@@ -1,4 +1,4 @@
-"""``dietlab records``: files of measurements summarised, checked, merged, filtered and written as tables."""
+"""``dietlab records``: summarises, checks, merges and filters files of measurements, or writes tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dietlab.view.pages.bench_text import markdown
 
 FILES = click.argument("files", nargs=-1, required=True)
 
-TOLD = 2
-"""The sections of a file's card that the summary has: the fastest of each shape, and failures."""
+SECTIONS = 2
+"""Sections of a file's card that the summary has, from the first: the fastest of each shape, and failures."""
 
 
 @click.group("records")
 def records_group() -> None:
     """Summarise, check, merge and filter files of measurements.
 
-    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), the study's folder, or the name of
-    one that comes with dietlab: quickstart. Of a file that was cut off, the whole records count.
+    FILE is records.jsonl of a study, compressed or not (.jsonl.gz), the study's folder, or the name of a file
+    that comes with dietlab: quickstart. Of a file that was cut off, the whole records count.
 
     \b
     dietlab records summary runs/x/records.jsonl
@@ -42,11 +42,11 @@ def records_group() -> None:
 @records_group.command()
 @FILES
 def summary(files: tuple[str, ...]) -> None:
-    """Tell what files hold: operator, processor, failures, and the fastest of each shape."""
+    """Summarise files: operator, processor, failures, and the fastest scheme of each shape."""
     for name in files:
         card = _read(name).card
         click.echo(f"{name}: {card.name}; {card.summary}")
-        for section in card.sections[:TOLD]:
+        for section in card.sections[:SECTIONS]:
             listing = section.table()
             rows = [[cell_text(cell) for cell in listing.cells(item)] for item in listing.items]
             if rows:
@@ -57,10 +57,10 @@ def summary(files: tuple[str, ...]) -> None:
 @FILES
 @click.pass_context
 def check(context: click.Context, files: tuple[str, ...]) -> None:
-    """Look for records that should not be trusted; the exit status is 1 if there are some.
+    """Look for doubtful records; the exit status is 1 if there are any.
 
-    Such are times beyond the processor's peak, blocks that differ by half, records of no shape of the
-    operator, results without a time, and equal records.
+    These are times beyond the processor's peak, blocks that differ by half, shapes that the operator does not
+    have, results without a time, and equal records.
     """
     found = 0
     for name in files:
@@ -77,7 +77,7 @@ def check(context: click.Context, files: tuple[str, ...]) -> None:
 @FILES
 @click.option("--out", required=True, type=OUT_FILE, help="The file, .jsonl.gz.")
 def merge(files: tuple[str, ...], out: str) -> None:
-    """Put files of one operator and processor together, in the order in which they were taken."""
+    """Join files of one operator and processor, in the order of their measurement."""
     _write(merge_records([_read(name) for name in files]), out)
 
 
@@ -96,7 +96,7 @@ def filter_command(
     stages: tuple[str, ...],
     out: str,
 ) -> None:
-    """Keep the records that fit every condition."""
+    """Keep the records that meet all conditions."""
     wanted = [_extents(text) for text in shapes]
     _write(filter_records(_read(file), statuses=statuses, shapes=wanted, schemes=scheme, stages=stages), out)
 
@@ -105,7 +105,7 @@ def filter_command(
 @click.argument("source")
 @click.option("--out", required=True, type=OUT_FILE, help="A name with .parquet or .csv.")
 def table(source: str, out: str) -> None:
-    """Write records as a table with a row each, for pandas, DuckDB and others.
+    """Write records as a table, one row each, for pandas, DuckDB and others.
 
     SOURCE is a file of records, or a folder with a database of TVM's MetaSchedule.
     """

@@ -1,4 +1,4 @@
-"""``dietlab serve``: lends this machine to those who tune elsewhere."""
+"""``dietlab serve``: lets others measure on this machine while they tune elsewhere."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dietlab.measure.rpc.server import LOOPBACK, TRACKER_PORT, serving
 from dietlab.measure.rpc.tracker import address_text
 
 LOOK_SECONDS = 5.0
-"""Seconds between two looks whether the tracker still lists this machine: as often as TVM tries to join."""
+"""Seconds between two checks that the tracker lists this machine; TVM tries to join as often."""
 
 
 @click.command("serve")
-@click.option("--key", required=True, help="Tells machines of one kind: who tunes asks for it.")
+@click.option("--key", required=True, help="Name of this kind of machine, for `dietlab tune --key`.")
 @click.option(
     "--tracker",
     type=ADDRESS,
@@ -36,7 +36,7 @@ LOOK_SECONDS = 5.0
     "--tracker-port",
     default=TRACKER_PORT,
     show_default=True,
-    help="The first port that is tried for a tracker that is started here.",
+    help="The first port to try for a tracker that is started here.",
 )
 @click.option(
     "--processors",
@@ -58,8 +58,8 @@ def serve_command(
       dietlab tune --rpc 127.0.0.1:9190 --key lab --out runs/x
 
     TVM's RPC has NO AUTHENTICATION: anyone who reaches the port can run any code as you. It listens on the
-    loopback address unless --host names another; then name one of a network that you trust. A tracker that
-    was away is joined again when it is back.
+    loopback address unless --host names another; name only one of a network that you trust. If the tracker
+    was away, it is joined again when it is back.
     """
     chosen = processors_named(processors)
     signal.signal(signal.SIGTERM, _stopped)
@@ -76,16 +76,13 @@ def serve_command(
         click.echo(f"Tune with: dietlab tune --rpc {address} --key {key} --out runs/x")
         while True:
             sleep(LOOK_SECONDS)
-            if told := served.look():
-                click.echo(told)
+            if news := served.look():
+                click.echo(news)
 
 
 def processors_named(text: str) -> list[int]:
-    """Returns the numbers of processors in a text like ``0,2``.
-
-    Raises:
-        DietlabError: if one is no number of a processor that this process may use.
-    """
+    """Returns the numbers of a text like ``0,2``, or raises :class:`DietlabError` if this process may not use
+    one of these processors."""
     here = sorted(os.sched_getaffinity(0))
     named = [word.strip() for word in text.split(",") if word.strip()]
     if wrong := [word for word in named if not (word.isdecimal() and int(word) in here)]:

@@ -30,7 +30,8 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
-from dietlab.compare.study import DISPATCHER, MANIFEST, Study
+from dietlab.compare.study import DISPATCHER, Study
+from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import Prior
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
@@ -107,7 +108,7 @@ def tune_command(
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Search schemes for all shapes, then measure where the library depends on it."""
+    """Search schemes for all shapes, then measure those that the library depends on."""
     budget = Budget(seconds) if seconds else Budget()
     if (rpc is None) != (key is None):
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
@@ -134,13 +135,13 @@ def tune_command(
     if not as_json:
         warn(short)
         if budget.stopped:
-            warn(f"{budget.spent:.0f} s are spent before the effort is; the same command goes on")
+            warn(f"the time was up after {budget.spent:.0f} s; the same command goes on")
         warn(beyond_measured(run.space.workload.dims, reach_of(run)))
         telling.suggest(out)
 
 
 def warn(caution: str) -> None:
-    """Tells a caution, if there is one, beside the result."""
+    """Prints a caution, if there is one, after the result."""
     if caution:
         click.echo(f"note: {caution}")
 
@@ -156,8 +157,8 @@ def study_hardware(
     target: str = "cpu",
     servers: Servers | None = None,
 ) -> Hardware:
-    """Returns the requested processor, or that of the study in ``out`` if it is equal. One of this machine is
-    not measured yet, which a new study is when all else was found right; that of ``servers`` is, there."""
+    """Returns the requested processor, or that of the study in ``out`` if it is equal. That of ``servers``
+    was measured there. This machine's is not measured yet: a new study does so after all checks."""
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
             return remote_hardware(*servers, cores=threads or 1, target=target)
@@ -176,8 +177,7 @@ def tuned(
     ahead: bool | None = None,
     budget: Budget | None = None,
 ) -> TuningRun:
-    """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` and the ``budget`` as in
-    :meth:`Study.tune`."""
+    """Tunes a study here or on ``servers``; for other arguments see :meth:`Study.tune`."""
     chip, timing = study.hardware, study.timing
     with RemoteRunner(chip, *servers, timing=timing) if servers else LocalRunner(chip, timing) as runner:
         return study.tune(runner, telling.observers, ahead, budget)
@@ -188,7 +188,7 @@ def tuned(
 @max_kernels_option
 @quiet_option
 def dispatch(study: str, max_kernels: int | None, quiet: bool) -> None:
-    """Choose the portfolio, train the decision tree, print it."""
+    """Choose the portfolio, train the decision tree and print it."""
     dispatcher = Study.open(study).dispatch(max_kernels)
     click.echo(f"{dispatcher.card.summary}\n\n{dispatcher.to_source()}")
     Telling("dispatch", (), quiet).suggest(study)

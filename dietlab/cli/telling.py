@@ -1,4 +1,4 @@
-"""Texts of a command besides its result: its progress, what stands between two stages, the next command."""
+"""Texts of a command besides its result: progress, text between two stages, the next command."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NEXT = {
     "bench": "dietlab bench --out {} --pack results.csv.gz",
     "quickstart": "dietlab evaluate {} --shapes every",
 }
-"""The command that follows each command; ``{}`` is the study's folder or the survey's file."""
+"""The command to run after each command; ``{}`` is the study's folder or the survey's file."""
 
 quiet_option = click.option("--quiet", is_flag=True, help="Print the result and errors only.")
 
 
 def evaluating(against: Iterable[str]) -> tuple[str, ...]:
-    """Returns the stages of an evaluation: per-shape tuning is one if it takes part."""
+    """Returns the stages of an evaluation; per-shape tuning is one if it is among the contenders."""
     return ("prepare", *(["ansor"] if "ansor" in against else []), "open", "evaluate")
 
 
@@ -36,12 +36,11 @@ class Telling:
     """The progress of a command, ``with Telling("tune", TUNING, quiet) as telling: ...``.
 
     Args:
-        command: its name.
-        stages: the stages that it goes through, in their order, or with their shares of its time.
-        quiet: whether only its result is wanted.
+        stages: of the command, in their order, or with their shares of its time.
+        quiet: whether to print nothing but the result.
 
     Attributes:
-        observers: what its stages report to.
+        observers: for the stages, which send events to them.
     """
 
     def __init__(
@@ -64,5 +63,5 @@ class Telling:
             click.echo(text)
 
     def suggest(self, made: str | Path) -> None:
-        """Prints the command that follows this one, as the last line of its result."""
+        """Prints the next command, as the last line of the result."""
         self.say(f"next: {NEXT[self._command].format(shlex.quote(str(made)))}")

@@ -33,8 +33,8 @@ from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
 COMPUTES = ("dense", "batch-matmul", "matmul")
-"""What a vendor ``computes`` that does not say so: the operators that dietlab had when vendors began to say
-it, and those of others (:func:`forms_of`)."""
+"""What a vendor without ``computes`` computes: the operators that dietlab had when this field began, and
+those of others (:func:`forms_of`)."""
 
 
 def opened_contender(
@@ -48,8 +48,8 @@ def opened_contender(
 
     Args:
         name: of a vendor, or of one of ``ours``.
-        made_with: what the target's vendors are made with.
-        kinds: that they can be of.
+        made_with: the argument of every vendor of the target.
+        kinds: those that vendors can have.
 
     Raises:
         MissingDependencyError: if its library is not installed.
@@ -66,8 +66,8 @@ def opened_contender(
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor, which others may have written: what it does not compute becomes a row with a reason, and what
-    it returns is checked."""
+    """A vendor, perhaps of others. What it returns is checked; what it does not compute becomes a row with a
+    reason."""
 
     contender: Contender
     kinds: Sequence[str]
@@ -83,8 +83,8 @@ class Vendor:
             raise NoFormError(f"{name} computes {' or '.join(dtypes)}", workload.dtype)
         kind = self.contender.kind(workload)
         if kind not in self.kinds:
-            what = f"what kind of {name_of(self.contender)} returns"
-            raise MeasureError(f"{what} is {' or '.join(map(repr, self.kinds))}", shown(kind))
+            kinds = " or ".join(map(repr, self.kinds))
+            raise MeasureError(f"{self._returned('kind')} is {kinds}", shown(kind))
         computes = getattr(self.contender, "computes", COMPUTES)
         if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
             known = " or ".join(computes)
@@ -94,15 +94,16 @@ class Vendor:
     def version(self) -> str:
         version = self.contender.version()
         if not isinstance(version, str):
-            what = f"what version of {name_of(self.contender)} returns"
-            raise MeasureError(f"{what} is a text", shown(version))
+            raise MeasureError(f"{self._returned('version')} is a text", shown(version))
         return version
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         layer = self.contender.prepare(workload, constants, shape)
-        what = f"what prepare of {name_of(self.contender)} returns"
-        require_methods(what, layer, ("bind",), MeasureError)
+        require_methods(self._returned("prepare"), layer, ("bind",), MeasureError)
         return WithConstants(partial(self._bound, layer))
+
+    def _returned(self, method: str) -> str:
+        return f"what {method} of {name_of(self.contender)} returns"
 
     def _bound(self, layer: Prepared, operands: Operands, out: Array, *_: Plan) -> Call:
         call = layer.bind(operands, out)
@@ -113,9 +114,9 @@ class Vendor:
 
 
 def forms_of(workload: Workload) -> tuple[str, ...]:
-    """Returns the names by which vendors may say that they compute an operator: its own and, of an operator
-    of others, that of the product whose operands lie as its do: ``dense``, ``batch-matmul`` or, of one
-    product with rows of ``w`` along the depth, ``matmul``."""
+    """Returns the names by which vendors may say that they compute an operator: its own and, for an operator
+    of others, that of the product with the same layout of operands: ``dense``, ``batch-matmul`` or, if the
+    rows of ``w`` run along the depth, ``matmul``."""
     if workload.operator in OPERATORS.own:
         return (workload.operator,)
     if any(axis.role == "batch" for axis in workload.axes):
@@ -142,7 +143,7 @@ class LibraryContender:
 
 
 class LibrariesContender:
-    """Several libraries of ours under one name: each serves only the shapes that its operator has."""
+    """Several libraries of ours under one name, each for the shapes of its operator."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._operators = [load(folder) for folder in folders]
@@ -162,8 +163,8 @@ class LibrariesContender:
 
 
 def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
-    """Returns whether an operator was made for a shape of another workload: each axis has that extent, or a
-    range with it."""
+    """Returns whether an operator has a shape of another workload: each axis has that extent, or a range with
+    it."""
     if operator.operator != workload.operator:
         return False
     extents = {axis.name: axis.at(shape) for axis in workload.axes}
@@ -171,8 +172,8 @@ def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
 
 
 def prepared(operator: Operator, constants: Operands) -> Prepared:
-    """Returns a library of ours with its weights packed, if they are constant. Else all operands come with
-    every call, also those that the workload could have had packed."""
+    """Returns a library of ours with packed weights, if they are constant. Otherwise all operands come with
+    every call, also constants of the workload."""
     if operator.workload.constants:
         layer = operator.pack(**constants)
         return WithConstants(lambda operands, out, plan=None: layer.bind(**operands, out=out, plan=plan))
@@ -188,8 +189,8 @@ class AnsorContender:
 
     Args:
         target: the kind of processor.
-        loaded: loads a library that was tuned, of which the second argument tells; it returns what prepares
-            the program, from the workload and its constant operands.
+        loaded: loads a tuned library by its path and the contents of its JSON; returns a function that
+            prepares the program from the workload and its constant operands.
     """
 
     def __init__(

@@ -50,20 +50,20 @@ def evaluate(
 
     Args:
         op: the operator under test, from :func:`~dietlab.build` or :func:`~dietlab.load`.
-        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
-            say how often each occurs (``report.trace`` sums times by them).
+        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and ``report.trace`` sums
+            times by the weights.
         against: names out of :func:`~dietlab.compare.lineup.contenders_for` (default: those of its target,
             :attr:`~dietlab.compare.target.EvaluationTarget.DEFAULTS`).
-        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
-            only of those that were not named).
+        skip_absent: whether contenders that are not installed are left out and reported as absent (default:
+            only if ``against`` is not given).
         caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
-            ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
-            of tuning is ``rotating``.
-        effort: a preset, or its name: how long each shape is timed.
+            ``rotating`` (weights beyond the last-level cache, as in a model with many layers, and as in
+            tuning).
+        effort: a preset, or its name, which says how long each shape is timed.
         tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
         observers: get each event as it happens.
-        journal: keeps the rows of each shape at once; what it has is not measured again (default: in
+        journal: keeps the rows of each shape at once, and has rows that are not measured again (default: in
             memory).
 
     Raises:
@@ -114,13 +114,13 @@ def evaluate(
 
 
 def precision_notes(dtype: str, target: str) -> tuple[str, ...]:
-    """Returns the remark of a report on the precision of float32; none for other types and for GPUs."""
+    """Returns the remark of a report on the precision of float32 on a CPU."""
     return (IN_FLOAT32,) if dtype == WORKING.name and hardware_target(target).LIMITS.on_host else ()
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Contenders that are open and can be timed shape by shape; :func:`contest` makes it."""
+    """Open contenders, which can be timed shape by shape; :func:`contest` makes it."""
 
     lineup: Lineup
     match: TimingSession
@@ -134,13 +134,7 @@ class Contest:
     def report(
         self, library: Mapping[str, Any], name: str = "", tuning: Mapping[str, Any] | None = None
     ) -> Report:
-        """Returns the report of the contest without rows.
-
-        Args:
-            library: facts of the library under test.
-            name: of the study.
-            tuning: facts of its tuning besides what that cost.
-        """
+        """Returns the report of the contest without rows. ``tuning`` has facts besides the cost of tuning."""
         return Report(
             workload_to_json(self.lineup.dispatcher.workload),
             self.lineup.dispatcher.hardware.to_json(),
@@ -151,14 +145,14 @@ class Contest:
         )
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
-        """Returns one shape: every contender's row, ours with its regret and with what it took again."""
+        """Times one shape and returns every contender's row, ours with its regret and its noise."""
         plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
         played = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )
         oracle = played.pop("oracle", ())
         finalists = {one.plan: one for one in oracle if isinstance(one.plan, int) and one.samples}
-        turns, again = _told_again({name: several[0] for name, several in played.items()})
+        turns, again = _without_again({name: several[0] for name, several in played.items()})
         lost = None
         if finalists:
             plan = min(finalists, key=lambda plan: median(finalists[plan].samples))
@@ -173,7 +167,7 @@ class Contest:
             if name == OURS:
                 row = replace(row, regret=lost, again=again)
             elif name == "oracle" and lost is not None and row.speedup is not None:
-                # Of plans in one library: ours would stand in another process than the oracle.
+                # Compares plans of one library in one process; ours is timed in another process.
                 row = replace(row, speedup=1 / (1 + lost))
             rows.append(row)
         return rows
@@ -193,15 +187,21 @@ def contest(
     more: Sequence[Entrant] = (),
     skip_absent: bool = True,
 ) -> Iterator[Contest]:
-    """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
-    :func:`evaluate`; the oracle knows the ``shapes`` only, ``ansor`` is tuned for ``ansor_shapes``
-    (default: those of ``shapes`` that the operator was tuned for), and ``more`` are contenders that the
-    caller made (:func:`~dietlab.compare.lineup.libraries_entrant`)."""
+    """Builds, tunes and opens the contenders; closes them at the end.
+
+    Other arguments are those of :func:`evaluate`.
+
+    Args:
+        shapes: all shapes that the oracle can be timed on.
+        ansor_shapes: those that ``ansor`` is tuned for (default: those of ``shapes`` that the operator was
+            tuned for).
+        more: further contenders (:func:`~dietlab.compare.lineup.libraries_entrant`).
+    """
     listeners = listeners or audience(())
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         require_known(op, against, tuned)
-        if not skip_absent and {*against} & {*BOUNDS}:  # or it is told after minutes of building and tuning
+        if not skip_absent and {*against} & {*BOUNDS}:  # before minutes of building and tuning
             require_present([op.workload], op.dispatcher.hardware, against)
         lineup = assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
         lineup = replace(lineup, entries=(*lineup.entries, *more))
@@ -215,9 +215,9 @@ def contest(
         yield opened
 
 
-def _told_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:
-    """Returns the turns but those of our library's second process, and what it took over the first. One whose
-    results are wrong speaks for both."""
+def _without_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:
+    """Returns the turns without those of our library's second process, and its time over that of the first.
+    If only the second has wrong results, its turn takes the place of the first."""
     ours, again = turns[OURS], turns.get(AGAIN)
     others = {name: turn for name, turn in turns.items() if name != AGAIN}
     if again is None:
@@ -243,7 +243,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
 
 
 def standing(rows: Sequence[Row], besides: Collection[str] = ("oracle", "largest-shape")) -> str:
-    """Returns our geometric mean so far against the fastest contender of each shape, as progress tells it."""
+    """Returns our geometric mean over the fastest contender of each shape so far, as text."""
     best = over_best(rows, besides)
     return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
 

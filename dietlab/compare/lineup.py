@@ -1,5 +1,4 @@
-"""Assembles the contenders of an evaluation, with everything that is built or tuned before the first
-shape."""
+"""Assembles the contenders of an evaluation, and builds or tunes what they need."""
 
 from __future__ import annotations
 
@@ -22,30 +21,24 @@ from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
 
 ORACLE_FINALISTS = 4
-"""The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
+"""Most plans that are timed for each shape, all of different tiles; the fastest is the oracle."""
 
 
-def contenders_for(target: str, asked: Iterable[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all who can be asked to take part on a target.
+def contenders_for(target: str, named: Iterable[str] = ()) -> tuple[str, ...]:
+    """Returns the names of all contenders that can take part on a target.
 
     Args:
         target: a kind of processor.
-        asked: names that a person gave; ``MODULE:NAME`` is imported where others can enter contenders.
+        named: names that a person gave; ``MODULE:NAME`` is imported if others can enter contenders.
     """
     vendors = evaluation_target(target).VENDORS
     if isinstance(vendors, Registry):
-        vendors.take(asked)
+        vendors.take(named)
     return (*vendors, *BOUNDS)
 
 
 def own_vendors(target: str, operator: str, dtype: str = USUAL) -> tuple[str, ...]:
-    """Returns the names of the vendors that come with dietlab and compute an operator.
-
-    Args:
-        target: a kind of processor.
-        operator: such as ``"dense"``, out of what each ``computes``.
-        dtype: of the operands.
-    """
+    """Returns the names of dietlab's vendors that compute an operator, such as ``"dense"``, on a target."""
     vendors = evaluation_target(target).VENDORS
     own: Mapping[str, Any] = vendors.own if isinstance(vendors, Registry) else {}
     return tuple(
@@ -57,8 +50,12 @@ def own_vendors(target: str, operator: str, dtype: str = USUAL) -> tuple[str, ..
 
 @dataclass(frozen=True)
 class Lineup:
-    """Contenders that were asked for; ``candidates`` are the oracle's schemes by number, and
-    ``finalists`` those that it times on a shape in a state of the caches."""
+    """The contenders of an evaluation.
+
+    Args:
+        candidates: the oracle's schemes by number.
+        finalists: numbers of those that it times, by shape and cache state.
+    """
 
     dispatcher: Dispatcher
     tuned: TuningRun | None
@@ -70,7 +67,7 @@ class Lineup:
     notes: tuple[str, ...] = ()
 
     def chosen_plan(self, shape: Shape) -> int:
-        """Returns the number among the candidates of the plan that ours chooses for a shape."""
+        """Returns the candidate's number of the plan that our library chooses for a shape."""
         return self.candidates.index(self.dispatcher.scheme(shape))
 
 
@@ -84,9 +81,8 @@ def assemble(
     listeners: Audience,
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
-    """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
-    library = {"library": str(op.path.parent)}
-    entries = [Entrant(name, "library", "ours", library) for name in (OURS, AGAIN)]
+    """Builds and tunes in ``home`` what contenders need. Their names are checked (:func:`require_known`)."""
+    entries = [_library_entrant(name, "ours", op) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(op.dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))
@@ -103,11 +99,7 @@ def assemble(
 
 
 def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None) -> None:
-    """Requires that there are contenders of these names, and what they are built from.
-
-    Raises:
-        DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
-    """
+    """Raises :class:`DispatchError` for an unknown contender, or one that needs ``tuned`` without it."""
     hardware = op.dispatcher.hardware
     require_names(
         f"contenders on {hardware.name}", contenders_for(hardware.kind, against), against, DispatchError
@@ -120,32 +112,35 @@ def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None)
         )
 
 
+def _library_entrant(name: str, kind: str, library: Operator, detail: str = "") -> Entrant:
+    return Entrant(name, "library", kind, {"library": str(library.path.parent)}, detail)
+
+
 def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
-    """Returns a contender that is several libraries of ours: each serves the shapes of one operator, and
-    the contender has nothing for any other."""
+    """Returns a contender of several libraries of ours, each for the shapes of one operator. It has nothing
+    for other shapes."""
     folders = [str(operator.path.parent) for operator in operators]
     return Entrant(name, "libraries", kind, {"libraries": folders}, detail)
 
 
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
-    """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
+    """Adds one program for all shapes, the fastest for the largest shape (as in Nimble, MLSys 2021)."""
     dispatcher, tuned = lineup.dispatcher, lineup.tuned
     assert tuned is not None
     largest = largest_shape(dispatcher.workload)
     schemes = tuned.schemes
     best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
     library = build(replace(dispatcher, schemes=(best,), tree=Leaf(0)), home)
-    options = {"library": str(library.path.parent)}
     detail = f"{best.key}, the fastest for {largest}"
-    entry = Entrant("largest-shape", "library", "one schedule", options, detail)
+    entry = _library_entrant("largest-shape", "one schedule", library, detail)
     return replace(lineup, entries=(*lineup.entries, entry))
 
 
 def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
-    """Returns one library of all finalists and our plans; for each shape the plan is chosen from outside.
+    """Adds one library of all finalists and our plans, whose plan the caller chooses for each shape.
 
-    A plan is compiled for the row counts only that it is called with: a library of every plan for every
-    length can take the compiler a quarter of an hour.
+    Each plan is compiled only for the numbers of rows that it is called with: a library of every plan for
+    every length can take the compiler a quarter of an hour.
     """
     tuned, dispatcher = lineup.tuned, lineup.dispatcher
     assert tuned is not None
@@ -164,8 +159,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
         f"{len(known)} plans of the {tuned.trials} schemes measured of {len(tuned.space)} in the space."
     )
-    options = {"library": str(library.path.parent)}
-    entry = Entrant("oracle", "library", "bound", options, f"best of {len(known)} plans")
+    entry = _library_entrant("oracle", "bound", library, f"best of {len(known)} plans")
     return replace(
         lineup,
         entries=(*lineup.entries, entry),
@@ -178,8 +172,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 def _finalists(
     dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[Scheme], shapes: ShapeSet
 ) -> dict[tuple[Shape, str], list[int]]:
-    """Returns, by shape and cache state, the numbers of the plans that are predicted fastest and of the
-    plan that we choose."""
+    """Returns by shape and cache state the numbers of the plans that are predicted fastest, and of ours."""
     numbers = {plan: number for number, plan in enumerate(plans)}
     tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
     finalists: dict[tuple[Shape, str], list[int]] = {}
@@ -193,9 +186,8 @@ def _finalists(
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Adds per-shape tunings, as many as the effort's seconds allow, of the evaluated shapes that we
-    tuned for (all shapes without a tuning run). A workload without sketch rules makes it absent, with the
-    reason."""
+    """Adds per-shape tunings of those evaluated shapes that we tuned for (of all without a tuning run), as
+    many as the effort's seconds allow; adds a reason if the workload has no sketch rules."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
     wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
@@ -224,8 +216,5 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
 def spread(shapes: Sequence[Shape]) -> list[Shape]:
     """Returns the shapes in an order whose every beginning covers the whole range (bit reversal)."""
     width = max(1, (len(shapes) - 1).bit_length())
-    return [shape for _, shape in sorted(zip(_reversed_bits(width), shapes, strict=False))]
-
-
-def _reversed_bits(width: int) -> list[int]:
-    return [int(f"{i:0{width}b}"[::-1], 2) for i in range(1 << width)]
+    places = [int(f"{number:0{width}b}"[::-1], 2) for number in range(len(shapes))]
+    return [shape for _, shape in sorted(zip(places, shapes, strict=True))]

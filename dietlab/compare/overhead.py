@@ -1,4 +1,4 @@
-"""Measures the cost of a call besides the micro-kernel: the decision tree, and the call from Python."""
+"""Measures the cost of a call besides the micro-kernel: of the decision tree, and of the call from Python."""
 
 from __future__ import annotations
 
@@ -11,32 +11,25 @@ import numpy as np
 
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.lower.runtime import compacted
-from dietlab.problem import (
-    Shape,
-    Workload,
-    axis_of,
-    precision_of,
-    smallest_shape,
-)
+from dietlab.problem import Shape, Workload, axis_of, precision_of, smallest_shape
 from dietlab.tuning import Operator
 
 CALLS = 2000
 """Calls of one repeat, which are timed together."""
 
 REPEATS = 25
-"""Repeats, of which the least counts."""
+"""Number of repeats; the fastest counts."""
 
 
 def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
-    """Returns ``dispatch_ns`` and ``python_call_us``, the least of many repeats.
+    """Returns ``dispatch_ns`` and ``python_call_us``; nothing for a GPU's library, whose calls take no arrays
+    of NumPy.
 
-    - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T, ...)``, averaged over
-      ``shapes``, less ``idle(T, ...)``, a call of the same form that decides nothing.
-    - ``python_call_us``: microseconds of ``layer(x, out=y)`` (of ``op(x, w, out=y)`` if nothing is
-      constant) on NumPy arrays of no rows: argument conversion and checks, dispatch, and no kernel. Left out
-      for operators with a static number of rows, none of whose calls is empty.
-
-    Nothing for a GPU's library, whose calls take no arrays of NumPy.
+    - ``dispatch_ns``: nanoseconds of the tree in the library: ``plan(T, ...)``, averaged over ``shapes``,
+      minus ``idle(T, ...)``, a call of the same form that decides nothing.
+    - ``python_call_us``: microseconds of ``layer(x, out=y)``, or ``op(x, w, out=y)`` if nothing is constant,
+      on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel. It is
+      left out if the number of rows is static, as no call is empty then.
     """
     if not op.dispatcher.hardware.limits.on_host:
         return {}
@@ -53,7 +46,7 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
 
 
 def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
-    """Returns a call of no rows; the other dynamic extents are the least of their ranges."""
+    """Returns a call without rows; other dynamic extents are the least of their ranges."""
     rows = axis_of(workload, "rows").name
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
     dtype = precision_of(workload, "out").numpy
@@ -64,5 +57,5 @@ def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
 
 
 def _least(work: Callable[[], object], calls: int) -> float:
-    """Returns the seconds of one call in the best of many repeats."""
+    """Returns the seconds of one call in the fastest repeat."""
     return min(repeat(work, number=calls, repeat=REPEATS)) / calls

@@ -1,4 +1,4 @@
-"""The presence of contenders that were named, before anything is built, tuned or timed."""
+"""Checks that contenders are present, before anything is built, tuned or timed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dietlab.machine import Hardware
 
 
 def require_present(workloads: Iterable[Computed], hardware: Hardware, names: Sequence[str]) -> None:
-    """Opens vendors, each in its process, and closes them.
+    """Opens vendors, each in its process, and closes them. Of ``ansor`` the packages are checked; other
+    bounds are always present.
 
     Args:
         workloads: each vendor must compute one of them.
-        names: of contenders; of ``ansor`` the packages are looked for, and other bounds are built of ours.
 
     Raises:
         MissingDependencyError: if one is not installed, or computes none of the workloads.
@@ -34,11 +34,7 @@ def require_present(workloads: Iterable[Computed], hardware: Hardware, names: Se
 
 
 def require_all(contenders: Iterable[ContenderInfo]) -> None:
-    """Requires that contenders which were named take part.
-
-    Raises:
-        MissingDependencyError: if one is absent, with its reason.
-    """
+    """Raises :class:`MissingDependencyError`, with the reasons, if a contender is absent."""
     absent = [f"{one.name} is absent: {one.absent}" for one in contenders if one.absent]
     if absent:
         raise MissingDependencyError(

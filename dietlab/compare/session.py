@@ -1,4 +1,4 @@
-"""Runs contenders in separate processes: checks them first, then times them in turns."""
+"""Runs contenders in separate processes: checks their results, then times them in turns."""
 
 from __future__ import annotations
 
@@ -29,21 +29,26 @@ from dietlab.measure.timing.turns import Player, play
 from dietlab.problem import Shape
 
 OPEN_SECONDS = 120.0
-"""Seconds until a contender that does not open is given up: it imports its libraries first."""
+"""Most seconds until a contender opens, which imports its libraries first."""
 
 SETTLE_SECONDS = 0.005
-"""Seconds between two contenders: threads of the first spin for a few milliseconds before they sleep."""
+"""Seconds between two contenders. Threads of the first spin for a few milliseconds before they sleep."""
 
 
 class Computed(Protocol):
-    """The operator or the whole model that contenders compute."""
+    """An operator or a whole model that contenders compute."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One contender of a match: what its process opens, and the workload it computes (None: the match's)."""
+    """One contender of a session.
+
+    Args:
+        opens: name of the contender that its process opens.
+        workload: what it computes (None: the session's).
+    """
 
     name: str
     opens: str
@@ -57,11 +62,11 @@ class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``unprobed`` says why the processor was not probed for slow moments, if so, and ``short`` what follows
-    from too little memory.
+    ``unprobed`` says why the processor was not probed for slow moments, and ``short`` what follows from too
+    little memory; both are empty otherwise.
 
     Args:
-        workload: what all compute, but for entries that have their own.
+        workload: what all compute, except entries with a workload.
         module: what each process runs (default: that for operators on this kind of processor).
     """
 
@@ -103,19 +108,19 @@ class TimingSession:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Contenders that are present."""
+        """The contenders that are present."""
         return tuple(self._seats)
 
     @property
     def paces(self) -> dict[str, Pace]:
-        """By contender: blocks that were taken, taken again, and kept although the processor was slow."""
+        """The numbers of blocks of each contender: timed, timed again, and kept although slow."""
         return {name: seat.pace for name, seat in self._seats.items()}
 
     @property
     def note(self) -> str:
         """A remark for the report about slow moments."""
         if self.unprobed:
-            return f"No probe told slow moments of the processor: {self.unprobed}"
+            return f"Slow moments of the processor could not be detected: {self.unprobed}"
         paces = self.paces.values()
         return (
             f"{sum(p.blocks for p in paces)} blocks were timed; {sum(p.retaken for p in paces)} more were "
@@ -155,14 +160,12 @@ class TimingSession:
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
     ) -> dict[str, list[Player]]:
-        """Times every contender on one shape in turns; the order is drawn again for each block. Returns each
-        contender's turns, one a plan.
+        """Times every contender on one shape in turns, in an order that is drawn again for each block.
+        Returns the turns of contenders that have something for this shape, one for each plan.
 
         Args:
             cache: a state of :class:`~dietlab.measure.timing.device.Device`.
-            plans: those that contenders try, by the contender's name.
-
-        Contenders that have nothing for this shape are left out.
+            plans: numbers of the plans to time, by the contender's name.
         """
         players = {
             name: [Player(seat, shape, plan) for plan in plans.get(name, [None])]
@@ -181,8 +184,7 @@ class TimingSession:
         return {name: several for name, several in turns.items() if several}
 
     def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
-        """Returns what a contender answers to another request about a shape; None if it crashes or
-        refuses."""
+        """Returns a contender's answer to another request about a shape; None if it crashes or refuses."""
         try:
             return self._seats[name].ask({"op": op, "shape": shape.to_json()})
         except MeasureError:
@@ -190,7 +192,7 @@ class TimingSession:
 
 
 def timed_row(shape: Shape, contender: str, cache: str, turn: Player, *, flops: int, held_out: bool) -> Row:
-    """Returns what a contender's blocks say: the median with its interval, and the throughput."""
+    """Returns the row of a contender's turn: the median with its interval, and the throughput."""
     time = median_interval(turn.samples) if turn.samples else None
     seconds = time.median if time else float("nan")
     return Row(
@@ -210,7 +212,7 @@ def timed_row(shape: Shape, contender: str, cache: str, turn: Player, *, flops: 
 
 
 def with_speedup(row: Row, turn: Player, ours: Sequence[float]) -> Row:
-    """Returns another's row with our speedup over it, in the same blocks."""
+    """Returns a contender's row with our speedup over it in the same blocks, if both have a time."""
     if row.contender == OURS or not ours or not turn.samples:
         return row
     return replace(row, speedup=paired_ratio(turn.samples, ours))

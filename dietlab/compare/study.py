@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ from dietlab.base.files import locked, make_folder, read_json, reading, write_wh
 from dietlab.compare.evaluate import evaluate
 from dietlab.compare.results.journal import resumed
 from dietlab.compare.results.report import Report
+from dietlab.compare.study_manifest import MANIFEST, Manifest
 from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
 from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, Measures, RecordStore, read_records
 from dietlab.measure.store import require_programs
-from dietlab.problem import ShapeSet, Workload, require_entered, workload_from_json, workload_to_json
+from dietlab.problem import ShapeSet, Workload, require_entered
 from dietlab.scheme import Cover, Space, build_space, edges_of
 from dietlab.tuning import (
     Dispatcher,
@@ -38,7 +38,6 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
     usual_kernels,
-    versions,
     with_records,
 )
 from dietlab.tuning.manifest import LIBRARY_NAME
@@ -47,18 +46,14 @@ from dietlab.tuning.settings import Settings, explaining, refitted
 from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.survey import records_header
 
-SCHEMA_VERSION = 3
-MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
+RECORDS, MODEL, PRIOR = "records.jsonl", "model.json", "prior.json"
 FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evaluation.jsonl", "report.json"
 
 
 @dataclass(frozen=True, repr=False)
 class Study(Carded, Settings):
-    """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
-    the report. Stages leave their result in it and return it.
-
-    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes`` and the settings of its tuning
-    are."""
+    """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and the
+    report. Each stage leaves its result in the folder and returns it. :meth:`create` explains the fields."""
 
     folder: Path
     workload: Workload
@@ -88,21 +83,21 @@ class Study(Carded, Settings):
             workload: the operator.
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
-            effort: a preset's name; the one thing that may differ from an equal study's.
-            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
+            effort: a preset's name; only this may differ from an equal study's.
+            strategy: proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
             seed: of the proposals and of the model.
             cover: how plans cover a shape.
-            max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
+            max_kernels: most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
-            cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
-            prior: what records of others let expect; kept in the folder.
-            measure: whether a new study's processor is measured, once everything else was found right.
+            cost_model: predicts times, by name (``MODULE:NAME`` of your own).
+            prior: fitted on other records; kept in the folder.
+            measure: whether to measure a new study's processor, after all arguments were checked.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
             SpaceError: for an unknown strategy.
-            StudyError: if the folder holds another study, or something else, or an object stands for a name.
-            WorkloadError: if files cannot tell the operator.
+            StudyError: if the folder holds another study or other files, or an object is given for a name.
+            WorkloadError: if a file cannot hold the operator.
         """
         path = Path(folder)
         require_entered(workload)
@@ -136,7 +131,7 @@ class Study(Carded, Settings):
                 study = replace(study, hardware=hardware.measured())
             if prior:
                 prior.save(path / PRIOR)
-            study._write_manifest()
+            study._manifest.write(path)
         return study
 
     @classmethod
@@ -146,60 +141,28 @@ class Study(Carded, Settings):
         Raises:
             StudyError: if there is none, or it is of another schema.
         """
-        path, remedy = Path(folder), "`dietlab tune --out FOLDER` makes one."
-        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path / MANIFEST, remedy):
-            value = read_json(path / MANIFEST)
-        schema = value.get("schema_version") if isinstance(value, dict) else None
-        if schema != SCHEMA_VERSION:
-            other = "Open it with the version of dietlab that made it, or tune again."
-            raise StudyError(f"a study has schema {SCHEMA_VERSION}", repr(schema), other)
-        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path / MANIFEST, remedy):
-            return cls(
-                path,
-                workload_from_json(value["workload"]),
-                Hardware.from_json(value["hardware"]),
-                ShapeSet.from_json(value["shapes"]),
-                **cls.settings_in(value),
-            )
+        found = Manifest.read(Path(folder))
+        return cls(Path(folder), found.workload, found.hardware, found.shapes, **found.settings)
+
+    @property
+    def _manifest(self) -> Manifest:
+        return Manifest(self.workload, self.hardware, self.shapes, self.settings)
 
     def _same_as(self, other: Study, prior: Prior | None) -> Study:
-        """This study, which must be as the other but for its measured peaks, and start from a prior given."""
+        """Returns this study with the other's effort, if both are equal and ``prior`` is None or its own."""
         if prior not in (None, self.prior):
-            raise StudyError(
-                f"the study in {self.folder} starts from this prior", prior, "Use another folder."
-            )
-        for what in ("workload", "shapes", *(name for name in self.settings if name != "effort")):
-            mine, theirs = getattr(self, what), getattr(other, what)
-            if mine != theirs:
-                raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
-        mine, theirs = self.hardware, other.hardware
-        if not mine.is_same_as(theirs) or mine.cores != theirs.cores:
-            raise StudyError(
-                f"the study in {self.folder} is of this processor",
-                f"{theirs.name}, {theirs.cores} cores",
-                f"It was made on {mine.name}, {mine.cores} cores; use another folder.",
-            )
+            remedy = "Use another folder."
+            raise StudyError(f"the study in {self.folder} starts from this prior", prior, remedy)
+        self._manifest.require_same(other._manifest, self.folder)
         return replace(self, effort=other.effort)
 
-    def _write_manifest(self) -> None:
-        value: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
-            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "workload": workload_to_json(self.workload),
-            "hardware": self.hardware.to_json(),
-            "shapes": self.shapes.to_json(),
-            **self.settings,
-            "versions": versions(),
-        }
-        self._write(MANIFEST, json.dumps(value, indent=1))
-
     def _write(self, name: str, text: str) -> None:
-        """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
+        """Replaces a file whole or not at all, even if the process dies or the disk is full."""
         write_whole(self.folder / name, text + "\n", StudyError)
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: how it is tuned, and as folds its files, shapes and processor."""
+        """Its card in a notebook: its settings; and files, shapes and processor to unfold."""
         facts = (
             counted(len(self.shapes), "shape"),
             Quantity(self.effort, "effort"),
@@ -215,7 +178,7 @@ class Study(Carded, Settings):
         return Card("Study", f"{self.folder}: {self.workload} on {self.hardware.name}", facts, sections)
 
     def _stages(self) -> Listing:
-        """Returns the files that each stage has left in the folder."""
+        """Returns the file of each stage, with its size if it is there."""
         files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY_NAME, "evaluate": REPORT}
         paths = {name: self.folder / name for name in files.values()}
         sizes = {n: bytes_text(p.stat().st_size) if p.exists() else "not yet" for n, p in paths.items()}
@@ -241,8 +204,15 @@ class Study(Carded, Settings):
         ahead: bool | None = None,
         budget: Budget | None = None,
     ) -> TuningRun:
-        """Runs stages 2 and 3 within a budget; continues where an earlier call stopped, with rounds ``ahead``
-        or not as then: of a new study, by default, ahead where several devices measure."""
+        """Runs stages 2 and 3 within a budget, or resumes an earlier call.
+
+        Args:
+            runner: measures candidates.
+            observers: get each event as it happens.
+            ahead: whether to propose a round while the one before is measured (default: if the runner has
+                several devices). An earlier call's setting stays.
+            budget: when to stop (default: never).
+        """
         with self.locked():
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
@@ -261,13 +231,13 @@ class Study(Carded, Settings):
                 **self.resolved(),
             )
             self._write(MODEL, json.dumps(explaining(self, run).to_json()))
-            # A sitting that measured nothing took no time to speak of.
+            # A call that measured nothing must not replace the times of one that did.
             if len(run.records) > known or not self._facts()["seconds"]:
                 self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
         return run
 
     def run(self) -> TuningRun:
-        """Returns the tuning run that the records hold.
+        """Returns the tuning run of the study's records.
 
         Raises:
             StudyError: if nothing was measured yet.
@@ -280,7 +250,7 @@ class Study(Carded, Settings):
         file = read_records(self.folder / RECORDS)
         require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
         facts = self._facts()
-        # What choosing the portfolio took, after tuning, is part of the cost.
+        # The time of choosing the portfolio, after tuning, is part of the cost.
         seconds = with_records(PhaseSeconds(**facts["seconds"]), file.records)
         seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
         space, kept, found = self.space(), self.folder / MODEL, file.records
@@ -289,11 +259,11 @@ class Study(Carded, Settings):
 
     @property
     def prior(self) -> Prior | None:
-        """Returns what records of others let expect, if the study was started from such."""
+        """The prior that the study started from, fitted on other records; None without one."""
         return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
-        """Writes the facts that records do not hold: times of model and choosing, the model's quality."""
+        """Adds to the facts that records do not have: seconds of model and choosing, the model's quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
@@ -305,7 +275,7 @@ class Study(Carded, Settings):
         """Runs stage 4: chooses the portfolio and trains the tree.
 
         Args:
-            max_kernels: the most micro-kernels (default: the study's, which tuning had in mind).
+            max_kernels: most micro-kernels (default: the study's, which it was tuned for).
         """
         clock = PhaseTimer()
         most = max_kernels or self.max_kernels
@@ -315,7 +285,7 @@ class Study(Carded, Settings):
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:
-        """Returns the study's dispatcher, trained now if it was not."""
+        """Returns the study's dispatcher, which is trained now if it was not."""
         path = self.folder / DISPATCHER
         return Dispatcher.load(path) if path.exists() else self.dispatch()
 
@@ -331,7 +301,7 @@ class Study(Carded, Settings):
 
         Raises:
             DispatchError: if there is none.
-            StudyError: if a later dispatcher was trained than the one in the library.
+            StudyError: if another dispatcher was trained after the library was built.
         """
         op = load(self.folder)
         trained = self.folder / DISPATCHER
@@ -352,8 +322,8 @@ class Study(Carded, Settings):
         observers: Iterable[Observer] = (),
         skip_absent: bool | None = None,
     ) -> Report:
-        """Runs stage 5; every shape that tuning did not measure is marked as held out. The same evaluation
-        of the same library goes on where an earlier call was stopped."""
+        """Runs stage 5 (:func:`~dietlab.evaluate`); shapes that tuning did not measure are held out. An equal
+        evaluation of the same library that was stopped is resumed."""
         run, op, effort = self.run(), self.operator(), effort_named(effort or self.effort)
         seen = {record.shape for record in run.records}
         with self.locked():
@@ -381,5 +351,5 @@ class Study(Carded, Settings):
         return report
 
     def report(self) -> Report:
-        """Reads the report of the last evaluation, unless there is none (:class:`RecordError`)."""
+        """Reads the report of the last evaluation (:class:`RecordError` without one)."""
         return Report.load(self.folder / REPORT)

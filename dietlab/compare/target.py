@@ -1,4 +1,4 @@
-"""The part of a target that evaluates: who takes part, and per-shape tuning."""
+"""The part of a target that evaluates: contenders, and per-shape tuning."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from dietlab.problem import Shape, Workload
 
 
 class WorkerModule(NamedTuple):
-    """The module that a contender's process runs, and the seconds until one that does not answer is given
-    up."""
+    """The module that a contender's process runs, and most seconds until it answers."""
 
     name: str
     seconds: float
 
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
-"""Contenders that are made for the evaluation, on every target."""
+"""Contenders that are built or tuned for the evaluation, on every target."""
 
 
 class EvaluationTarget(Protocol):
@@ -27,31 +26,31 @@ class EvaluationTarget(Protocol):
 
     @property
     def VENDORS(self) -> Collection[str]:
-        """The names of contenders that are not made of our library; a registry if others can enter some."""
+        """The names of vendors; a registry if others can enter some."""
 
     @property
     def DEFAULTS(self) -> Collection[str]:
-        """The contenders of an evaluation that names none."""
+        """The default contenders of an evaluation."""
 
     @property
     def WORKER(self) -> WorkerModule:
         """The module that the process of each contender runs."""
 
     def facts(self) -> dict[str, str]:
-        """Returns what stands beside figures of this machine, such as a driver's version."""
+        """Returns facts of this machine that figures need, such as a driver's version."""
 
     def require_form(self, workload: Workload) -> None:
-        """Checks that there are a program and sketch rules for per-shape tuning.
+        """Checks that per-shape tuning has a program and sketch rules for the workload.
 
         Raises:
-            NoFormError: if there are none.
+            NoFormError: if it has none.
         """
 
     def ansor_tools(self, hardware: Hardware, timer: str | None) -> dict[str, str]:
-        """Returns the versions of compilers that decide what per-shape tuning finds.
+        """Returns the versions of compilers that influence what per-shape tuning finds.
 
         Args:
-            timer: the module that times candidates (None: that of our own, which needs the processor).
+            timer: module that times candidates (None: that of our candidates, which needs the processor).
 
         Raises:
             MeasureError, MissingDependencyError: if the processor or a compiler is not here.

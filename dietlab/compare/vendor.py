@@ -1,4 +1,4 @@
-"""The registries of vendors, the environment that they run in, and helpers to write one."""
+"""Registries of vendors, the environment of their processes, and functions to write a vendor with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dietlab.measure.timing.threads import pool_env
 from dietlab.problem import Workload
 
 GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
-"""PyTorch's names of the approximations."""
+"""PyTorch's names of the approximations of a GELU."""
 
 __all__ = [
     "IN_FLOAT32",
@@ -38,23 +38,23 @@ IN_FLOAT32 = (
     "Contenders on the CPU compute float32 products in float32: PyTorch's float32_matmul_precision and "
     "oneDNN's fpmath mode are set so in their processes, whatever they are elsewhere."
 )
-"""The remark of a report about the precision of float32."""
+"""A remark for reports on the precision of float32."""
 
 NAMES_OF_OURS = ("dietlab", "library", "libraries", *BOUNDS)
-"""Contenders that are no vendors."""
+"""Names of contenders that are no vendors."""
 
 Maker = Callable[[Any], Contender]
-"""Makes a vendor, in its process, of the one thing that all of a target are made with."""
+"""Makes a vendor, in its process, from the one argument that all vendors of a target get."""
 
 
 def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Registry[Maker]:
-    """Returns the vendors of a target by name, which others can enter, too.
+    """Returns the vendors of a target by name; others can enter more.
 
     Args:
-        noun: one of them, with its article.
-        group: of the entry points by which installed packages add to it.
-        own: classes that come with dietlab, with their ``name``.
-        made_with: what they are made with, for the message.
+        noun: a vendor in words, with its article.
+        group: of the entry points by which installed packages enter vendors.
+        own: classes in dietlab, each with a ``name``.
+        made_with: their argument in words, for the error message.
     """
 
     def taken(name: str, value: object) -> Maker:
@@ -72,12 +72,12 @@ def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Regist
 
 
 def defaults(known: Registry[Maker]) -> tuple[str, ...]:
-    """Returns the contenders of an evaluation that names none."""
+    """Returns the default contenders of an evaluation."""
     return tuple(name for name, made in known.own.items() if getattr(made, "default", True))
 
 
 def packages(known: Registry[Maker]) -> dict[str, str]:
-    """Returns what each package is for that contenders need, such as ``"contenders mkl, mkl-packed"``."""
+    """Returns by package the contenders that need it, such as ``"contenders mkl, mkl-packed"``."""
     needs: dict[str, list[Any]] = {}
     for made in known.own.values():
         if package := getattr(made, "package", ""):
@@ -90,17 +90,18 @@ def packages(known: Registry[Maker]) -> dict[str, str]:
 
 
 def contender_env(threads: int) -> dict[str, str]:
-    """Variables for a contender's process; OpenMP runtimes read them once, when they load.
+    """Returns variables for the environment of a contender's process; OpenMP runtimes read them once.
 
-    The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
-    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles; for TVM's pool see
-    :func:`~dietlab.measure.timing.threads.pool_env`.
-    ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing whatever extensions are installed
-    beside it, which may replace its operators: the contender torch is PyTorch alone. With
-    ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
-    place. ``ONEDNN_DEFAULT_FPMATH_MODE=STRICT``, also by its older name, keeps oneDNN from computing float32
-    in bfloat16, which a user's setting may allow; what PyTorch was told is set back by
-    :func:`~dietlab.targets.cpu.contenders.pytorch.in_float32`.
+    - Idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
+      milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is the logarithm to base 2 of clock cycles; for TVM's pool see
+      :func:`~dietlab.measure.timing.threads.pool_env`.
+    - ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing installed extensions, which may replace
+      its operators: the contender torch is PyTorch only.
+    - ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` keeps ZenDNN from storing weights that come with a call, and from
+      packing them in place.
+    - ``ONEDNN_DEFAULT_FPMATH_MODE=STRICT``, also by its older name, keeps oneDNN from computing float32 in
+      bfloat16, which a user's setting may allow. A setting of PyTorch is reset by
+      :func:`~dietlab.targets.cpu.contenders.pytorch.in_float32`.
 
     Args:
         threads: cores that the contender may use.
@@ -123,10 +124,10 @@ def contender_env(threads: int) -> dict[str, str]:
 
 
 def sequence(steps: Sequence[Call]) -> Call:
-    """Returns one call that takes the steps in turn.
+    """Returns one call that runs the steps in their order.
 
     Args:
-        steps: calls without arguments, the first one first.
+        steps: calls without arguments.
     """
     if len(steps) == 1:
         return steps[0]
@@ -139,10 +140,10 @@ def sequence(steps: Sequence[Call]) -> Call:
 
 
 def require_constant_weights(workload: Workload) -> Kind:
-    """Returns the kind of a vendor that packs weights.
+    """Returns ``"prepacked"``, the kind of a vendor that packs weights.
 
     Args:
-        workload: the operator that the vendor is to compute.
+        workload: the operator to compute.
 
     Raises:
         NoFormError: if the weights come with every call.
@@ -157,11 +158,11 @@ def require_constant_weights(workload: Workload) -> Kind:
 
 
 def without_gelu(workload: Workload, library: str) -> None:
-    """Refuses activations that a BLAS has no vectorised function for.
+    """Refuses activations for which a BLAS has no vectorised function.
 
     Args:
-        workload: the operator that the library is to compute.
-        library: its name, for the message.
+        workload: the operator to compute.
+        library: the library's name, for the message.
 
     Raises:
         NoFormError: for a GELU.
@@ -175,11 +176,11 @@ def without_gelu(workload: Workload, library: str) -> None:
 
 
 def absent(library: str, reason: object) -> MissingDependencyError:
-    """Returns the error for a library that is not here.
+    """Returns the error for a library that is not installed.
 
     Args:
         library: its name, for the message.
-        reason: why, such as the error of its import.
+        reason: such as the error of its import.
     """
     package = library.split()[0]
     return MissingDependencyError(
@@ -190,11 +191,7 @@ def absent(library: str, reason: object) -> MissingDependencyError:
 
 
 def import_torch() -> ModuleType:
-    """Returns PyTorch.
-
-    Raises:
-        MissingDependencyError: if it is absent.
-    """
+    """Returns PyTorch, or raises :class:`MissingDependencyError`."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:

@@ -18,21 +18,18 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.process import WorkerProcess, serve
 
 BUILD_SECONDS = 150.0
-"""Seconds until the build of one candidate is given up."""
+"""Most seconds of one build; a longer one counts as failed."""
 
 
 @cache
 def builders(module: str, processes: int) -> WorkerPool:
-    """Returns this process's builders, which serve all shapes that it tunes; each starts when it is needed.
-
-    Args:
-        module: that each runs, which calls :func:`serve_builds`.
-    """
+    """Returns this process's builders, the same for all shapes. Each runs ``module``, which calls
+    :func:`serve_builds`, and starts with its first request."""
     return WorkerPool(module, processes)
 
 
 def built(target: Any, worker: WorkerProcess, program: Any) -> Path | MeasureError:
-    """Returns a program's library, in a separate folder, or why there is none."""
+    """Returns a program's library, alone in its folder, or the error that the build ended with."""
     import tvm
 
     path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
@@ -46,11 +43,8 @@ def built(target: Any, worker: WorkerProcess, program: Any) -> Path | MeasureErr
 
 
 def serve_builds(compiled: Callable[[Any, Any, Path], None]) -> None:
-    """Answers requests of :func:`built` for as long as the process lives.
-
-    Args:
-        compiled: writes a program for a target as a library.
-    """
+    """Answers requests of :func:`built` as long as the process lives. ``compiled`` writes the library of a
+    program and a target to a path."""
     import tvm
 
     def build(request: dict[str, Any]) -> dict[str, Any]:

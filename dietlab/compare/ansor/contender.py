@@ -39,18 +39,26 @@ from dietlab.problem import Shape, Workload
 
 SCHEMA_VERSION = 1
 WORKER = "dietlab.compare.ansor.worker"
+"""The module of the process that tunes."""
+
 OPEN_SECONDS = 300.0
+"""Most seconds until the design space is generated, or the best program is saved."""
+
 BATCH_SECONDS = 900.0
+"""Most seconds of one batch of candidates."""
+
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
+"""The package that each module of MetaSchedule's tuner comes with; its wheel requires none of them."""
 
 
 @dataclass(frozen=True)
 class AnsorResult:
     """One tuned shape.
 
-    ``trials`` were measured, ``failures`` of them failed; tuning took ``seconds`` of wall time, start
-    of the processes included; ``gflops`` is what the best program reached while tuning (hot caches on a
-    CPU; on a GPU operands rotate, as for our own candidates).
+    Args:
+        trials, failures: measured candidates, and those of them that failed.
+        seconds: wall time of tuning, with the start of the processes.
+        gflops: of the best program while tuning: with hot caches on a CPU, with rotating operands on a GPU.
     """
 
     shape: Shape
@@ -62,8 +70,8 @@ class AnsorResult:
 
 
 def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
-    """Returns what tunings cost, as a report's ``tuning`` says it: by shape their seconds and trials, and
-    together their failures."""
+    """Returns the cost of tunings as a report's ``tuning`` has it: seconds and trials by shape, and all
+    failures together."""
     return {
         "ansor_seconds": {str(r.shape): round(r.seconds, 2) for r in results},
         "ansor_trials": {str(r.shape): r.trials for r in results},
@@ -72,7 +80,7 @@ def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
 
 
 def detail_of(results: Sequence[AnsorResult]) -> str:
-    """Returns a sentence on tunings for a table of contenders."""
+    """Returns a sentence on tunings, for a table of contenders."""
     counts = sorted(result.trials for result in results)
     spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     tuned, seconds = counted(len(results), "shape"), sum(result.seconds for result in results)
@@ -96,21 +104,21 @@ def tune_static(
     Args:
         trials: candidates to measure at most; about 1000 a shape are usual for Ansor.
         seconds: stop after the batch that passes this much wall time.
-        observers: are told of each batch, as a stage with ``trials`` units of work.
+        observers: get an event for each batch, of a stage with ``trials`` units of work.
         timer: module of the worker that verifies and times candidates for a GPU (default: that of our own
             candidates, which needs the GPU).
 
     Raises:
-        NoFormError: if the processor's sketch rules do not know such a workload.
-        MeasureError: without the GPU that it is for, if the worker fails, or no candidate could be timed.
+        NoFormError: if the processor's sketch rules do not support the workload.
+        MeasureError: if the GPU that it is for is not here, the worker fails, or no candidate could be timed.
         MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
     """
     target = evaluation_target(hardware.kind)
     target.require_form(workload)
     path = _library_path(Path(folder), shape)
-    asked = _settings(workload, hardware, shape, trials, seed)
+    settings = _settings(workload, hardware, shape, trials, seed)
     saved = _read(path.with_suffix(".json"))
-    if saved is not None and path.is_file() and saved["settings"] == asked:
+    if saved is not None and path.is_file() and saved["settings"] == settings:
         return _result(shape, path, saved)
     if trials < 1:
         raise MeasureError("tuning measures at least one trial", trials)
@@ -118,11 +126,11 @@ def tune_static(
     tools = target.ansor_tools(hardware, timer)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").unlink(missing_ok=True)
-    opening = {**asked, "timer": timer or TIMER}
+    opening = {**settings, "timer": timer or TIMER}
     with WorkerProcess(WORKER, contender_env(host_threads(hardware))) as worker:
         found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
-    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": {**_versions(), **tools}}
+    found |= {"schema_version": SCHEMA_VERSION, "settings": settings, "versions": {**_versions(), **tools}}
     found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
     write_json(path.with_suffix(".json"), found)
     return _result(shape, path, found)
@@ -131,7 +139,7 @@ def tune_static(
 def _search(
     worker: WorkerProcess, opening: Mapping[str, Any], seconds: float | None, listeners: Audience, flops: int
 ) -> dict[str, Any]:
-    """Batches until the trials or the seconds are spent."""
+    """Runs batches until the trials or the seconds are spent, and returns the last answer."""
     started = monotonic()
     shape = str(Shape.from_json(opening["shape"]))
     state: dict[str, Any] = {"trials": 0, "failures": 0, "best_seconds": None, "finished": False}
@@ -153,17 +161,11 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
-    """Returns the settings that make two tunings equal; measured figures of the hardware are not among
-    them."""
+    """Returns what makes two tunings equal, without the measured figures of the hardware."""
+    unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps")), "source": "tuning"}
     return {
         "workload": workload.to_json(),
-        "hardware": {
-            **hardware.to_json(),
-            "peak_gflops": None,
-            "dram_gbps": None,
-            "l3_gbps": None,
-            "source": "tuning",
-        },
+        "hardware": {**hardware.to_json(), **unmeasured},
         "shape": shape.to_json(),
         "trials": trials,
         "seed": seed,
@@ -171,7 +173,7 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
 
 
 def _versions() -> dict[str, str]:
-    """Returns the versions of packages that, beside the settings, decide what the search finds."""
+    """Returns the versions of the packages that influence what the search finds."""
     found = {}
     for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
         with suppress(metadata.PackageNotFoundError):
@@ -180,14 +182,8 @@ def _versions() -> dict[str, str]:
 
 
 def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
-    return AnsorResult(
-        shape,
-        int(saved["trials"]),
-        int(saved["failures"]),
-        float(saved["seconds"]),
-        float(saved["gflops"]),
-        path,
-    )
+    trials, failures = int(saved["trials"]), int(saved["failures"])
+    return AnsorResult(shape, trials, failures, float(saved["seconds"]), float(saved["gflops"]), path)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -199,11 +195,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def require_packages() -> None:
-    """Checks for MetaSchedule's packages, of which its wheel pulls none.
-
-    Raises:
-        MissingDependencyError: if one is absent.
-    """
+    """Raises :class:`MissingDependencyError` unless the packages that MetaSchedule needs are installed."""
     absent = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if absent:
         raise MissingDependencyError(
@@ -214,11 +206,8 @@ def require_packages() -> None:
 
 
 def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, Any]]:
-    """Returns the library that was tuned for ``shape``, and what its JSON says.
-
-    Raises:
-        NotTunedError: if the shape was not tuned.
-    """
+    """Returns the library that was tuned for ``shape`` and the contents of its JSON, or raises
+    :class:`NotTunedError`."""
     path = _library_path(Path(folder), shape)
     saved = _read(path.with_suffix(".json"))
     if saved is None or not path.is_file():

@@ -1,12 +1,11 @@
-"""Hooks that make MetaSchedule start in reasonable time, and the functions that its pool processes import by
-name.
+"""Hooks that make MetaSchedule start in seconds, and the functions that its pool processes import by name.
 
 Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and its parser calls
-``inspect.stack()``, which scans all modules for each frame: 35 to 70 CPU-seconds, in the tuner
-and again in each process of TVM's own builder, so that stock builds run into their time limit of 30 s.
-:func:`quicken_tvm` cures the tuner; our builders never import the intrinsics.
+``inspect.stack()``, which scans all modules for each frame. That takes 35 to 70 CPU-seconds, in the tuner and
+again in each process of TVM's own builder, whose builds then exceed their time limit of 30 s.
+:func:`quicken_tvm` saves this time in the tuner; our builders never import the intrinsics.
 
-Everything here but :func:`quicken_tvm` runs in MetaSchedule's pool: no heavy import at the top.
+All functions but :func:`quicken_tvm` run in MetaSchedule's pool: no heavy import at the top.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 INTRINSICS = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu"}
 MODULE = "tvm.s_tir.tensor_intrin"
 BLOCK_SECONDS = 1e-4
-"""The least seconds of a block of calls: reading the clock takes a thousandth of it."""
+"""Least seconds of a block of calls: reading the clock takes a thousandth of it."""
 
 
 def machine_intrinsics() -> tuple[str, ...]:
@@ -33,11 +32,8 @@ def machine_intrinsics() -> tuple[str, ...]:
 
 
 def quicken_tvm(intrinsics: Sequence[str] = ()) -> None:
-    """Imports TVM with these intrinsics alone (modules of ``tvm.s_tir.tensor_intrin``) and with cheap stack
-    inspection.
-
-    Call it at the start of a process that does nothing but tune: it replaces ``inspect.getmodule`` there.
-    """
+    """Imports TVM with these intrinsics only (modules of ``tvm.s_tir.tensor_intrin``), and replaces
+    ``inspect.getmodule`` in this process by a cheaper one. Call it first in a process that only tunes."""
     if MODULE not in sys.modules:
         inspect.getmodule = _frame_module(inspect.getmodule)
         package = importlib.import_module("tvm.s_tir")
@@ -65,11 +61,11 @@ def least_seconds(
     config: Any,
     repeated_args: Sequence[Sequence[Any]],
 ) -> list[float]:
-    """Returns the least mean seconds of a call, over blocks until ``config.min_repeat_ms`` are spent, 3 at
-    least and ``config.repeat`` at most.
+    """Returns, for each set of arguments, the seconds of a call in the fastest block. Blocks are timed until
+    ``config.min_repeat_ms`` are spent, at least 3 and at most ``config.repeat``.
 
     Args:
-        clock: thread CPU time, which preemption does not change, for one thread; the wall clock for several.
+        clock: thread CPU time for one thread, which preemption does not change; wall clock for several.
     """
     main, found = module["main"], []
     for args in repeated_args:

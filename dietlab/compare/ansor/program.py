@@ -17,8 +17,8 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
         z[.., i, j] = dtype(activation(y[.., i, j] + bias[j]) + residual[.., i, j])
 
     Args:
-        free_layout: weights whose layout the search may change. Vectorisation looks at strides before the
-            layout is rewritten, so that they start K-major: ``w[K, N]``.
+        free_layout: whether the search may change the layout of the weights. They start K-major, ``w[K, N]``,
+            because vectorisation looks at strides before the layout is rewritten.
     """
     import tvm
     from tvm import te
@@ -55,7 +55,7 @@ def _sizes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:
-    """Returns the epilogue, element by element; schedules fuse it into the product's write-back."""
+    """Returns the product with its epilogue, which schedules fuse into the product's write-back."""
     from tvm import te
 
     from dietlab.lower.activation import activated

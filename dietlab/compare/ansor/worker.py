@@ -1,17 +1,16 @@
-"""Tunes one static shape with MetaSchedule, a batch for each question, and saves the best program.
+"""Tunes one static shape with MetaSchedule, a batch for each request, and saves the best program.
 
-``python -m dietlab.compare.ansor.worker``; :mod:`dietlab.compare.ansor.contender` asks. One process
-serves one shape at a time::
+``python -m dietlab.compare.ansor.worker`` answers requests of :mod:`dietlab.compare.ansor.contender`, for one
+shape at a time::
 
     {"op": "open", "workload": .., "hardware": .., "shape": .., "trials": 64, "seed": 0, "timer": module}
         -> {"task": ..}
     {"op": "batch"}               -> {"trials", "failures", "best_seconds", "finished"}
     {"op": "save", "path": ".so"} -> {"failure_reasons", "max_error", "tolerance"} and what else the
-                                     platform tells (its ``save``)
+                                     platform's ``save`` returns
 
-The loop over batches is that of TVM's task scheduler with a single task, turned inside out so
-that the caller can watch, stop and time it. It is the same on every processor; a :class:`Platform`
-has the rest.
+The loop over batches is that of TVM's task scheduler with a single task, but the caller runs it, and so can
+watch, stop and time it. It is the same on every processor; a :class:`Platform` has what differs.
 """
 
 from __future__ import annotations
@@ -34,19 +33,25 @@ from dietlab.problem import Shape, workload_from_json
 
 BATCH = 16
 """Candidates measured between two fits of the cost model; TVM's 64 would be a whole small budget."""
+
 WARMUP_SAMPLES = 32
 """Samples before XGBoost ranks; with TVM's 100 a small budget would be searched at random."""
+
 POPULATION = 512
+"""Most programs of a generation."""
+
 BRED = 8
-"""The most programs bred for each trial: three trials need no population of hundreds."""
-FEWEST_FRESH, DRAWS = 50, 5
-"""TVM's defaults: the fewest programs of the first generation that were never measured, and the draws of a
-population without a new program before the search gives up."""
+"""Most programs of a generation for each trial: three trials need no population of hundreds."""
+
+FEWEST_FRESH = 50
+"""Fewest programs of the first generation that were never measured (TVM's default)."""
+
+DRAWS = 5
+"""Draws of a population without a new program before the search gives up (TVM's default)."""
 
 
 class Platform(Protocol):
-    """A platform has what differs between processors: the program, its sketch rules, and how candidates
-    are timed."""
+    """A processor's part of the search: the program, its sketch rules, and how candidates are timed."""
 
     @property
     def program(self) -> Any:
@@ -61,7 +66,7 @@ class Platform(Protocol):
 
     @property
     def threads(self) -> int:
-        """Of the search itself, on this machine's processor."""
+        """The threads of the search itself, on this machine's processor."""
 
     @property
     def builders(self) -> WorkerPool:
@@ -75,17 +80,17 @@ class Platform(Protocol):
         """
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
-        """Leaves the scheduled program as a library that a contender loads, and tells about it
-        (``max_error`` and ``tolerance`` at least).
+        """Writes the scheduled program as a library that a contender loads. Returns facts of it, at least
+        ``max_error`` and ``tolerance``.
 
         Raises:
-            BuildError: if it is wrong.
+            BuildError: if its result is wrong.
         """
 
 
 @dataclass
 class Tuner:
-    """The state of one shape's search: the best schedule so far and the counts of trials."""
+    """The search of one shape: the best schedule so far, and counts of trials."""
 
     platform: Platform
     task: Any
@@ -98,7 +103,7 @@ class Tuner:
 
     @classmethod
     def open(cls, platform: Platform, trials: int, seed: int) -> Tuner:
-        """Generates the design space (sketch rules)."""
+        """Generates the design space by the sketch rules."""
         from tvm.s_tir import meta_schedule as ms
 
         rules, threads = platform.rules, platform.threads
@@ -124,7 +129,7 @@ class Tuner:
         return cls(platform, task, database, model)
 
     def batch(self) -> dict[str, Any]:
-        """Builds and times the next candidates and refits the model."""
+        """Builds and times the next candidates, then refits the model."""
         candidates = self.task.generate_measure_candidates()
         if candidates:
             results = self._measure(list(candidates))
@@ -157,7 +162,7 @@ class Tuner:
         return results
 
     def _run(self, candidate: Any, library: Path | MeasureError) -> Any:
-        """Returns MetaSchedule's result of one trial, which is counted."""
+        """Counts a trial and returns its result as MetaSchedule has it."""
         from tvm.s_tir import meta_schedule as ms
 
         self.trials += 1
@@ -180,12 +185,7 @@ class Tuner:
         return ms.runner.RunnerResult(None, message)
 
     def save(self, path: Path) -> dict[str, Any]:
-        """Returns the best program as a library.
-
-        Raises:
-            MeasureError: if no candidate could be timed.
-            BuildError: if the best program is wrong.
-        """
+        """Writes the best program as a library, and returns facts of it."""
         if self.best is None:
             raise MeasureError(
                 "a candidate builds and runs", "; ".join(self.errors[:1]), "Give more trials or seconds."
@@ -199,29 +199,25 @@ def _last_line(message: str) -> str:
 
 
 class AnsorService:
-    """Answers the questions of :mod:`dietlab.compare.ansor.contender`."""
+    """Answers the requests of :mod:`dietlab.compare.ansor.contender`."""
 
     def __init__(self) -> None:
         self._tuner: Tuner | None = None
 
     def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["op"] == "open":
-            self._tuner = Tuner.open(_platform(request), int(request["trials"]), int(request["seed"]))
-            return {"task": str(Shape.from_json(request["shape"]))}
+            shape = Shape.from_json(request["shape"])
+            hardware = Hardware.from_json(request["hardware"])
+            platform: Platform = evaluation_target(hardware.kind).ansor_platform(
+                workload_from_json(request["workload"]), hardware, shape, request["timer"]
+            )
+            self._tuner = Tuner.open(platform, int(request["trials"]), int(request["seed"]))
+            return {"task": str(shape)}
         if self._tuner is None:
             raise MeasureError("a shape is opened first", request["op"])
         if request["op"] == "batch":
             return self._tuner.batch()
         return self._tuner.save(Path(request["path"]))
-
-
-def _platform(request: Mapping[str, Any]) -> Platform:
-    """Returns the platform of the processor that is asked for."""
-    workload, shape = workload_from_json(request["workload"]), Shape.from_json(request["shape"])
-    hardware = Hardware.from_json(request["hardware"])
-    target = evaluation_target(hardware.kind)
-    platform: Platform = target.ansor_platform(workload, hardware, shape, request["timer"])
-    return platform
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from dietlab.problem import Shape
 
 @dataclass(frozen=True)
 class Bound:
-    """One workload, shape and cache state: the least times that single limits allow, and ours.
+    """Our time on one shape in one cache state, beside the least times that the processor's limits allow.
 
     Args:
-        used: what a call uses, in words.
+        used: the cores or the GPU that a call uses, in words.
         flops, bytes: of one call; bytes that any implementation must move at least once.
         roofline: of all cores in use.
         seconds: our median.
@@ -38,17 +38,17 @@ class Bound:
 
     @property
     def compute_share(self) -> float:
-        """Of the FMA peak."""
+        """Our share of the FMA peak."""
         return self.roofline.compute_seconds / self.seconds
 
     @property
     def share(self) -> float:
-        """Of the roofline of this cache state."""
+        """Our share of the roofline of this cache state."""
         return self.roofline.least_seconds(self.cache) / self.seconds
 
 
 def bound_of(report: Report, cache: str, row: Row) -> Bound | None:
-    """Returns the bound of one of our rows; None for a processor whose peaks are not known."""
+    """Returns the bound of one of our rows; None if the processor's peaks are unknown."""
     workload = report.operator
     roofline = roofline_of(workload, row.shape, report.processor)
     if roofline is None:

@@ -1,4 +1,4 @@
-"""The lines of the summary and their targets: the one place that holds targets."""
+"""The lines of the summary, with all targets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ OfStudy = Literal[
     "tuning", "trials", "measurements", "memory", "kernels", "code", "dispatch", "call", "wrong"
 ]
 Measure = str
-"""One of these, ``prepacked`` or ``plain`` for the fastest such vendor, or the name of a contender."""
+"""One of these two, ``prepacked`` or ``plain`` for the fastest such vendor, or the name of a contender."""
 
 STUDY_MEASURES: tuple[Measure, ...] = get_args(OfStudy)
-"""Measures of a whole study: they have no cache state and no shape."""
+"""Measures of a whole study, which have no cache state and no shape."""
 
 Statistic = Literal["geomean", "mean", "worst", "p99", "most", "total"]
 COLD = ("interleaved", "rotating")
 """Cache states in which weights come from memory, as in a model with many layers."""
-
 
 EVERY = (1, 1 << 30)
 """A range of T that excludes none."""
@@ -31,11 +30,11 @@ class Filter:
     """The studies and the lengths that a line of the summary is about.
 
     Args:
-        lengths: the range of T that counts, both ends included; a value over all lengths counts always.
-        operators: a workload counts if its operator begins with this.
-        processor: a workload counts if it was run on this kind of processor.
-        dims: a workload counts only if it has these static extents.
-        dtypes: a workload counts only if its operands are of one of these types (empty: of any).
+        lengths: range of T, both ends included; a value over all lengths always counts.
+        operators: how the operator's name begins.
+        processor: the kind of processor.
+        dims: static extents that the workload has.
+        dtypes: types of the operands (empty: any).
     """
 
     lengths: tuple[int, int] = EVERY
@@ -47,14 +46,14 @@ class Filter:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound of a line's value, and the tables in which it is one; elsewhere the line has no target.
+    """A bound of a line's value.
 
     Args:
-        at_least, at_most: the bound: one of the two.
-        caches: states of the caches in which it holds (empty: in all).
-        threads: numbers of threads on which it holds (empty: on all).
-        suites: suites in whose tables it holds (empty: in all).
-        needs: the fewest workloads in the table before it is judged.
+        at_least, at_most: the bound; only one of the two is given.
+        caches: cache states that it is for (empty: all).
+        threads: numbers of threads that it is for (empty: all).
+        suites: suites that it is for (empty: all).
+        needs: fewest workloads in a table that it judges.
     """
 
     at_least: float | None = None
@@ -75,7 +74,7 @@ class Target:
         return above and (self.at_most is None or value <= self.at_most)
 
     def holds(self, threads: int, cache: str, suite: str) -> bool:
-        """Returns whether it is meant for these threads, this cache state and this suite."""
+        """Returns whether it is for these threads, this cache state and this suite."""
         return (
             (not self.caches or cache in self.caches)
             and (not self.threads or threads in self.threads)
@@ -88,13 +87,13 @@ class Criterion:
     """One line of the summary.
 
     Args:
-        measure: what is looked at; see :mod:`dietlab.compare.results.samples`.
-        statistic: how many shapes become one number.
+        measure: of each shape or study; see :mod:`dietlab.compare.results.samples`.
+        statistic: makes one number of all values.
         what: the line's name, for people.
         unit: ``x`` (times), ``%``, ``s``, ``us``, ``ns``, ``KiB``, ``GB``, or nothing.
         of: the studies and lengths that count.
-        target: what the value should be; None without a target.
-        by_layer: each layer counts once, with the geometric mean over its lengths.
+        target: the bound of the value; None without a target.
+        by_layer: whether each layer counts once, with the geometric mean over its lengths.
     """
 
     measure: Measure
@@ -107,28 +106,27 @@ class Criterion:
 
     @property
     def compares(self) -> bool:
-        """True if it compares our time with another's."""
+        """True if it compares our time with a contender's."""
         return self.measure not in (*get_args(OfShapes), *STUDY_MEASURES)
 
     @property
     def goal(self) -> str:
-        """``">= 1.1 x"``, or nothing."""
+        """The target as text, such as ``">= 1.1 x"``; empty without one."""
         if self.target is None:
             return ""
         sign, bound = self.target.bound
         return f"{sign} {bound:g} {self.unit}".strip()
 
     def met(self, value: float) -> bool:
-        """Returns whether a value reaches the target (always, without one)."""
+        """Returns whether a value meets the target; True without one."""
         return self.target is None or self.target.met(value)
 
 
 EPILOGUE_AT_MOST = 1.03
-"""Most time (x) that a fused epilogue may take, over the bare kernel's: it touches each output once."""
+"""Most time of a kernel with a fused epilogue, over the bare kernel's. It touches each output once."""
 
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
-"""The ranges of T that lines of the summary cover, both ends included: the paper's, its shortest, and
-beyond it."""
+"""Ranges of T: that of the paper, its shortest lengths, and those beyond it."""
 
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 
@@ -138,7 +136,7 @@ QKV = Filter((128, 1 << 30), dims=(("N", 2304), ("K", 768)), dtypes=FLOATS)
 
 at_least, at_most = Target, partial(Target, None)
 cold = partial(Target, caches=COLD)
-"""A bound while weights come from memory."""
+"""A bound for weights that come from memory."""
 
 prepacked, plain = partial(Criterion, "prepacked"), partial(Criterion, "plain")
 regret, held_out = partial(Criterion, "regret", unit="%"), partial(Criterion, "held-out", unit="%")
@@ -176,10 +174,10 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion("code", "most", "machine code of a library", "KiB", ANY, at_most(256.0)),
     Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", ANY, at_most(0.0)),
 )
-"""The lines that a CPU is judged by, from top to bottom."""
+"""The lines for a CPU, from top to bottom."""
 
 PAPER_SUITES, LLM_SUITES = ("paper-gpu", "first-gpu"), ("llm-gpu", "first-gpu")
-"""The suites with the paper's operators in float32, and with the layers of a served model."""
+"""Suites with the paper's operators in float32, and with the layers of a served model."""
 
 on_gpu = partial(Filter, operators="", processor="cuda")
 WHOLE_GPU, GPU_FLOATS, GPU_HALVES = on_gpu(), on_gpu(dtypes=FLOATS), on_gpu(dtypes=HALVES)
@@ -213,11 +211,11 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion("kernels", "most", "micro-kernels in a library", "", WHOLE_GPU, at_most(12.0)),
     Criterion("incorrect", "total", "evaluated shapes, wrong results", "", WHOLE_GPU, at_most(0.0)),
 )
-"""The lines that a GPU is judged by, from top to bottom; the targets are set for an H200."""
+"""The lines for a GPU, from top to bottom; targets are those for an H200."""
 
 CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
-"""Every line of a summary, but for the suites in SUITE_CRITERIA. A study counts for those of its
-kind of processor only."""
+"""The lines of suites that are not in :data:`SUITE_CRITERIA`. A study counts only in lines for its kind of
+processor."""
 
 own = partial(Criterion, "own")
 
@@ -246,16 +244,16 @@ LAYER_CRITERIA: tuple[Criterion, ...] = (
     Criterion("wrong", "total", "batched, lengths called, wrong results", "", BATCHED, at_most(0.0)),
     Criterion("incorrect", "total", "evaluated shapes, wrong results", "", ANY, at_most(0.0)),
 )
-"""The lines of a suite whose layers share one library, from top to bottom."""
+"""The lines of suites whose layers share one library, from top to bottom."""
 
 SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = dict.fromkeys(
     ("layers", "smoke-layers"), LAYER_CRITERIA
 )
-"""The lines of suites that have their own, by the suite's name."""
+"""By the name of a suite: its lines, if they differ from :data:`CRITERIA`."""
 
 
 def criteria_of(suite: str) -> tuple[Criterion, ...]:
-    """Returns the lines of a suite's summary; those of all others for a table that names no suite."""
+    """Returns the lines of a suite's summary; an empty name has those of most suites."""
     return SUITE_CRITERIA.get(suite, CRITERIA)
 
 
@@ -270,4 +268,4 @@ NAMES: Mapping[Statistic, str] = {
     "most": "most",
     "total": "sum",
 }
-"""What a statistic is called."""
+"""Names of the statistics, for people."""

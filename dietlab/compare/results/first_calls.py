@@ -1,4 +1,4 @@
-"""The first call at a shape beside the later ones."""
+"""Compares the first call at a shape with the later ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FIRST_HEADER = ("cache", "contender", "shapes", "median", "most", "most at", "fi
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """First calls of a contender at shapes that its process had not met.
+    """First calls of a contender at shapes that are new to its process.
 
     Args:
-        cache: the state of the caches at the later calls.
+        cache: the cache state of the later calls.
         contender: its name.
-        shapes: the number of shapes.
-        ratio: seconds of the first call over those of the later ones, the median over shapes.
+        shapes: number of shapes.
+        ratio: seconds of the first call over those of later ones, the median over shapes.
         worst: the row with the greatest ratio.
     """
 
@@ -33,8 +33,7 @@ class FirstCalls:
 
 
 def first_calls(rows: Iterable[Row]) -> tuple[FirstCalls, ...]:
-    """Returns them by cache state and contender, those that lose most first; nothing of contenders of which
-    nothing is known."""
+    """Returns the known first calls by cache state and contender, the greatest ratio first."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.correct and row.first_seconds is not None and row.seconds_median > 0:
@@ -51,7 +50,7 @@ def _ratio(row: Row) -> float:
 
 
 def first_listing(lines: Sequence[FirstCalls]) -> Listing:
-    """Returns them as a table, one line each."""
+    """Returns first calls as a table, one line each."""
     return Listing(FIRST_HEADER, lines, _cells)
 
 

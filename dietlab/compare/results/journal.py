@@ -1,8 +1,7 @@
-"""The append-only journal of a bench or an evaluation: a run that was killed goes on at the next shape.
+"""The append-only journal of a bench or an evaluation, from which a killed run goes on at the next shape.
 
-The first line says what is run and where. Every other line is one study's facts or all rows of one
-workload, number of threads, cache state and shape: they were measured in turns, so they count
-together or not at all.
+The first line says what is run and where. Every other line has the facts of one study, or all rows of one
+turn: these were measured in the same blocks, so they count together or not at all.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ SCHEMA_VERSION = 1
 
 
 class Turn(NamedTuple):
-    """A turn: the contenders of one task on one shape, cache state and number of threads, measured
-    together."""
+    """The contenders of one task on one shape, cache state and number of threads, measured together."""
 
     workload: str
     threads: int
@@ -56,9 +54,9 @@ class Journal:
     """Rows and facts in memory and on disk.
 
     Args:
-        path: the file; it is made if missing, and a torn last line is cut off. None: in memory only.
-        about: what is run; must equal the first line of an existing file, but for ``started``
-            and ``versions``, which are those of the first run.
+        path: the file, which is made if missing; a torn last line is cut off. None: in memory only.
+        about: what is run. It must equal the first line of an existing file, without ``started`` and
+            ``versions``, which are those of the first run.
 
     Raises:
         StudyError: if the file is of another bench.
@@ -81,11 +79,11 @@ class Journal:
 
     @property
     def studies(self) -> Mapping[tuple[str, int], Report]:
-        """Reports without their rows, by name and threads."""
+        """Reports without rows, by name and threads."""
         return self.kept.studies
 
     def add_study(self, facts: Report) -> None:
-        """Keeps a report without its rows; a later one replaces an earlier one."""
+        """Keeps a report without its rows, in place of an earlier one of the same study."""
         self._append({"study": facts.facts})
         self.kept.studies[facts.name, facts.threads] = facts
 
@@ -96,7 +94,7 @@ class Journal:
         self.kept.rows[turn] = tuple(rows)
 
     def measured(self, turn: Turn, measure: Callable[[], Sequence[Row]]) -> Sequence[Row]:
-        """Returns the rows of one turn, which are measured now and kept unless they were before."""
+        """Returns the rows of one turn; they are measured and kept now, unless they were before."""
         if turn not in self.rows:
             self.add_rows(turn, measure())
         return self.rows[turn]
@@ -107,7 +105,7 @@ class Journal:
 
 
 def resumed(path: Path, **about: Any) -> Journal:
-    """Returns the journal of the same work that was stopped, or a new one in the place of any other."""
+    """Returns the journal of the same work that was stopped, or a new one, which replaces any other."""
     try:
         return Journal(path, about)
     except (RecordError, StudyError):
@@ -116,7 +114,7 @@ def resumed(path: Path, **about: Any) -> Journal:
 
 
 def read_journal(path: Path) -> Kept:
-    """Reads a journal, also while it is being written: a torn last line is passed over, with a warning.
+    """Reads a journal, also while it is being written: a torn last line is left out, with a warning.
 
     Raises:
         RecordError: if it is missing, or damaged before its last line.

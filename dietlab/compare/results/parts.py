@@ -12,10 +12,10 @@ from dietlab.compare.results.speedups import JUDGES, SUMMARY_HEADER, Summary, su
 from dietlab.problem import Shape
 
 BOUND = "oracle"
-"""The contender that is a bound, and stands beside the judge."""
+"""The contender that is a bound; tables show it beside the best vendor."""
 
 LENGTHS_ALONE = 12
-"""The most lengths with a line each; more of them share one from each power of two to the next."""
+"""Most lengths with a line each; more lengths share a line from each power of two to the next."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Part:
 
     Args:
         where: the layer, as in ``"K=768,N=2304"``, or the lengths, as in ``"T=5..8"``.
-        columns: the same as numbers: an extent by dimension, or ``low_T`` and ``high_T`` (both included).
-        held_out: whether every shape of the part was held out from tuning.
-        summary: the speedups over the part's shapes.
+        columns: the same as numbers: extents by dimension, or ``low_T`` and ``high_T`` (both included).
+        held_out: whether tuning saw none of the part's shapes.
+        summary: the speedups on the part's shapes.
     """
 
     where: str
@@ -36,11 +36,11 @@ class Part:
 
 
 Place = Callable[[Shape], tuple[str, Mapping[str, int]]]
-"""The name and the columns of the part that a shape belongs to."""
+"""Returns the name and the columns of the part that a shape belongs to."""
 
 
 def by_place(rows: Iterable[Row], place: Place) -> dict[str, list[Row]]:
-    """Returns the rows by the name of their place, in ascending order of the columns."""
+    """Returns the rows by the name of their part, in ascending order of the columns."""
     found: dict[tuple[tuple[int, ...], str], list[Row]] = {}
     for row in rows:
         where, columns = place(row.shape)
@@ -49,8 +49,7 @@ def by_place(rows: Iterable[Row], place: Place) -> dict[str, list[Row]]:
 
 
 def parts(compared: Iterable[tuple[str, str, Sequence[Row]]], place: Place) -> tuple[Part, ...]:
-    """Returns a summary of the rows of each cache state and contender at each place, in ascending order of
-    the columns."""
+    """Returns the parts of each cache state and contender, in ascending order of the columns."""
     found = []
     for cache, contender, rows in compared:
         finite = (row for row in rows if row.speedup is not None and math.isfinite(row.speedup))
@@ -62,7 +61,7 @@ def parts(compared: Iterable[tuple[str, str, Sequence[Row]]], place: Place) -> t
 
 
 def layer_place(length: str) -> Place:
-    """Returns a function from a shape to its layer: all extents but that of ``length``."""
+    """Returns the place of shapes by layer: all extents but that of ``length``."""
 
     def place(shape: Shape) -> tuple[str, Mapping[str, int]]:
         layer = shape.without(length)
@@ -72,8 +71,7 @@ def layer_place(length: str) -> Place:
 
 
 def length_place(length: str, lengths: Collection[int] = ()) -> Place:
-    """Returns a function from a shape to its length, or to the powers of two that its length lies between if
-    there are more than :data:`LENGTHS_ALONE`."""
+    """Returns the place of shapes by length, or by powers of two for more than :data:`LENGTHS_ALONE`."""
     alone = len(lengths) <= LENGTHS_ALONE
 
     def place(shape: Shape) -> tuple[str, Mapping[str, int]]:
@@ -87,8 +85,8 @@ def length_place(length: str, lengths: Collection[int] = ()) -> Place:
 
 
 def judged(found: Sequence[Part]) -> tuple[Part, ...]:
-    """Returns for each cache state the parts against the judge, then those against the bound; against
-    everybody if neither took part."""
+    """Returns for each cache state the parts against the best vendor, then those against the bound; all parts
+    if neither took part."""
     names = {part.summary.contender for part in found}
     judge = next((name for name in JUDGES if name in names), None)
     chosen = names & {judge, BOUND} or names
@@ -98,7 +96,7 @@ def judged(found: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def part_listing(what: str, found: Sequence[Part]) -> Listing:
-    """Returns the parts that matter as a table; ``what`` they are: ``layer`` or ``length``."""
+    """Returns the :func:`judged` parts as a table; ``what`` is ``layer`` or ``length``."""
     return Listing((*SUMMARY_HEADER[:2], what, *SUMMARY_HEADER[2:]), judged(found), _cells)
 
 

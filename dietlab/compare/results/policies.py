@@ -1,7 +1,7 @@
-"""The usual policies of padding a dynamic extent, whose padding waste stands beside that of dietlab's plans.
+"""Usual policies of padding a dynamic extent, to compare their waste with that of dietlab's plans.
 
-A policy gives the extent that is executed for the extent that is asked for. Waste is what the design
-says everywhere: multiply-adds executed that no output needs, over all executed.
+A policy returns the executed extent for an extent of the call. Waste is the share of the executed
+multiply-adds that no output needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True)
 class Padding:
-    """One policy over a trace: multiply-adds of a mean call, executed and needed by outputs."""
+    """One policy over a trace: multiply-adds of a mean call, executed and useful."""
 
     policy: str
     executed: float
@@ -44,18 +44,17 @@ class Padding:
 
     @property
     def waste(self) -> float:
-        """Share of what is executed that no output needs, in [0, 1)."""
+        """Share of the executed multiply-adds that no output needs, in [0, 1)."""
         return 1 - self.useful / self.executed if self.executed else 0.0
 
     @property
     def ratio(self) -> float:
-        """Multiply-adds executed for one that is needed, 1 or more."""
+        """Executed over useful multiply-adds, 1 or more."""
         return self.executed / self.useful if self.useful else 1.0
 
 
 def multiply_adds(workload: Workload, shape: Shape, policy: Policy | None = None) -> int:
-    """Returns the multiply-adds of one call if every dynamic axis is padded by ``policy`` (None: not at
-    all)."""
+    """Returns the multiply-adds of one call whose dynamic axes are padded by ``policy``, if any."""
     return prod(
         policy(axis.at(shape)) if policy and isinstance(axis.extent, Dim) else axis.at(shape)
         for axis in workload.axes
@@ -75,7 +74,7 @@ def padding_over(
 
     Args:
         weights: of any positive scale.
-        waste: of dietlab's plan by shape, in [0, 1); where it lacks a shape, its line is left out.
+        waste: of dietlab's plans by shape, in [0, 1); they are left out unless all shapes are known.
     """
     total = sum(weights.values())
 

@@ -1,8 +1,9 @@
-"""The result of one study: a frozen value that reads and writes ``report.json``."""
+"""The result of one study, a frozen value, and its file ``report.json``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.cards import Card, Carded, Fold, Listing, counted
 from dietlab.base.errors import RecordError, WorkloadError
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.compare.results import speedups
 from dietlab.compare.results.first_calls import FirstCalls, first_calls, first_listing
 from dietlab.compare.results.parts import Part, layer_place, length_place, part_listing, parts
 from dietlab.compare.results.policies import Padding, padding_over
 from dietlab.compare.results.row import OURS, ContenderInfo, Row, contender_listing, lacking, rows_frame
-from dietlab.compare.results.speedups import (
-    Summary,
-    groups,
-    headline,
-    quality,
-    quality_listing,
-    summaries_frame,
-    summary_listing,
-)
+from dietlab.compare.results.speedups import Summary
 from dietlab.compare.results.trace import TraceTime, trace_times
 from dietlab.compare.results.trust import Trust, noise_of
 from dietlab.machine import Hardware, above_roofline
@@ -43,25 +37,26 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 3
 READABLE_VERSIONS = (1, 2, 3)
-"""Version 1 had no weights: its shapes count alike. Until 2, ``overheads`` stood beside the library."""
+"""Schemas that can be read. Schema 1 had no weights: its shapes count equally. Schemas 1 and 2 had the
+``overheads`` beside the library."""
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Carded):
-    """Everything that was found out about one operator; :meth:`save` writes it, :meth:`load` reads it.
+    """All results of one operator on one processor; :meth:`save` writes them, :meth:`load` reads them.
 
     Args:
-        workload, hardware: as JSON: another version may not know them.
+        workload, hardware: as JSON, because this version may not know them.
         versions: of packages.
         tuning: seconds, trials and the cost model's metrics.
-        library: bytes of code, micro-kernels, and what a call costs besides the micro-kernel.
+        library: bytes of code, micro-kernels, and the cost of a call besides the micro-kernel.
         rows: one for each shape, contender and cache state.
-        contenders: who took part, and who was absent.
-        notes: what a reader should know.
-        shape_set: the weights of the shapes, and where they come from; without it they count alike.
+        contenders: all who took part or were absent.
+        notes: remarks for the reader.
+        shape_set: the weights of the shapes, and where they come from; without it all shapes count equally.
         name: of the study in a table of several.
-        failure: why there are no rows, or not all.
-        maker: whose programs the speedups are of: the contender over which the others' times are.
+        failure: the reason why rows are missing.
+        maker: the contender whose speedups these are: a speedup is another's time over the maker's.
     """
 
     workload: Mapping[str, Any]
@@ -79,25 +74,23 @@ class Report(Carded):
 
     @property
     def operator(self) -> Workload:
-        """The operator.
-
-        Raises:
-            WorkloadError: if this version does not know it.
-        """
+        """The operator (:class:`WorkloadError` if this version does not know it)."""
         return workload_from_json(self.workload)
 
     @property
-    def processor(self) -> Hardware:
-        """The processor with all it is known by.
+    def _known(self) -> Workload | None:
+        with suppress(WorkloadError):
+            return self.operator
+        return None
 
-        Raises:
-            HardwareError: if a field is missing.
-        """
+    @property
+    def processor(self) -> Hardware:
+        """The processor (:class:`HardwareError` if a field is missing)."""
         return Hardware.from_json(self.hardware)
 
     @property
     def threads(self) -> int:
-        """The cores that a call uses on a CPU; a GPU is used as a whole, as one."""
+        """The cores of a CPU that a call uses; 1 on a GPU, which is used as a whole."""
         return int(self.hardware.get("cores", 1)) if self.limits.on_host else 1
 
     @property
@@ -122,26 +115,26 @@ class Report(Carded):
 
     @property
     def complete(self) -> bool:
-        """True if it was tuned, built and measured without failure."""
+        """True if the operator was tuned, built and measured without failure."""
         return bool(self.tuning and self.library) and not self.failure
 
     def kind(self, contender: str) -> str:
-        """Returns ``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
+        """Returns a contender's kind, such as ``"plain"``; an empty text if it is unknown."""
         return next((c.kind for c in self.contenders if c.name == contender), "")
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes, and one on our shares of the roofline above 1 if there are any."""
+        """The notes, and one on shares of the roofline above 1, if the maker has such."""
         return (*self.notes, *above_roofline(row.roofline for row in self.ours if row.correct))
 
     @property
     def trust(self) -> Trust | None:
-        """The trust that its figures deserve; None if nothing tells."""
+        """The noise of its figures; None if no library was timed twice."""
         return Trust.of(self.ours)
 
     @property
     def first_calls(self) -> tuple[FirstCalls, ...]:
-        """The first call at a shape beside the later ones, by cache state and contender."""
+        """First calls at a shape over the later ones, by cache state and contender."""
         return first_calls(self.rows)
 
     @property
@@ -151,7 +144,7 @@ class Report(Carded):
 
     @property
     def summary(self) -> tuple[Summary, ...]:
-        """One row a contender and cache state, with the combined ``best-prepacked`` and ``plain``."""
+        """Speedups by contender and cache state, also over the best prepacked and the best plain vendor."""
         return tuple(Summary.of(name, cache, rows) for cache, name, rows in self._compared())
 
     @property
@@ -161,12 +154,9 @@ class Report(Carded):
 
     @property
     def length(self) -> str:
-        """The dimension that is the length (:func:`~dietlab.problem.length_dim`); of an operator that this
-        version does not know the last one, and ``""`` if no dimension is dynamic."""
-        try:
-            return length_dim(self.operator)
-        except WorkloadError:
-            return self.dims[-1] if self.dims else ""
+        """The dimension that is the length (:func:`~dietlab.problem.length_dim`); the last one of an operator
+        that this version does not know; ``""`` if no dimension is dynamic."""
+        return length_dim(self._known) if self._known else next(reversed(self.dims), "")
 
     @property
     def layers(self) -> tuple[Shape, ...]:
@@ -175,26 +165,27 @@ class Report(Carded):
 
     @property
     def by_layer(self) -> tuple[Part, ...]:
-        """:attr:`summary` for each layer; nothing if there are not several dynamic dimensions."""
+        """:attr:`summary` for each layer, if several dimensions are dynamic."""
         return parts(self._compared(), layer_place(self.length)) if len(self.dims) > 1 else ()
 
     @property
     def by_length(self) -> tuple[Part, ...]:
-        """:attr:`summary` for each length, or from one power of two to the next if there are many; nothing
-        if there are not several dynamic dimensions."""
+        """:attr:`summary` for each length, or from one power of two to the next if there are many; only if
+        several dimensions are dynamic."""
         if len(self.dims) < 2:
             return ()
         lengths = {row.shape[self.length] for row in self.rows}
         return parts(self._compared(), length_place(self.length, lengths))
 
     def of_layer(self, layer: Mapping[str, int]) -> Report:
-        """Returns the report of one layer: the length is its only dynamic dimension.
+        """Returns the report of one layer, whose only dynamic dimension is the length.
 
         Args:
             layer: the extent of every dynamic dimension but the length, as in ``{"N": 2304, "K": 768}``.
 
         Raises:
-            WorkloadError: if a dimension is missing or unknown, the operator is, or no shape has the layer.
+            WorkloadError: if a dimension is missing or unknown, the operator is unknown, or no shape has this
+                layer.
         """
         bound, length, wanted = at_layer(self.operator, layer), self.length, Shape.of(**layer)
         measured = shapes_of_layer(self.shape_set or ShapeSet.of(self.weights), layer, length)
@@ -208,14 +199,14 @@ class Report(Carded):
 
     @property
     def quality(self) -> dict[str, dict[str, float]]:
-        """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
-        shapes, worst) and the median share of the roofline; unknown figures are left out."""
+        """The quality of our plans by cache state, in percent: regret (mean, mean over held-out shapes,
+        worst) and the median share of the roofline. Unknown figures are left out."""
         ours = [row for row in self.ours if row.correct]
-        return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
+        return {cache: speedups.quality([row for row in ours if row.cache == cache]) for cache in self.caches}
 
     @property
     def weights(self) -> dict[Shape, float]:
-        """The share of each shape in the trace; shares sum to 1."""
+        """The weight of each shape; weights sum to 1."""
         if self.shape_set is not None:
             return dict(zip(self.shape_set.shapes, self.shape_set.weights, strict=True))
         shapes = dict.fromkeys(row.shape for row in self.rows)
@@ -223,7 +214,7 @@ class Report(Carded):
 
     @property
     def trace(self) -> tuple[TraceTime, ...]:
-        """The time of a mean call of the trace for each cache state and contender, ours first."""
+        """The time of a mean call by weight, for each cache state and contender, the maker first."""
         return tuple(
             line
             for cache in self.caches
@@ -232,47 +223,48 @@ class Report(Carded):
 
     @property
     def padding(self) -> tuple[Padding, ...]:
-        """The multiply-adds executed over the trace by our plans and by usual padding policies; nothing
-        for an operator that this version does not know."""
+        """Executed multiply-adds of our plans and of usual padding policies, by weight; nothing for an
+        operator that this version does not know."""
         waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
-        try:
-            workload = self.operator
-        except WorkloadError:
-            return ()
-        return padding_over(workload, self.weights, waste)
+        return padding_over(self._known, self.weights, waste) if self._known else ()
 
     def groups(self, cache: str) -> dict[str, list[Row]]:
-        """Returns rows by contender; a group of vendors is represented by the fastest for each shape."""
-        return groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
+        """Returns rows by contender; a group of vendors has the rows of its fastest for each shape."""
+        return speedups.groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
 
     def _compared(self) -> Iterator[tuple[str, str, list[Row]]]:
         """Yields the :meth:`groups` of all cache states."""
         return ((cache, *group) for cache in self.caches for group in self.groups(cache).items())
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
+        """Returns a table with a row for each shape, contender and cache state: see :class:`Row`.
 
-        Each dynamic dimension has a column. In place of the plan there are its ``scheme`` with the
-        parameters, and the ``reason`` where there was no result, which is not ``correct``. Shares of a
-        model's time are in :func:`~dietlab.view.frame_time_shares`.
+        Each dynamic dimension has a column. The columns ``scheme``, its parameters, and ``reason`` replace
+        the plan; a row with a reason has no result and is not ``correct``. Shares of a model's time are in
+        :func:`~dietlab.view.frame_time_shares`.
         """
         return rows_frame(self.rows, self.hardware.get("kind", "cpu"))
 
     def summary_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a contender and cache state: see :class:`Summary`."""
-        return summaries_frame(self.summary)
+        """Returns a table with a row for each contender and cache state: see :class:`Summary`."""
+        return speedups.summaries_frame(self.summary)
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: the speedup over the best vendor, and as folds all tables."""
+        """Its card in a notebook: the speedup over the best vendor, and all tables to unfold."""
         rivals = [c for c in self.contenders if not c.absent and c.name != self.maker]
         shapes = counted(len({row.shape for row in self.rows}), "shape")
-        facts = (shapes, counted(len(rivals), "contender"), *headline(self.summary), *noise_of(self.trust))
+        facts = (
+            shapes,
+            counted(len(rivals), "contender"),
+            *speedups.headline(self.summary),
+            *noise_of(self.trust),
+        )
         sections = (
-            Fold(f"Speedup of {self.maker}", lambda: summary_listing(self.summary), unfolded=True),
+            Fold(f"Speedup of {self.maker}", lambda: speedups.summary_listing(self.summary), unfolded=True),
             Fold("Speedup by layer", lambda: part_listing("layer", self.by_layer)),
             Fold("First calls", lambda: first_listing(self.first_calls)),
-            Fold("Quality of dispatch", lambda: quality_listing(self.quality)),
+            Fold("Quality of dispatch", lambda: speedups.quality_listing(self.quality)),
             Fold("Contenders", lambda: contender_listing(self.contenders)),
             Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
         )
@@ -281,18 +273,15 @@ class Report(Carded):
     @property
     def title(self) -> str:
         """The operator with its dimensions, as in ``dense T=1..128 N=2304 K=768``."""
-        try:
-            return str(self.operator)
-        except WorkloadError:
-            return str(self.workload.get("operator", "an unknown operator"))
+        return str(self._known or self.workload.get("operator", "an unknown operator"))
 
     @property
     def processor_name(self) -> str:
-        """The name of the processor."""
+        """The processor's name."""
         return str(self.hardware.get("name", "an unknown processor"))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as a JSON value: its facts, rows and summary."""
+        """Returns the report as a JSON value."""
         shapes = self.shape_set
         return {
             "schema_version": SCHEMA_VERSION,
@@ -309,7 +298,7 @@ class Report(Carded):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything but the rows and what follows from them, as JSON."""
+        """All fields but rows, notes and weights, as JSON."""
         return {
             "name": self.name,
             "workload": dict(self.workload),
@@ -342,8 +331,8 @@ class Report(Carded):
         """Writes ``report.json``, compressed if the name ends in ``.gz``.
 
         Raises:
-            RecordError: if no row has a right result, or the file's report holds more
-                (:meth:`lacks`); what stands in the file stays.
+            RecordError: if no row has a right result, or the file's report holds more (:meth:`lacks`). The
+                file is not changed then.
         """
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
@@ -353,15 +342,15 @@ class Report(Carded):
                 "Nothing was written.",
             )
         if more := self.lacks(path):
-            raise RecordError(
-                "a report takes the place of one that holds no more", more, "Name another file."
-            )
+            raise RecordError("a report replaces one that holds no more", more, "Name another file.")
         write_json(Path(path), self.to_json(), error=RecordError)
 
     def lacks(self, path: str | Path) -> str:
-        """Returns in words what the report in a file, if there is one, holds besides all results of this one;
-        nothing if it holds no more, lacks one of them, is of another library, or cannot be read, or if this
-        one has none."""
+        """Returns a sentence on what the report in a file holds besides all results of this one.
+
+        It is empty if that report holds no more, lacks a result of this one, is of another library, or cannot
+        be read, and if this one has no result.
+        """
         try:
             known = Report.load(path) if Path(path).exists() else replace(self, rows=())
         except RecordError:
@@ -371,7 +360,7 @@ class Report(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        """Returns the inverse of :meth:`to_json`, unless it is of another schema (:class:`RecordError`)."""
+        """Returns the inverse of :meth:`to_json` (:class:`RecordError` for another schema)."""
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema not in READABLE_VERSIONS:
             remedy = "Evaluate again with this version."
@@ -386,7 +375,7 @@ class Report(Carded):
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Returns the report in a file, compressed if its name ends in ``.gz``.
+        """Returns the report in a file, which is compressed if its name ends in ``.gz``.
 
         Raises:
             RecordError: if it is missing or damaged.

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LENGTH = "T"
-"""The dimension that is called a *length*; the others of a shape make its layer."""
+"""The dimension that is called *length*; the other dimensions of a shape are its layer."""
 
 OURS = "dietlab"
-"""The contender that is ours."""
+"""The contender that is our library."""
 
 AGAIN = "dietlab again"
-"""Ours in a second process, which tells what measuring one thing twice does; it has no rows."""
+"""Our library in a second process: the difference of both times is noise. It has no rows."""
 
 ANSOR = "ansor"
-"""The contender of programs that were tuned for each shape alone."""
+"""The contender whose programs are tuned for single shapes."""
 
 
 @dataclass(frozen=True)
 class TimeShares:
-    """The parts of a model's call, as shares of its time: ``contractions`` (products with weights),
-    ``attention`` (its fused kernel, or its products), and the ``rest``."""
+    """Shares of the time of a model's call: ``contractions`` (products with weights), ``attention`` (its
+    fused kernel, or its products), and the ``rest``."""
 
     contractions: float
     attention: float
@@ -42,29 +42,29 @@ class TimeShares:
 
 @dataclass(frozen=True)
 class Row:
-    """One shape, contender and cache state.
-
-    ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
-    this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    what our choice of a plan loses (:func:`~dietlab.base.statistics.regret`) and stands in our rows only; so
-    does ``again``, what the same library in a second process took over ours in the same blocks. The oracle's
-    ``speedup`` is that of the same choice, 1 / (1 + regret). ``correct`` is None if there was no result, as
-    the contender crashed, hung or refused (``plan`` says why); ``roofline`` is the least time that flops and
-    traffic allow over the median; ``retaken`` counts blocks that were timed again because the processor was
-    slow; ``shares`` are those of a model's time, where they were asked for; ``first_seconds`` are those of
-    the first call at this shape on the wall clock, with what was prepared for it alone, and None where they
-    were not measured alone (:meth:`~dietlab.measure.timing.bench.Bench.check`).
+    """The result of one contender on one shape in one cache state.
 
     Args:
         shape: the extents of the calls.
         held_out: whether tuning did not see this shape.
         contender: its name.
         cache: where operands are between calls.
-        seconds_median: of one call.
-        seconds_low: lower end of the interval.
-        seconds_high: upper end of the interval.
+        seconds_median: of one call, the median of the means of blocks.
+        seconds_low, seconds_high: ends of its 95 % bootstrap interval.
         gflops: useful GFLOP/s at the median.
-        padding_waste: the share of multiply-adds that no output needs, 0 to 1; None where it is unknown.
+        correct: None if there was no result, as the contender crashed, hung or refused; see ``plan``.
+        speedup: the contender's median over ours in the same blocks (above 1: ours is faster). That of the
+            oracle is 1 / (1 + regret).
+        padding_waste: share of the multiply-adds that no output needs, 0 to 1; None if it is unknown.
+        regret: of our rows only: the loss by our choice of a plan (:func:`~dietlab.base.statistics.regret`).
+        roofline: the least time that flops and traffic allow, over the median.
+        plan: our plan's key, or the reason why there is no result.
+        retaken: blocks that were timed again because the processor was slow.
+        shares: those of a model's time, where they were measured.
+        again: of our rows only: the time of the same library in a second process over ours, in the same
+            blocks.
+        first_seconds: wall-clock seconds of the first call at this shape, with what it prepares for this
+            shape alone; None if they were not measured (:meth:`~dietlab.measure.timing.bench.Bench.check`).
     """
 
     shape: Shape
@@ -87,9 +87,8 @@ class Row:
     first_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the row as a JSON value."""
+        """Returns the row as a JSON value; NaN becomes None."""
         value = {**asdict(self), "shape": self.shape.to_json()}
-        # A result that does not count has no time; JSON has no NaN.
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
 
     @classmethod
@@ -101,19 +100,20 @@ class Row:
 
 
 def untimed(shape: Shape, contender: str, speedup: float | None = None, *, held_out: bool = False) -> Row:
-    """Returns a row of which others told the ratio of two times, and neither of them."""
+    """Returns a row for a speedup that others reported without the two times."""
     return Row(shape, held_out, contender, "reported", math.nan, math.nan, math.nan, math.nan, True, speedup)
 
 
 @dataclass(frozen=True)
 class ContenderInfo:
-    """A contender's name, kind and version; if it is ``absent``, the reason.
+    """A contender.
 
     Args:
         name: as in the rows.
         kind: ``prepacked``, ``plain`` or another kind of contender.
         version: of its library.
-        detail: what else identifies it, such as which scheme it is.
+        absent: the reason why it does not take part; empty if it does.
+        detail: what else identifies it, such as its scheme.
     """
 
     name: str
@@ -124,14 +124,14 @@ class ContenderInfo:
 
 
 def contender_listing(contenders: Sequence[ContenderInfo]) -> Listing:
-    """Returns who took part as a table, and why the others did not."""
+    """Returns the contenders as a table, with their version or the reason of their absence."""
     header = ("name", "kind", "version")
     return Listing(header, contenders, lambda c: (c.name, c.kind, c.absent or c.version))
 
 
 def lacking(mine: Iterable[Row], theirs: Iterable[Row]) -> str:
-    """Returns in words what others hold besides all right results of mine; nothing if they hold no more or
-    lack one of them, or I have none."""
+    """Returns a sentence on the right results in ``theirs`` that are not in ``mine``; an empty text unless
+    ``theirs`` has all of ``mine``, and more, and ``mine`` has any."""
     held, known = (
         {(row.contender, row.cache, row.shape) for row in rows if row.correct} for rows in (mine, theirs)
     )
@@ -142,8 +142,8 @@ def lacking(mine: Iterable[Row], theirs: Iterable[Row]) -> str:
 
 
 def over_best(rows: Iterable[Row], besides: Collection[str] = ()) -> dict[tuple[Shape, str], float]:
-    """Returns our speedup over the fastest other contender, for each shape and cache state; wrong results
-    and the contenders ``besides`` do not count."""
+    """Returns our speedup over the fastest other contender, for each shape and cache state, without wrong
+    results and the contenders ``besides``."""
     best: dict[tuple[Shape, str], float] = {}
     for row in rows:
         if row.correct and row.speedup and row.contender not in (OURS, *besides):
@@ -162,8 +162,7 @@ def fastest(rows: Sequence[Row]) -> list[Row]:
 
 
 def uncounted(rows: Iterable[Row], *, wrong: bool) -> dict[tuple[str, str], list[Row]]:
-    """Returns the rows that count nowhere by contender and cache state: those of wrong results, or those
-    without a result."""
+    """Returns the rows of wrong results, or those without a result, by contender and cache state."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if not row.correct and (row.correct is None) != wrong:
@@ -172,14 +171,14 @@ def uncounted(rows: Iterable[Row], *, wrong: bool) -> dict[tuple[str, str], list
 
 
 def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
-    """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
-    ``scheme`` with its parameters, and a ``reason``."""
+    """Returns a table of rows with the columns ``scheme``, its parameters, and ``reason``, which the ``plan``
+    is split into."""
     found = with_parameters(frame, kinds)
     return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
 
 
 def rows_frame(rows: Sequence[Row], kind: str) -> pd.DataFrame:
-    """Returns the rows of one study, on a processor of this kind, as a table: see :class:`Row`."""
+    """Returns the rows of a study on this kind of processor as a table: see :class:`Row`."""
     import pandas as pd
 
     names = [field.name for field in fields(Row)]

@@ -1,22 +1,22 @@
-"""Computes each measure of the summary for one workload and shape.
+"""Computes the measures of the summary for each workload and shape.
 
 ==============  ==========================================================================================
 measure         value of a shape
 ==============  ==========================================================================================
 prepacked       time of the fastest prepacked vendor over ours
 plain           time of the fastest plain vendor over ours
-a contender     its time over ours: ``ansor`` is the program tuned for this very shape, ``own`` the library
-                that was tuned for this layer alone
-regret          time of the plan we choose over that of the fastest plan, minus 1, in percent
-held-out        the same, of shapes that tuning did not see
+a contender     its time over ours: ``ansor`` is the program tuned for this one shape, ``own`` the library
+                tuned for this one layer
+regret          time of our plan over that of the fastest plan, minus 1, in percent
+held-out        regret of shapes that tuning did not see
 padding         executed over useful multiply-adds of the serving trace, all its measured lengths together
 peak            our GFLOP/s over the FMA peak of the cores used, in percent
-prime           for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
+prime           for a prime T: our throughput over that at the faster of the two neighbouring multiples of 8
 cores           our time on one core over ours on several
 incorrect       1 if our result was wrong or there was none, 0 if it was right
 ==============  ==========================================================================================
 
-Wrong results count nowhere else.
+Wrong results count only there.
 """
 
 from __future__ import annotations
@@ -36,13 +36,11 @@ from dietlab.problem import Shape
 from dietlab.problem.traffic import read_table
 
 STEP = 8
-"""The number whose multiples on either side a prime length is compared with."""
+"""A prime length is compared with the multiples of this on either side."""
 
 TRACE = "serving"
 TRACED = 0.5
-"""The least share of a trace's calls at measured lengths from which its sum is shown: fewer do not stand
-for the rest."""
-
+"""Least share of the trace's calls whose lengths were measured; fewer do not represent the trace."""
 
 SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 """Lengths whose bounds are shown."""
@@ -50,9 +48,10 @@ SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 
 @dataclass(frozen=True)
 class Sample:
-    """One shape's value; of a speedup or a prime length also the ``ceiling``: what it would be with ours at
-    the roofline (None where that is not known). The shape of a layer has no length, that of a whole study no
-    dimension at all."""
+    """The value of one shape. The shape of a layer has no length, and that of a whole study no dimension.
+
+    ``ceiling`` is the value of a speedup or a prime length if ours ran at the roofline; None if unknown.
+    """
 
     workload: str
     shape: Shape
@@ -61,7 +60,7 @@ class Sample:
 
     @property
     def length(self) -> int:
-        """The extent of T; 0 where the value is of no single length."""
+        """The extent of T; 0 for a layer or a study."""
         return self.shape.to_json().get(LENGTH, 0)
 
 
@@ -77,8 +76,8 @@ class Reports(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """All that was measured of one workload on some threads in one cache state; ``alone`` is the report of
-    the same workload on one core, if there is one."""
+    """The results of one workload on a number of threads in one cache state. ``alone`` is the report of the
+    same workload on one core, if there is one."""
 
     report: Report
     cache: str
@@ -100,12 +99,12 @@ class Block:
 
     @cached_property
     def groups(self) -> Mapping[str, Sequence[Row]]:
-        """The rows of each other contender, and of the best vendors (:meth:`Report.groups`)."""
+        """Rows by contender and for the best vendors (:meth:`Report.groups`)."""
         return self.report.groups(self.cache)
 
 
 def blocks(table: Reports) -> tuple[Block, ...]:
-    """Returns the table by workload, threads and cache state, in this order."""
+    """Returns the blocks of a table, ordered by workload, threads and cache state."""
     reports = sorted(table.reports, key=lambda report: (report.name, report.threads))
     alone = {report.name: report for report in reports if report.threads == 1}
     return tuple(
@@ -125,7 +124,7 @@ def counts(criterion: Criterion, report: Report) -> bool:
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
-    """Returns the values of every shape of a block that the criterion looks at."""
+    """Returns the value of every shape of a block that counts for a criterion."""
     if not counts(criterion, block.report):
         return []
     low, high = criterion.of.lengths
@@ -153,7 +152,7 @@ def _bound(block: Block, shape: Shape) -> Bound | None:
 
 
 def bounds(table: Reports, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
-    """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
+    """Yields the bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
         for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
             bound = _bound(block, shape)
@@ -177,7 +176,7 @@ def _regret(block: Block, held_out_only: bool = False) -> Values:
 
 
 def _padding(block: Block) -> Values:
-    """Returns one value for all lengths, of which more count that are called more often."""
+    """Yields one value for all lengths, weighted by their calls in the trace."""
     trace, weights, waste = read_table(TRACE).counts, dict[Shape, float](), dict[Shape, float]()
     for shape, row in block.ours.items():
         if row.padding_waste is not None and shape[LENGTH] in trace:
@@ -234,11 +233,11 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "cores": _cores,
     "incorrect": _incorrect,
 }
-"""Measures of the rows of a study, but for the names of contenders."""
+"""Measures by name, without those that are names of contenders."""
 
 
 def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:
-    """Returns the shapes whose lengths are the multiples of ``STEP`` below and above one that is none."""
+    """Returns the shapes of the same layer with the multiples of ``STEP`` below and above the length."""
     below, layer = shape[LENGTH] // STEP * STEP, shape.without(LENGTH).to_json()
     return Shape.of(**layer, **{LENGTH: below}), Shape.of(**layer, **{LENGTH: below + STEP})
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 JUDGES = ("best prepacked vendor", "best plain vendor")
-"""Contenders that a result is judged by: the first of them that took part."""
+"""The groups of vendors that a result is compared with: the first of them that took part."""
 
 SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
 
@@ -26,13 +26,13 @@ class Summary:
     """The speedup of dietlab over one contender (above 1: dietlab is faster).
 
     Args:
-        contender: its name, or ``best-prepacked`` or ``best-plain``.
+        contender: its name, or one of :data:`JUDGES`.
         cache: the cache state.
-        shapes: the number of shapes.
-        geomean_speedup: the geometric mean over all of them.
-        geomean_speedup_held_out: the same over those that tuning did not see; None if there are none.
-        worst_speedup: the least of all.
-        worst_shape: where that is, extents by name.
+        shapes: number of shapes.
+        geomean_speedup: the geometric mean over all shapes.
+        geomean_speedup_held_out: the same over shapes that tuning did not see; None without any.
+        worst_speedup: the least over all shapes.
+        worst_shape: the extents of its shape by name.
     """
 
     contender: str
@@ -45,7 +45,7 @@ class Summary:
 
     @classmethod
     def of(cls, contender: str, cache: str, rows: Sequence[Row]) -> Summary:
-        """Returns the geometric mean and worst case of the speedups in ``rows`` (at least one)."""
+        """Returns the summary of rows, at least one of which has a speedup."""
         speedups = {
             row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)
         }
@@ -63,8 +63,8 @@ class Summary:
 
 
 def groups(rows: Iterable[Row], contenders: Iterable[ContenderInfo], maker: str) -> dict[str, list[Row]]:
-    """Returns the right rows of one cache state that have a speedup, by contender but the ``maker``; a group
-    of vendors is represented by the fastest for each shape."""
+    """Returns the right rows of one cache state that have a speedup, by contender without the ``maker``; each
+    of the :data:`JUDGES` has the rows of its fastest vendor for each shape."""
     kinds = {contender.name: contender.kind for contender in contenders}
     counted = [row for row in rows if row.speedup is not None and row.correct]
     found: dict[str, list[Row]] = {}
@@ -78,7 +78,7 @@ def groups(rows: Iterable[Row], contenders: Iterable[ContenderInfo], maker: str)
 
 
 def quality(ours: Sequence[Row]) -> dict[str, float]:
-    """Returns regret and roofline share of our right results, as percentages; what is unknown is left out."""
+    """Returns regret and roofline share of our right results in percent, those that are known."""
     lost = [100 * row.regret for row in ours if row.regret is not None]
     held_out = [100 * row.regret for row in ours if row.held_out and row.regret is not None]
     shares = [100 * row.roofline for row in ours if row.roofline is not None]
@@ -97,12 +97,12 @@ def summaries_frame(lines: Sequence[Summary]) -> pd.DataFrame:
 
     names = [field.name for field in fields(Summary)]
     rows = [{**asdict(line), "worst_shape": str(Shape.from_json(line.worst_shape))} for line in lines]
-    # Without a type, pandas 3 takes a column of None for texts, also where other studies' numbers join it.
+    # Without a type, pandas 3 takes a column of None for text, also when numbers of other studies join it.
     return pd.DataFrame(rows, columns=names).astype({"geomean_speedup_held_out": float})
 
 
 def quality_listing(found: Mapping[str, Mapping[str, float]]) -> Listing:
-    """Returns the :func:`quality` of several cache states as a table, one figure a line."""
+    """Returns the :func:`quality` by cache state as a table, one figure a line."""
     items = [
         (cache, name.replace("_", " "), n) for cache, values in found.items() for name, n in values.items()
     ]
@@ -110,8 +110,7 @@ def quality_listing(found: Mapping[str, Mapping[str, float]]) -> Listing:
 
 
 def headline(lines: Sequence[Summary]) -> list[Quantity]:
-    """Returns the mean and the least speedup over the best vendor, or else over the first contender; nothing
-    without any."""
+    """Returns the mean and the least speedup over the best vendor, else over the first contender."""
     best = [line for line in lines if line.contender.startswith("best")]
     return [
         quantity

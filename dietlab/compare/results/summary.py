@@ -1,4 +1,4 @@
-"""The table in a few lines: each with its interval, its worst shape, and whether it is what it should be."""
+"""A table in a few lines, each with its interval, its worst shape and its target."""
 
 from __future__ import annotations
 
@@ -36,27 +36,26 @@ UNITS = {
     "KiB": ("bytes", float(KIB)),
     "": ("count", 1.0),
 }
-"""A criterion's unit as tables have it, and how many of that it is."""
+"""By a criterion's unit: the unit in tables, and its size in that unit."""
 
 Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One criterion on some threads in one cache state.
+    """The value of one criterion on a number of threads in one cache state.
 
     Args:
         criterion: the question.
         threads: cores that were used; 1 on a GPU, which is used as a whole.
-        cache: empty where there is none (tuning, code).
-        workloads: what it is about.
-        shapes: how many values it is made of: shapes, layers or studies.
-        value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling
-            shapes (None where that says nothing: extremes and sums).
-        met: whether the target is reached; None where there is none, or too little was measured.
-        worst: the shape that is furthest on the wrong side; a whole study has no dimension.
-        ceiling: of speedups and prime lengths, what the statistic would be if ours ran at the roofline on
-            every shape.
+        cache: the cache state; empty for measures of a whole study.
+        workloads: names of the workloads that count.
+        shapes: number of values: of shapes, layers or studies.
+        value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling shapes
+            (None for extremes and sums, of which resampling says nothing).
+        met: whether the target is met; None without one, or if too little was measured.
+        worst: the value that is furthest on the wrong side.
+        ceiling: for speedups and prime lengths, the statistic if ours ran at the roofline on every shape.
     """
 
     criterion: Criterion
@@ -78,7 +77,7 @@ class Line:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`ResultTable.summary_frame`: numbers in ``unit``; None where there is none."""
+        """The columns of :meth:`ResultTable.summary_frame`, with numbers in ``unit``."""
         criterion = self.criterion
         unit, factor = UNITS[criterion.unit]
         numbers = {
@@ -107,18 +106,17 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """``met``, ``missed``, or nothing without a target."""
+        """``met``, ``missed``, or an empty text without a target."""
         return "" if self.met is None else "met" if self.met else "missed"
 
 
 def summarise(table: Reports, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
-    """Returns every criterion (default: of the table's suite) that is meant for a study's kind of processor,
-    on every number of threads and in every cache state, all its workloads together; what was not measured has
-    no line.
+    """Returns a line for each criterion, number of threads and cache state, with all workloads together. What
+    was not measured has no line.
 
     Args:
         table: results of a suite.
-        criteria: questions that are answered (default: those of the table's suite).
+        criteria: the questions (default: those of the table's suite).
     """
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
@@ -134,7 +132,7 @@ def summarise(table: Reports, criteria: Sequence[Criterion] | None = None) -> tu
 def _found(
     criterion: Criterion, reports: Sequence[Report], groups: Mapping[tuple[int, str], Sequence[Block]]
 ) -> Iterator[tuple[tuple[int, str], list[Sample]]]:
-    """Yields the values by threads and cache state, which is empty where values are of whole studies."""
+    """Yields the values by threads and cache state, which is empty for whole studies."""
     if criterion.measure in STUDY_MEASURES:
         for threads in sorted({report.threads for report in reports if report.rows}):
             yield (threads, ""), list(study_samples(criterion, reports, threads))
@@ -144,12 +142,11 @@ def _found(
 
 
 def by_workload(table: Reports, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
-    """Returns the criteria that look at shapes (default: of the table's suite), for each workload by
-    itself.
+    """Returns a line for each workload and each criterion that is about shapes.
 
     Args:
         table: results of a suite.
-        criteria: questions that are answered (default: those of the table's suite).
+        criteria: the questions (default: those of the table's suite).
     """
     criteria = criteria_of(table.suite) if criteria is None else criteria
     return tuple(
@@ -162,7 +159,7 @@ def by_workload(table: Reports, criteria: Sequence[Criterion] | None = None) -> 
 
 
 def study_samples(criterion: Criterion, reports: Iterable[Report], threads: int) -> Iterator[Sample]:
-    """Returns one value for each study that was tuned and built."""
+    """Yields one value for each study that was tuned and built."""
     for report in reports:
         if report.threads == threads and report.complete and counts(criterion, report):
             value = study_value(criterion.measure, report)
@@ -171,8 +168,8 @@ def study_samples(criterion: Criterion, reports: Iterable[Report], threads: int)
 
 
 def study_value(measure: Measure, report: Report) -> float | None:
-    """Returns what a study amounts to; None where that was not kept."""
-    if measure == "wrong":  # lengths or shapes, if any were called
+    """Returns a measure of a whole study; None if its report does not have it."""
+    if measure == "wrong":
         wrong = report.library.get("lengths_wrong", report.library.get("shapes_wrong"))
         return None if wrong is None else float(len(wrong))
     part, name, scale = STUDY_VALUES[measure]
@@ -190,19 +187,18 @@ STUDY_VALUES: Mapping[Measure, tuple[str, str, float]] = {
     "dispatch": ("library", "dispatch_ns", 1.0),
     "call": ("library", "python_call_us", 1.0),
 }
-"""The part of a report in which a measure of a whole study stands, its name there, and the unit in which it
-is shown as a multiple of that of the file."""
+"""By measure of a whole study: the report's field, the key in it, and a number to divide the value by."""
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
-    """Returns the line that summarises some values (at least one) of a suite."""
+    """Returns the line of some values, at least one."""
     found = layer_means(found) if criterion.by_layer else found
     value = over(criterion.statistic, found)
     low, high = interval(criterion.statistic, np.array([sample.value for sample in found]))
     workloads = tuple(dict.fromkeys(sample.workload for sample in found))
     target = criterion.target
     judged = target is not None and target.holds(threads, cache, suite)
-    # A sum over some of the workloads says nothing against its limit, unless it is beyond it already.
+    # A sum over too few workloads proves nothing, unless it exceeds the limit already.
     if target and len(workloads) < target.needs and target.met(value):
         judged = False
     furthest = max if criterion.measure in LOWER_IS_BETTER else min
@@ -222,8 +218,8 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
 
 
 def layer_means(found: Iterable[Sample]) -> list[Sample]:
-    """Returns one value for each workload and layer: the geometric mean over its lengths, likewise of the
-    ceilings, which are missing where one of them is."""
+    """Returns one value for each workload and layer: the geometric mean over its lengths, with that of the
+    ceilings."""
     groups: dict[tuple[str, Shape], list[Sample]] = {}
     for sample in found:
         groups.setdefault((sample.workload, sample.shape.without(LENGTH)), []).append(sample)
@@ -239,7 +235,7 @@ def over(statistic: Statistic, found: Iterable[Sample]) -> float:
 
 
 def ceiling_of(statistic: Statistic, found: Sequence[Sample]) -> float | None:
-    """Returns the statistic of the ceilings; None if one of them is not known."""
+    """Returns the statistic of the ceilings; None if one of them is unknown."""
     known = [sample.ceiling for sample in found if sample.ceiling is not None]
     return float(STATISTICS[statistic](np.array(known))) if len(known) == len(found) else None
 
@@ -255,11 +251,8 @@ STATISTICS: Mapping[Statistic, Callable[[Values], float]] = {
 
 
 def interval(statistic: Statistic, values: Values, seed: int = 0) -> tuple[float | None, float | None]:
-    """Returns the 95 % bootstrap interval (percentile method) over shapes of a mean or a geometric mean.
-
-    Resampling shapes says how much the line depends on which lengths were measured; it says nothing
-    about an extreme, and next to nothing about a far percentile.
-    """
+    """Returns the 95 % bootstrap interval (percentile method) over shapes of a mean or a geometric mean; no
+    interval for others, since resampling shapes says nothing of an extreme and little of a far percentile."""
     if statistic not in ("geomean", "mean") or len(values) < 2:
         return None, None
     if statistic == "mean":

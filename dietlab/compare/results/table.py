@@ -1,4 +1,4 @@
-"""The bench's result: a tidy table (CSV) and the facts behind it (JSON of the same name)."""
+"""The result of a bench: a table (CSV) and the facts of its studies (JSON of the same name)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 DIGITS = 7
-"""Significant digits of a number in the CSV: far below what repeats."""
+"""Significant digits of a number in the CSV: far more than measurements repeat."""
 
 COLUMNS = (
     "workload",
@@ -49,20 +49,17 @@ COLUMNS = (
 )
 
 TIMES = ("seconds_median", "seconds_low", "seconds_high")
+"""Columns of times."""
+
 NUMBERS = (*TIMES, "gflops", "speedup", "regret", "roofline", "padding_waste", "again", "first_seconds")
-"""Columns of times, and of all numbers that may be unknown."""
+"""Columns of numbers that may be unknown."""
 
 LATER = ("again", "first_seconds")
-"""Columns that files have since they are measured."""
+"""Columns that older files lack."""
 
 
 class Entry(NamedTuple):
-    """A row of the table, and the report that it is of.
-
-    Attributes:
-        report: that the row is of.
-        row: a shape, contender and cache state.
-    """
+    """A row of the table, with the report that it belongs to."""
 
     report: Report
     row: Row
@@ -75,10 +72,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of the reports of several studies, and the command and versions (``about``) that made it.
+    """The reports of several studies as one table.
 
     Args:
         reports: one for each study.
+        about: the command and versions that made it.
     """
 
     reports: tuple[Report, ...]
@@ -96,8 +94,7 @@ class ResultTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the CSV: :data:`COLUMNS`, and behind the length any other dynamic dimension of a
-        workload."""
+        """The columns of the CSV: :data:`COLUMNS`, with other dynamic dimensions after the length."""
         return columns_with(name for report in self.reports for name in report.operator.dims)
 
     @property
@@ -112,7 +109,7 @@ class ResultTable:
 
     @property
     def suite(self) -> str:
-        """The name of the suite; empty if that is not known."""
+        """The name of the suite; empty if it is unknown."""
         return str(self.about.get("suite", ""))
 
     @property
@@ -122,7 +119,7 @@ class ResultTable:
 
     @property
     def wrong(self) -> tuple[Entry, ...]:
-        """The rows of a report's maker that have no time: a wrong result, or none."""
+        """The rows of makers with a wrong result, or without one."""
         return tuple(Entry(r, row) for r in self.reports for row in r.ours if not row.correct)
 
     def report(self, name: str, threads: int) -> Report:
@@ -135,13 +132,14 @@ class ResultTable:
             if (report.name, report.threads) == (name, threads):
                 rows = tuple(sorted(report.rows, key=lambda row: row.shape))
                 return replace(report, rows=rows, versions=report.versions or self.about.get("versions", {}))
-        raise RecordError("the table has every study that is asked for", f"{name}, {threads} threads")
+        known = ", ".join(f"{report.name} ({report.used})" for report in self.reports)
+        raise RecordError("the study is in the table", f"{name}, {threads} threads", f"It has {known}.")
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the CSV as a pandas table: times in seconds, shares of 1.
+        """Returns the CSV as a pandas table: times in seconds, shares from 0 to 1.
 
-        In place of the plan there are its ``scheme`` with the parameters, and the ``reason`` where
-        there was no result, which is not ``correct``.
+        The columns ``scheme``, its parameters, and ``reason`` replace the plan; a row with a reason has no
+        result and is not ``correct``.
         """
         import pandas as pd
 
@@ -151,13 +149,13 @@ class ResultTable:
         return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
 
     def summary_frame(self) -> pd.DataFrame:
-        """Returns the summary as a table: one row for each criterion, number of threads and cache state
+        """Returns the summary as a table: a row for each criterion, number of threads and cache state
         (:func:`~dietlab.compare.results.summarise`).
 
         ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
-        roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
-        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study or layer.
-        ``worst_layer`` is there if workloads have layers.
+        roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. ``target`` and ``met`` are
+        missing where a target is not judged, ``worst_T`` where the worst is a whole study or layer.
+        ``worst_layer`` exists if workloads have layers.
         """
         import pandas as pd
 
@@ -167,7 +165,8 @@ class ResultTable:
         return frame.astype({**types, "met": "boolean", "worst_T": "Int64"} if len(frame) else {})
 
     def to_csv(self) -> str:
-        """Returns the table, with the same columns and the same order of rows whatever was measured first."""
+        """Returns the table as CSV. Its columns and the order of its rows do not depend on what was measured
+        first."""
         import pandas as pd
 
         ordered = sorted(
@@ -186,12 +185,12 @@ class ResultTable:
         extents = {LENGTH, *(name for report in self.reports for name in report.operator.dims)}
         types = {**dict.fromkeys(NUMBERS, float), **dict.fromkeys(extents, "Int64")}
         cells = pd.DataFrame(values, columns=list(self.columns)).astype(types)
-        finite = cells.replace([math.inf, -math.inf], math.nan)  # what is not has no place in a table
+        finite = cells.replace([math.inf, -math.inf], math.nan)
         text: str = finite.to_csv(index=False, lineterminator="\n", float_format=f"%.{DIGITS}g")
         return text
 
     def save(self, path: str | Path) -> None:
-        """Writes ``path`` (``.csv`` or ``.csv.gz``) and, beside it, the facts as ``.json``; each file is
+        """Writes ``path`` (``.csv`` or ``.csv.gz``) and the facts beside it as ``.json``. Each file is
         replaced whole or not at all."""
         target = Path(path)
         data = self.to_csv().encode()
@@ -228,7 +227,7 @@ class ResultTable:
 
 
 CORRECT = {"True": True, "False": False, "": None}
-"""The cells of the column ``correct``; empty if there was no result."""
+"""Values of the column ``correct`` by its text; the text is empty if there was no result."""
 
 
 def columns_with(dims: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Sums times over a trace: the sum is what all calls cost, and a mean of ratios is not."""
+"""Sums times over a trace. The sum is the cost of all calls; a mean of ratios is not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from dietlab.problem import Shape
 
 @dataclass(frozen=True)
 class TraceTime:
-    """One contender over a trace, in one cache state.
+    """One contender's time over a trace, in one cache state.
 
-    ``seconds`` is the mean call of the trace: the sum of weight times median over the shapes that
-    the contender has a time for, over their weight, which is ``share`` (1: it has all of them).
-    ``speedup`` is that over ours on the same shapes (above 1: ours is faster); None for ours.
+    Args:
+        share: weight of the shapes that the contender has a time for (1: all).
+        seconds: of a mean call on these shapes: the sum of weight times median, over ``share``.
+        speedup: the same over ours on these shapes (above 1: ours is faster); None for ours.
     """
 
     contender: str
@@ -33,8 +34,8 @@ def trace_times(
     others: Mapping[str, Sequence[Row]],
     weights: Mapping[Shape, float],
 ) -> Iterator[TraceTime]:
-    """Yields the sums by weight of one cache state, ``maker``'s first, then those of the ``others`` by name:
-    each over the shapes that it and ``ours`` were right on; nothing of one without any."""
+    """Yields the times in one cache state, ``maker``'s first, then those of the ``others`` by name, each over
+    the shapes on which it and ``ours`` were right, if there are any."""
     mine = _seconds(row for row in ours if row.cache == cache)
     for name, rows in {maker: ours, **others}.items():
         theirs = mine if name == maker else _seconds(rows)

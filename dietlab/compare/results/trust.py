@@ -1,4 +1,4 @@
-"""Noise of a report's figures, told by the same library timed in two processes."""
+"""Noise of a report's figures, estimated from the same library timed in two processes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dietlab.compare.results.row import Row
 
 @dataclass(frozen=True)
 class Trust:
-    """Ratios of the times of one library in two processes, in the same blocks of calls: as far as they are
-    from 1, a difference says nothing.
+    """Ratios of the times of one library in two processes, in the same blocks of calls. A difference between
+    contenders that is no larger says nothing.
 
     Args:
-        pairs: shapes and cache states on which it was timed twice.
-        low, high: the least ratio and the greatest.
-        mean: the geometric mean of the ratios: what a mean over shapes may be off by, too.
-        noise: by which a ratio on one shape may be off (0.05 for 5 %): no more with a probability of 95 %, if
-            there are 19 pairs or more (conformal prediction); fewer have the greatest of them.
+        pairs: number of shapes and cache states on which it was timed twice.
+        low, high: the least and the greatest ratio.
+        mean: the geometric mean of the ratios; a mean over shapes may be off by as much.
+        noise: of a ratio on one shape (0.05 for 5 %), exceeded with a probability of at most 5 % if there are
+            19 pairs or more (conformal prediction); of fewer pairs the greatest.
     """
 
     pairs: int
@@ -33,7 +33,7 @@ class Trust:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Trust | None:
-        """Returns what our rows tell; None where nothing was timed twice, as before there were such pairs."""
+        """Returns the noise by our rows; None if none of them was timed twice."""
         ratios = [row.again for row in rows if row.again is not None and row.correct]
         if not ratios:
             return None
@@ -52,7 +52,7 @@ class Trust:
 
 
 def noise_of(trust: Trust | None) -> list[Quantity]:
-    """Returns the noise on one shape, in percent; nothing if it is not known."""
+    """Returns the noise on one shape in percent, if it is known."""
     if trust is None or trust.pairs == 1:
         return []
     return [Quantity(f"{100 * trust.noise:.0f} %", "on one shape is noise")]

@@ -1,4 +1,4 @@
-"""Stops a bench before a time is up, at a point from which the same command goes on."""
+"""Stops a bench in time, at a point from which the same command goes on."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from dietlab.base.events import Event, StageFinished
 
 
 class OutOfTime(Exception):
-    """The time is up. Whatever was measured stands on disk."""
+    """The time is up. All that was measured is on disk."""
 
 
 class Deadline:
-    """An observer that ends a run some seconds after it was made. What happens between two events (a
-    micro-kernel built, a shape measured) is finished, and the next is not begun if the time is up by then.
+    """An observer that ends a run some seconds after it was made (None: never). What happens between two
+    events, such as the build of a micro-kernel, is finished; the next is not begun once the time is up.
 
-    It is one of the run's observers: what happens between two events (a micro-kernel built, a shape
-    measured) is finished, and the next is not begun if the time is up by then.
-
-    Args:
-        seconds: None for a run without end.
-        clock: a reading in seconds.
-
-    ``left`` is how many turns a run that was stopped left over; None if it was not stopped.
+    ``left`` is the number of turns that a stopped run did not measure; None for a run that was not stopped.
     """
 
     def __init__(self, seconds: float | None = None, clock: Callable[[], float] = perf_counter) -> None:
@@ -37,5 +30,5 @@ class Deadline:
             raise OutOfTime
 
     def on_event(self, event: Event) -> None:
-        if not isinstance(event, StageFinished):  # which is also sent on the way out
+        if not isinstance(event, StageFinished):  # sent by an ending stage, also after OutOfTime
             self.check()

@@ -1,4 +1,4 @@
-"""The layers that a task is tuned for, evaluated on and compared on, if one library serves all."""
+"""The layers of a task whose one library serves all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dietlab.base.errors import DietlabError
 from dietlab.problem.layers import Layer, layers_of
 
 OWN = "own"
-"""The contender that is each layer's own library: one of a single dynamic dimension, tuned for it alone."""
+"""The contender that has a library for each layer, with one dynamic dimension, tuned for this layer only."""
 
 
 @dataclass(frozen=True)
@@ -17,16 +17,14 @@ class EveryLayer:
     """The layers of a task whose rows, columns and depth are dynamic.
 
     Args:
-        tuned: the layers that it is tuned for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N,
-            K).
-        held_out: layers that tuning never sees, as (N, K).
-        lengths, held_out_lengths: by effort, the lengths that each layer of either kind is evaluated at.
-        own: by effort, for how many layers of either kind an own library is tuned, those that come
-            first; each takes as long as a study of one layer.
+        tuned: layers to tune for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N, K).
+        held_out: layers that tuning never sees, as pairs (N, K).
+        lengths, held_out_lengths: evaluated lengths of each tuned and each held-out layer, by effort.
+        own: number of tuned and of held-out layers that get an own library, by effort; the first ones of
+            each. An own library takes as long as a study of one layer.
 
     Raises:
-        DietlabError: if the efforts differ, a layer is of both kinds, or there are fewer layers than own
-            libraries.
+        DietlabError: if the efforts differ, a layer is tuned and held out, or own libraries outnumber layers.
     """
 
     tuned: str | tuple[tuple[int, int], ...]

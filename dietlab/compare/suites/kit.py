@@ -1,8 +1,8 @@
-"""A bench in two visits to a machine that has a GPU but no compiler: what is built here is measured there.
+"""A bench in two visits to a machine that has a GPU but no compiler.
 
-Before the first visit the first round of each task's search is built here (:func:`pack`). There its libraries
-are checked and timed (:func:`measure`), with TVM's runtime alone. Back here the records are fitted, and each
-task's operator is built (:func:`build_measured`), which the second visit evaluates like any other bench.
+Before the first visit, :func:`pack` builds the first round of each task's search here. There, :func:`measure`
+checks and times these libraries, with TVM's runtime only. Back here, :func:`build_measured` fits the records
+and builds each task's operator, which the second visit evaluates like any other bench.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from dietlab.scheme import Scheme
 from dietlab.scheme.target import space_target
 from dietlab.tuning import Operator, Tuner, effort_named
 
-KIT, READY = "kit.json", "ready"
-"""The file that names a kit's tasks in their order, and the folder of a task's libraries in its study."""
+KIT = "kit.json"
+"""The file that names a kit's tasks, in their order."""
+
+READY = "ready"
+"""The folder of a task's libraries, inside its study."""
 
 STAGE = "measure"
 
 RIVALS = 8
-"""The number of new libraries that take turns on a shape, beside the fastest so far: a kill loses what they
-took, less than a second where a call takes a millisecond."""
+"""Number of new libraries that take turns on a shape, together with the fastest so far. A kill loses their
+turns: less than a second if a call takes a millisecond."""
 
 
 def pack(
@@ -53,12 +56,12 @@ def pack(
     observers: Iterable[Observer] = (),
     workers: int | None = None,
 ) -> dict[str, ReadyLibraries]:
-    """Builds the first round of the search of each task for a processor that need not be here; a folder that
-    was begun is finished.
+    """Builds the first round of each task's search, for a processor that need not be here. A folder that was
+    begun is finished.
 
     Args:
-        candidates: schemes of a task.
-        effort: of tuning: how long each library will be timed.
+        candidates: number of schemes for each task.
+        effort: of tuning, which says how long each library will be timed.
         workers: parallel builds (default: the processors this process may use).
 
     Returns:
@@ -67,7 +70,7 @@ def pack(
     Raises:
         DietlabError: if the folder holds another kit, or what compiles is missing.
     """
-    lower_target(hardware.kind).require_tools()  # before every library fails of it
+    lower_target(hardware.kind).require_tools()  # else every library would fail for the same reason
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
     total = candidates * len(suite.tasks)
     with locked(folder, ONE_AT_A_TIME), listeners.stage("pack", total, "scheme") as progress:
@@ -82,7 +85,7 @@ def pack(
 
 
 def first_round(study: Study, count: int) -> tuple[Trial, ...]:
-    """Returns the schemes that a study's search tries first, each with all shapes that are tuned for."""
+    """Returns the schemes that a study's search tries first, each on all shapes to tune for."""
     effort = replace(effort_named(study.effort), trials=count, batch=count)
     proposal = Tuner(study.space(), study.shapes, **{**study.resolved(), "effort": effort}).ask()
     shapes = study.shapes.train.shapes
@@ -93,14 +96,13 @@ def measure(
     kit: Path, out: Path, *, observers: Iterable[Observer] = (), deadline: Deadline | None = None
 ) -> int:
     """Measures a kit's libraries on this machine, task by task, and leaves a study of each in ``out``, of
-    this machine's processor; what is recorded there already is not measured again.
+    this machine's processor. Measurements that ``out`` has are not repeated.
 
     Returns:
-        how many measurements are left, if the time was up.
+        the number of measurements that are left, if the time was up; else 0.
 
     Raises:
-        MeasureError: if the processor does not run what was compiled, or something that timing needs is
-            missing.
+        MeasureError: if the processor does not run these libraries, or timing lacks something that it needs.
         StudyError: if ``kit`` is no kit, or ``out`` holds studies of another processor.
     """
     deadline = deadline or Deadline()
@@ -119,13 +121,13 @@ def measure(
 
 
 def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str, Operator | str]:
-    """Chooses and builds the operator of each study in a folder, out of its records.
+    """Chooses and builds the operator of each study in a folder by its records.
 
     Returns:
-        the operators by the study's name; in place of one, why nothing can be built of its records.
+        the operators by the study's name, or in place of one the reason why there is none.
 
     Raises:
-        StudyError: if no study lies there.
+        StudyError: if no study is there.
         DietlabError: if nothing can be compiled.
     """
     found: dict[str, Operator | str] = {}
@@ -143,12 +145,8 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
 
 @dataclass(frozen=True)
 class Sitting:
-    """The study of one task on this machine, and what is measured in it.
-
-    Args:
-        schemes: those that are tried on all shapes.
-        failed: those that could not be built: they have a record on the first shape.
-    """
+    """The study of one task on this machine, and what is measured in it: ``schemes`` on all shapes. Schemes
+    that could not be built (``failed``) get a record on the first shape."""
 
     study: Study
     libraries: ReadyLibraries
@@ -158,7 +156,7 @@ class Sitting:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The shapes, in an order whose every beginning covers the whole range."""
+        """The shapes in the order of :func:`~dietlab.compare.lineup.spread`."""
         return spread(self.study.shapes.train.shapes)
 
     @property
@@ -170,7 +168,7 @@ class Sitting:
         return sum(len(self._missing(shape)) for shape in self.shapes)
 
     def run(self, progress: Stage) -> None:
-        """Measures what is left: on each shape a few libraries at a time, beside the fastest so far."""
+        """Measures what is left: on each shape a few libraries at a time, with the fastest so far."""
         timing = self.study.timing
         with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
             for shape in self.shapes:
@@ -190,7 +188,7 @@ class Sitting:
         return [scheme for scheme in (*self.schemes, *once) if scheme not in known]
 
     def _fastest(self, shape: Shape) -> list[Scheme]:
-        """Returns the scheme that links the times of one round with those of the next; none at first."""
+        """Returns the fastest scheme so far, if any: it links the times of one round to those of the next."""
         seconds = {r.scheme: r.seconds for r in self.store.records if r.shape == shape and r.seconds}
         return [min(seconds, key=lambda scheme: seconds[scheme])] if seconds else []
 
@@ -205,11 +203,11 @@ def _packed(kit: Path) -> Iterator[tuple[str, Study]]:
 
 
 def _sitting(name: str, packed: Study, out: Path) -> Sitting:
-    """Returns a task's study of this machine's processor, with what is to be measured in it."""
+    """Returns a task's study for this machine's processor, and what is to be measured in it."""
     libraries = ReadyLibraries.open(packed.folder / READY)
     timing_target(packed.hardware.kind).require_here(packed.hardware)
     study = replace(packed, hardware=_processor(packed.hardware))
-    study.resolved()  # names of a file must be known here, nothing is imported for them
+    study.resolved()  # raises if a name in the file is not known here; nothing is imported for it
     study = Study.create(
         out / study_folder(name, study.hardware.cores),
         study.workload,
@@ -217,7 +215,7 @@ def _sitting(name: str, packed: Study, out: Path) -> Sitting:
         study.shapes,
         **study.settings,
     )
-    # Those in its space, which is asked for its limits only: to list a GPU's takes a second or two.
+    # Schemes of the space, found by its limits: listing a GPU's space would take a second or two.
     limits = space_target(study.hardware.kind).limits(study.workload, study.hardware)
     fits = [entry for entry in libraries.entries if all(x.excess(entry.scheme) <= 0 for x in limits)]
     versions = {**study.header["versions"], **evaluation_target(study.hardware.kind).facts()}

@@ -1,4 +1,4 @@
-"""Watches how much memory a process and its workers have had at most."""
+"""Watches the peak of memory of this process and its workers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,15 @@ import psutil
 from dietlab.base.events import Event, TrialMeasured
 
 SECONDS_BETWEEN = 0.5
-"""The least time between two looks, in seconds: one takes some milliseconds. Peaks of a live process are kept
-by the system, so that only one that begins and ends between two looks is missed."""
+"""Least seconds between two looks, each of which takes some milliseconds. The system keeps the peak of a live
+process, so only a process that begins and ends between two looks is missed."""
 
 
 class PeakMemory:
-    """An observer that keeps the peak of resident memory, workers included, as long as events come.
+    """An observer that keeps the peak of resident memory, workers included, while events come.
 
-    Each live process counts with its own peak, so the sum is the most that they had together, or more. The
-    peak of this process begins anew with the watch where the system allows that.
-
-    Args:
-        look: returns bytes; one look.
-        clock: a reading in seconds.
-
-    ``bytes`` is None until a trial was measured: a stage that measured nothing tells nothing of tuning.
+    Each live process counts with its own peak, so the sum is an upper bound of what they had together. The
+    peak of this process is reset first, where the system allows that. ``look`` returns bytes.
     """
 
     def __init__(
@@ -44,7 +38,7 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far."""
+        """The peak so far; None until a trial was measured, as the peak is then not that of tuning."""
         return self._most if self._measured else None
 
 
@@ -55,8 +49,8 @@ def tree_bytes() -> int:
 
 
 def _peak(process: psutil.Process) -> int:
-    """Returns ``VmHWM`` of proc(5); what is resident now where the system does not tell; 0 of one that
-    ended."""
+    """Returns ``VmHWM`` of proc(5), or what is resident now if the system does not give it; 0 for a process
+    that ended."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
         kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
@@ -66,7 +60,7 @@ def _peak(process: psutil.Process) -> int:
 
 
 def _begin_anew() -> None:
-    """Sets this process's peak back to what is resident now, as proc(5) says under clear_refs."""
+    """Resets this process's peak to what is resident now (proc(5), clear_refs)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:

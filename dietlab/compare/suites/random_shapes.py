@@ -1,4 +1,4 @@
-"""Checks a library of several dynamic dimensions on random shapes, inside its ranges and beyond."""
+"""Checks a library of several dynamic dimensions on random shapes, inside and beyond its ranges."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
 from dietlab.tuning import Operator
 
 SHAPES = 4000
-"""Shapes that are called by default: about a minute on one core."""
-INSIDE, BEYOND = 0.5, 2
-"""The share of shapes that are drawn from the ranges, and how many times the end of its range an extent of
-the others has at most."""
-EDGES, EDGE_SHARE = (0, 1), 0.03
-"""Extents that are drawn with this probability each beyond the ranges, besides those that come by chance."""
-MOST_STEPS, MOST_ELEMENTS = 1 << 27, 1 << 23
-"""The most multiply-adds of a call, and elements of an operand or of the output: 4,000 references of more
-would take many minutes."""
+"""Number of shapes by default: about a minute on one core."""
+
+INSIDE = 0.5
+"""Share of the shapes that are drawn from the ranges."""
+
+BEYOND = 2
+"""Largest extent of the other shapes, as a multiple of the end of its range."""
+
+EDGES = (0, 1)
+"""Extents that the other shapes get more often than by chance."""
+
+EDGE_SHARE = 0.03
+"""Probability of each of the :data:`EDGES`."""
+
+MOST_STEPS = 1 << 27
+"""Most multiply-adds of a call: 4,000 references of more would take many minutes."""
+
+MOST_ELEMENTS = 1 << 23
+"""Most elements of an operand or of the output, for the same reason."""
 
 
 def check_shapes(
     op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None, seed: int = 0
 ) -> Checked:
-    """Calls a library on random shapes and compares each result with a float64 reference.
-
-    Args:
-        shapes: what to call it on (default: :data:`SHAPES` that :func:`random_shapes` draws).
-        seed: of the shapes and of the operands.
-    """
+    """Calls a library on shapes (default: :data:`SHAPES` of :func:`random_shapes`) and compares each result
+    with a float64 reference. ``seed`` is that of the shapes and of the operands."""
     chosen = list(random_shapes(op.workload, SHAPES, seed) if shapes is None else shapes)
     pool = np.random.default_rng(seed).standard_normal(_largest(op.workload, chosen) + 1, np.float32)
     wrong = []
@@ -47,8 +53,8 @@ def check_shapes(
 
 
 def random_shapes(workload: Workload, count: int, seed: int = 0) -> Iterator[Shape]:
-    """Draws shapes evenly over the logarithm of every extent: some from the ranges, the others from 1 to
-    :data:`BEYOND` times their ends, 0 and 1 more often. Shapes of too much work are drawn again."""
+    """Draws shapes, log-uniform in every extent: a share from the ranges, the others from 1 to :data:`BEYOND`
+    times their ends, with 0 and 1 more often. Shapes of too much work are drawn again."""
     source = Random(seed)
     while count:
         draw = Dim.log_uniform if source.random() < INSIDE else _beyond
@@ -68,7 +74,7 @@ def _beyond(dim: Dim, source: Random) -> int:
 
 
 def _largest(workload: Workload, shapes: Iterable[Shape]) -> int:
-    """Returns the elements of the largest operand or output."""
+    """Returns the number of elements of the largest operand or output."""
     return max((math.prod(size) for shape in shapes for size in _sizes(workload, shape).values()), default=0)
 
 
@@ -80,8 +86,8 @@ def _sizes(workload: Workload, shape: Shape) -> Mapping[str, tuple[int, ...]]:
 
 
 def _is_right(op: Operator, shape: Shape, pool: FloatArray, source: Random) -> bool:
-    """Returns whether one call gives the right result; operands are pieces of ``pool``, since drawing each
-    anew would take longer than the call."""
+    """Returns whether one call gives the right result. Operands are pieces of ``pool``, because drawing new
+    ones would take longer than the call."""
     sizes = dict(_sizes(op.workload, shape))
     out = np.full(sizes.pop("out"), POISON, np.float32)
     inputs = {name: _piece(pool, size, source) for name, size in sizes.items()}

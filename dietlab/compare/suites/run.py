@@ -1,4 +1,4 @@
-"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and goes on after a kill."""
+"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from dietlab.problem import Shape, ShapeSet, workload_to_json
 from dietlab.tuning import Effort, Operator, effort_named, versions
 
 PEAK = "peak_bytes"
-"""The fact of a study's tuning that is its peak memory."""
+"""The key of the peak memory among the facts of a study's tuning."""
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 ONE_AT_A_TIME = "one bench at a time works in a folder"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
-"""By the bench's effort: more lengths and longer timing need no longer tuning."""
+"""Effort of tuning by the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
-"""The number of latest turns whose longest must fit into the time left before another turn begins."""
+"""Number of the latest turns; the next begins only if one as long as the longest of them still fits."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task on one number of threads, and what of it is still to be measured."""
+    """One task on one number of threads, with the turns that are still to be measured."""
 
     task: Task
     threads: int
@@ -62,8 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed,
-    when it ends, and whether every library is called at every length."""
+    """A bench that is running, with its settings; ``tuning`` is the effort of tuning."""
 
     out: Path
     journal: Journal
@@ -91,28 +90,28 @@ def run_bench(
     every_length: bool = True,
     required: Collection[str] = (),
 ) -> ResultTable:
-    """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
+    """Returns the whole table of a suite. Turns that ``out`` has are not measured again.
 
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
 
     Args:
-        suite: the tasks, such as ``SUITES["quickstart"]``.
-        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
-            number of threads.
+        suite: the tasks, such as ``SUITES["smoke"]``.
+        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and number of
+            threads.
         threads: cores of a CPU; a GPU is used as a whole, as one.
         caches: cache states (default: all that the suite's processor has).
-        effort: which lengths are evaluated and how long they are timed.
-        tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
-        ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
+        effort: decides which lengths are evaluated and how long each is timed.
+        tuning_effort: the effort of tuning (default: that of :data:`TUNING_EFFORT`).
+        ansor_trials: trials for each shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
         observers: get each event as it happens.
-        deadline: when to stop at the latest; it says what is left then.
-        every_length: whether a CPU's libraries are also called, and checked, at every length that is not
-            timed: some minutes for a batched product.
-        required: contenders without which nothing begins; others that are not installed are left out.
+        deadline: when to stop; its ``left`` is then the number of turns that were not measured.
+        every_length: whether a CPU's libraries are also called and checked at every length that is not
+            timed, which takes some minutes for a batched product.
+        required: contenders that must be installed; others that are not are left out.
 
     Raises:
-        MissingDependencyError: if one that is required is absent from every task.
+        MissingDependencyError: if a required contender is absent from every task.
         StudyError: if ``out`` holds another bench, or another process works on it.
         DietlabError: if a name among the arguments is unknown.
     """
@@ -142,7 +141,7 @@ def run_bench(
 
 
 def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
-    """Returns the command and the versions of a bench; for a GPU also its driver and clocks."""
+    """Returns the settings and the versions of a bench; for a GPU also its driver and clocks."""
     return {
         "suite": suite.name,
         "effort": effort,
@@ -170,8 +169,8 @@ def _on_host(target: str) -> bool:
 def jobs(
     suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
 ) -> tuple[Job, ...]:
-    """Returns the turns that are left. Shapes come in an order whose every beginning covers the whole
-    range."""
+    """Returns each task on each number of threads with the turns that are left; their shapes are
+    :func:`~dietlab.compare.lineup.spread`."""
     return tuple(
         Job(
             task,
@@ -199,13 +198,13 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 
 def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
-    facts = bench.journal.studies.get((job.task.name, job.threads))
+    report = bench.journal.studies.get((job.task.name, job.threads))
     wanted = bench.every_length and _on_host(bench.target)
-    return wanted and facts is not None and not facts.failure and not Checked.known(facts.library)
+    return wanted and report is not None and not report.failure and not Facts.of(report).checked
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
-    """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
+    """Measures one job. An error becomes the study's failure; rows that were measured stay."""
     hardware, before = _processor(bench, job.threads), progress.done
     try:
         with bench.listeners.stage(job.name, 1, "study") as studies:
@@ -217,30 +216,58 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 
 
 def _known(bench: Bench, job: Job, hardware: Hardware) -> Report:
-    """Returns the report of a job's study as earlier sittings left it, or a new one without any facts."""
+    """Returns the report of a job's study that earlier sittings left, or a new one without any facts."""
     begun = Report(workload_to_json(job.task.workload), hardware.to_json(), name=job.task.name)
     return bench.journal.studies.get((job.task.name, job.threads), begun)
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Facts that a bench finds out about a study once, in any of its sittings.
+
+    Args:
+        peak_bytes: most memory while it was tuned, over all sittings; 0 if that is unknown.
+        checked: calls of its library that were checked; None before that.
+    """
+
+    peak_bytes: int
+    checked: Checked | None
+
+    @classmethod
+    def of(cls, report: Report) -> Facts:
+        return cls(report.tuning.get(PEAK, 0), Checked.known(report.library))
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        return {PEAK: self.peak_bytes} if self.peak_bytes else {}
+
+    @property
+    def library(self) -> dict[str, Any]:
+        return self.checked.to_json() if self.checked else {}
+
+
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
-    task, known = job.task, _known(bench, job, hardware)
-    study = study_of(task, bench.out, hardware, bench.tuning)
-    op, memory = watched(study, bench.listeners)
-    peak: int = max(memory or 0, known.tuning.get(PEAK, 0))  # of the greatest of all sittings
-    if memory is not None:  # kept at once: nobody can measure it later
-        known = replace(known, tuning={**known.tuning, PEAK: peak})
+    known = _known(bench, job, hardware)
+    facts = Facts.of(known)
+    study = study_of(job.task, bench.out, hardware, bench.tuning)
+    op, peak = watched(study, bench.listeners)
+    if peak is not None:  # kept at once: nobody can measure it later
+        facts = replace(facts, peak_bytes=max(peak, facts.peak_bytes))
+        known = replace(known, tuning={**known.tuning, **facts.tuning})
         bench.journal.add_study(known)
-    checked = Checked.known(known.library)
-    if not checked and bench.every_length:
-        checked = _checked(study, op, bench.listeners)
-    if not job.turns:
-        bench.journal.add_study(replace(known, library={**known.library, **checked}))
-        return
-    run, own = (
-        study.run(),
-        own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners),
-    )
-    library = {**op.facts, **checked, **overheads(op, study.shapes)}
+    if bench.every_length and not facts.checked:
+        facts = replace(facts, checked=_checked(study, op, bench.listeners))
+    if job.turns:
+        _measure_turns(bench, job, study, op, facts, progress)
+    else:
+        bench.journal.add_study(replace(known, library={**known.library, **facts.library}))
+
+
+def _measure_turns(bench: Bench, job: Job, study: Study, op: Operator, facts: Facts, progress: Stage) -> None:
+    """Opens the contenders of a job, keeps the study's report, then times turn by turn."""
+    task, run = job.task, study.run()
+    own = own_libraries(task, bench.effort, study.hardware, bench.out, bench.tuning, bench.listeners)
+    library = {**op.facts, **facts.library, **overheads(op, study.shapes)}
     with contest(
         op,
         [name for name in task.against if name != OWN],
@@ -252,20 +279,19 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         ansor_shapes=_paper_shapes(task),
         more=own.entrants,
     ) as opened:
-        tuning = {**own.facts, **({PEAK: peak} if peak else {})}
-        bench.journal.add_study(opened.report(library, task.name, tuning))
+        bench.journal.add_study(opened.report(library, task.name, {**own.facts, **facts.tuning}))
         seen = {record.shape for record in run.records}
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
 
 
-def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:
-    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is judged only
-    where it is evaluated: the check calls it with NumPy's arrays."""
+def _checked(study: Study, op: Operator, listeners: Audience) -> Checked | None:
+    """Checks a library at every length, or on random shapes of several dimensions. Returns None for a GPU's:
+    the check calls libraries with NumPy's arrays."""
     if not study.hardware.limits.on_host:
-        return {}
+        return None
     if len(study.workload.dims) > 1:
-        return check_shapes(op, listeners).to_json()
-    return check_lengths(study.dispatcher(), listeners).to_json()
+        return check_shapes(op, listeners)
+    return check_lengths(study.dispatcher(), listeners)
 
 
 def play(
@@ -276,8 +302,8 @@ def play(
     progress: Stage,
     deadline: Deadline | None = None,
 ) -> None:
-    """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
-    saw: all others are held out."""
+    """Measures turn by turn; each is on disk before the next begins. Shapes are held out unless tuning has
+    ``seen`` them."""
     deadline = deadline or Deadline()
     recent: deque[float] = deque(maxlen=RECENT_TURNS)  # in seconds
     for turn in turns:
@@ -292,8 +318,8 @@ def play(
 
 
 def _paper_shapes(task: Task) -> ShapeSet:
-    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths; of
-    many layers all that the task is tuned for."""
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths among the task's tuned ones, or all
+    of these; with layers, all shapes that the task is tuned for."""
     if task.layers is not None:
         return task.shapes
     tuned = [length for length, _ in task.tuned]
@@ -301,8 +327,8 @@ def _paper_shapes(task: Task) -> ShapeSet:
 
 
 def _processor(bench: Bench, threads: int) -> Hardware:
-    """Returns this machine's GPU, or its CPU with ``threads`` cores; measured once, so that all studies share
-    one roofline.
+    """Returns this machine's GPU, or its CPU with ``threads`` cores. It is measured once, so that all studies
+    share one roofline.
 
     Raises:
         StudyError: if earlier studies were made on another processor.

@@ -1,4 +1,4 @@
-"""Keeps what a bench measured as one small archive that is always whole: another machine goes on from it."""
+"""Keeps what a bench measured in one small archive, always whole, from which another machine goes on."""
 
 from __future__ import annotations
 
@@ -16,28 +16,22 @@ from dietlab.base.files import LOCK, UNFINISHED, replacing, writing
 from dietlab.compare.suites.run import JOURNAL
 
 SECONDS_BETWEEN = 5.0
-"""The archive is at most this much older than the records of a search, in seconds, as long as records come.
-Writing it takes some 50 ms, 1 % of this."""
+"""Most seconds by which the archive is older than the latest record of a search. Writing it takes some 50 ms,
+1 % of this."""
 
 LEFT_OUT = (".so", ".html", ".lock", UNFINISHED)
-"""Endings of files that no archive holds: compiled libraries and pages, which are large and made again, locks
-of this machine's processes, and files that are being written."""
-
+"""Endings of files that stay out of the archive: compiled libraries and pages, which are large and can be
+made again; locks of this machine's processes; and files that are being written."""
 
 TURNS = ("bench", "measure")
-"""The stages that advance when a turn is over, or what stands for one (:mod:`dietlab.compare.suites.kit`)."""
+"""Stages that advance after each turn, or after each round of a kit (:mod:`dietlab.compare.suites.kit`)."""
 
 
 class StateArchive:
-    """Keeps an archive of a bench's folder as the bench goes: one of its observers.
+    """An observer of a bench that keeps an archive (``.tar.gz``) of the bench's folder.
 
-    It is written anew after every turn and every stage, and during a search whenever
-    :data:`SECONDS_BETWEEN` are over. A kill at any moment leaves the archive before or the one after, whole.
-
-    Args:
-        folder: of the bench.
-        path: the archive, a ``.tar.gz``.
-        clock: a reading in seconds.
+    It is written after every turn and every stage, and during a search every :data:`SECONDS_BETWEEN`. A kill
+    at any moment leaves either the earlier or the later archive, whole.
     """
 
     def __init__(self, folder: Path, path: Path, clock: Callable[[], float] = monotonic) -> None:
@@ -50,17 +44,10 @@ class StateArchive:
             self.write()
 
     def write(self) -> None:
-        """Replaces the archive.
-
-        Raises:
-            StudyError: if it cannot be written.
-        """
+        """Replaces the archive, or raises :class:`StudyError`."""
         with writing("the state of a bench", self._path, StudyError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with (
-                replacing(self._path) as unfinished,
-                tarfile.open(unfinished, "w:gz", compresslevel=6) as archive,
-            ):
+            with replacing(self._path) as new, tarfile.open(new, "w:gz", compresslevel=6) as archive:
                 for name, data in _kept(self._folder):
                     entry = tarfile.TarInfo(name)
                     entry.size = len(data)
@@ -73,7 +60,7 @@ class StateArchive:
 
 
 def _kept(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields the names and contents of the files that go into the archive; other processes may write them."""
+    """Yields names and contents of the files to archive. Other processes may remove a file meanwhile."""
     for path in sorted(folder.rglob("*")):
         if path.suffix not in LEFT_OUT and path.name != LOCK and path.is_file():
             with suppress(FileNotFoundError):
@@ -81,14 +68,13 @@ def _kept(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
-    """Unpacks an archive into the folder of a bench that was not begun there.
+    """Unpacks an archive into a folder, unless the bench was begun there or there is no archive.
 
     Args:
-        begun: a pattern of the files by which a folder in which it was begun is known (None: what stands
-            there is replaced).
+        begun: a pattern of files that show that the bench was begun (None: files there are replaced).
 
     Returns:
-        whether it was unpacked: not if there is no archive, or the bench was begun in the folder.
+        whether it was unpacked.
 
     Raises:
         StudyError: if the file is no such archive.

@@ -24,10 +24,7 @@ from dietlab.tuning import Operator
 
 @dataclass(frozen=True)
 class OwnLibraries:
-    """The libraries of single layers; a layer without one has a reason in ``failures``.
-
-    ``seconds`` are those of tuning, by layer.
-    """
+    """The libraries of single layers; by layer the seconds of tuning, and the reason where there is none."""
 
     operators: tuple[Operator, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -35,7 +32,7 @@ class OwnLibraries:
 
     @property
     def entrants(self) -> tuple[Entrant, ...]:
-        """The contender that they are together; none without a library."""
+        """The one contender of all libraries; none without a library."""
         if not self.operators:
             return ()
         seconds = sum(self.seconds.values())
@@ -44,20 +41,14 @@ class OwnLibraries:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Their cost, as facts of the task's tuning; nothing without any."""
+        """Their cost and failures, as facts of the task's tuning."""
         facts = {"own_seconds": dict(self.seconds), "own_failures": dict(self.failures)}
         return {name: value for name, value in facts.items() if value}
 
 
 def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
-    """Returns a task's study in ``home``, the one that stands there if it is equal.
-
-    Args:
-        tuning: the effort of tuning.
-
-    Raises:
-        StudyError: if another study stands there.
-    """
+    """Returns a task's study in ``home``, new or an equal one that is there; any other is a
+    :class:`StudyError`. ``tuning`` is the effort of tuning."""
     return Study.create(
         home / study_folder(task.name, hardware.cores),
         task.workload,
@@ -69,7 +60,7 @@ def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
 
 
 def built(study: Study, listeners: Audience) -> Operator:
-    """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
+    """Returns the study's operator, which is tuned, dispatched and built first if there is none."""
     try:
         return study.operator()
     except DispatchError:
@@ -80,8 +71,7 @@ def built(study: Study, listeners: Audience) -> Operator:
 
 
 def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
-    """Returns what :func:`built` does, and the peak memory of tuning in bytes; None if nothing was measured
-    now."""
+    """Returns the study's operator, and the peak memory of tuning in bytes; None if nothing was tuned now."""
     memory = PeakMemory()
     op = built(study, Audience((memory, *listeners.observers)))
     return op, memory.bytes
@@ -90,10 +80,10 @@ def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
 def own_libraries(
     task: Task, evaluation: str, hardware: Hardware, out: Path, tuning: str, listeners: Audience
 ) -> OwnLibraries:
-    """Tunes and builds each layer's own library in the bench's folder; what stands there is not tuned again.
+    """Tunes and builds own libraries of layers in the bench's folder, unless they are there.
 
     Args:
-        evaluation: the bench's effort: for how many layers.
+        evaluation: the bench's effort, which says for how many layers.
         tuning: the effort of tuning.
     """
     if task.layers is None or OWN not in task.against:

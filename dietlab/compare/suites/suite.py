@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from dietlab.base.errors import DietlabError
 from dietlab.compare.lineup import contenders_for, own_vendors
@@ -33,32 +34,31 @@ from dietlab.problem.shapes import drawn_layers
 
 DENSE_AGAINST = (*own_vendors("cpu", "dense"), "oracle")
 BATCH_AGAINST = (*own_vendors("cpu", "batch-matmul"), "oracle")
-"""Nobody prepacks activations: batched products meet plain vendors only."""
+"""Contenders of batched products, all plain: their operands are activations, which nobody prepacks."""
 
 LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
     "float32": ("mkl-packed", "onednn-packed", "oracle"),
     **{dtype: (*own_vendors("cpu", "dense", dtype), "oracle") for dtype in ("int8", "bfloat16")},
 }
-"""The vendors that multiply each type; of float32 some packed ones."""
+"""Vendors that multiply each type; some of the prepacked ones for float32."""
 
 NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
-"""The contenders on a GPU that compile nothing."""
+"""Contenders on a GPU that need no compiler."""
 GPU_AGAINST = (*own_vendors("cuda", "dense"), "largest-shape", "oracle")
 
 GPU_KERNELS = 16
-"""The most micro-kernels of a GPU's library. Each height that an even split needs is one, and where blocks
-are few, many heights are: with 8 the records of an H200 (``data/h200``) let expect a loss of 4.5 % in
-float32, with 16 of 1.1 %, with 32 of 0.3 %."""
+"""Most micro-kernels of a GPU's library. An even split needs a micro-kernel for each height, and few blocks
+need many heights. By the records of an H200 (``data/h200``), 8 micro-kernels lose 4.5 % in float32, 16 lose
+1.1 % and 32 lose 0.3 %."""
 
 LAYERS_AGAINST = (OWN, *(name for name in DENSE_AGAINST if name not in ("openblas", "torch", "zendnn")))
 
-TINY_LAYERS = EveryLayer(
-    ((64, 32), (96, 64)),
-    ((37, 19), (50, 61)),
-    dict.fromkeys(LENGTHS, (1, 7)),
-    dict.fromkeys(LENGTHS, (5,)),
-    dict.fromkeys(LENGTHS, (1, 1)),
-)
+BERT_SIZES = ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+"""Columns and depth of BERT-base's dense layers."""
+
+TINY = Dense(T=Dim(1, 16), N=64, K=32)
+TINY_TUNED = ((1, 1.0), (8, 1.0), (16, 1.0))
+"""A layer that takes no time, and the lengths that it is tuned for."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Task:
     """One operator of a suite.
 
     Args:
-        name: unique in the suite; a folder's name begins with it.
-        workload: its one dynamic dimension is the length; a dense operator with ``layers`` has T, N and K.
-        tuned: lengths that tuning sees, with their weights; of each layer, if there are ``layers``.
+        name: unique in the suite; the name of its study's folder begins with it.
+        workload: an operator with one dynamic dimension, the length; with ``layers``, Dense with T, N and K.
+        tuned: lengths that tuning sees, with their weights; with ``layers``, those of each layer.
         against: contenders, unless the caller names others.
-        lengths: evaluated lengths by effort, as far as they lie in the range; ``layers`` have their own.
+        lengths: evaluated lengths by effort, of those in the range; ``layers`` have others.
         layers: the layers of an operator that serves many.
-        max_kernels: the most micro-kernels of the library.
+        max_kernels: most micro-kernels of the library.
 
     Raises:
         DietlabError: if the operator has other dynamic dimensions.
@@ -95,7 +95,7 @@ class Task:
 
     @property
     def shapes(self) -> ShapeSet:
-        """The shapes that it is tuned for."""
+        """The shapes to tune for."""
         if self.layers is not None:
             return ShapeSet.layers(self.layers.tuned, dict(self.tuned), self.workload)
         return ShapeSet.weighted(self.workload, dict(self.tuned))
@@ -112,11 +112,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are run and reported together, on the ``target`` kind of processor.
+    """Tasks that are run and reported together.
 
     Args:
-        name: its name on the command line.
-        tasks: operators with the shapes that they are tuned and evaluated for.
+        name: on the command line.
+        tasks: operators with the shapes that they are tuned for and evaluated on.
+        target: the kind of processor.
     """
 
     name: str
@@ -130,12 +131,12 @@ class Suite:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """The names of all who can take part; libraries of single layers where one task serves many."""
+        """The names of all contenders that can take part; with ``own`` if a task has layers."""
         many = any(task.layers is not None for task in self.tasks)
         return (*contenders_for(self.target), *((OWN,) if many else ()))
 
     def only(self, pattern: str) -> Suite:
-        """Returns the tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
+        """Returns the suite with those tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell).
 
         Raises:
             DietlabError: if there is none.
@@ -147,7 +148,7 @@ class Suite:
         return replace(self, tasks=tasks)
 
     def against(self, contenders: tuple[str, ...], *, added: bool = False) -> Suite:
-        """Returns the suite against other contenders, or against these ``added`` to its own."""
+        """Returns the suite against these contenders, which replace its own or are ``added`` to them."""
 
         def meeting(task: Task) -> Task:
             own = task.against if added else ()
@@ -164,7 +165,7 @@ def dense_task(cols: int, depth: int, high: int) -> Task:
 
 
 def low_precision_tasks(cols: int, depth: int) -> tuple[Task, ...]:
-    """Returns a dense layer of up to 128 rows in each type that CPUs multiply, float32 first."""
+    """Returns a dense layer of up to 128 rows in each type of :data:`LOW_PRECISION_AGAINST`."""
     lengths = {**LENGTHS, "quick": LOW_PRECISION_QUICK}
     return tuple(
         Task(f"dense-k{depth}-n{cols}-{dtype}", layer, _tuned(128), LOW_PRECISION_AGAINST[dtype], lengths)
@@ -174,7 +175,7 @@ def low_precision_tasks(cols: int, depth: int) -> tuple[Task, ...]:
 
 
 def own_task(task: Task, layer: Layer) -> Task:
-    """Returns one layer of a task with many, alone: tuned for the same lengths."""
+    """Returns the task of one layer only, which is tuned for the same lengths."""
     rows = task.workload.dims["T"]
     return replace(dense_task(layer.N, layer.K, rows.high), tuned=task.tuned)
 
@@ -188,6 +189,20 @@ def every_layer_task() -> Task:
     return Task("dense-every-layer", workload, _tuned(2048), LAYERS_AGAINST, layers=layers, max_kernels=12)
 
 
+def tiny_layers_task() -> Task:
+    """Returns a dense operator that serves four tiny layers."""
+    workload = replace(TINY, N=Dim(16, 96), K=Dim(16, 64))
+    tuned, own = dict.fromkeys(LENGTHS, (1, 7)), dict.fromkeys(LENGTHS, (1, 1))
+    held_out = dict.fromkeys(LENGTHS, (5,))
+    layers = EveryLayer(((64, 32), (96, 64)), ((37, 19), (50, 61)), tuned, held_out, own)
+    return Task("dense-tiny-layers", workload, TINY_TUNED, (OWN, "openblas", "oracle"), layers=layers)
+
+
+def batch_tasks() -> tuple[Task, Task]:
+    """Returns both batched products of BERT-base's attention, for a batch of 16 sentences."""
+    return batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128)
+
+
 def batch_task(form: str, batch: int, size: int, high: int) -> Task:
     """Returns batched products of ``T = 1..high``; ``form`` is ``nt`` or ``nn``."""
     workload = BatchMatmul(T=Dim(1, high), B=batch, D=size, form=form)  # type: ignore[arg-type]
@@ -195,13 +210,13 @@ def batch_task(form: str, batch: int, size: int, high: int) -> Task:
 
 
 def paper_cpu() -> tuple[Task, ...]:
-    """Returns the paper's operators at its lengths: the dense layer, also against per-shape tuning, and both
-    batched products. Rows of the dense layer are tokens of one sentence."""
+    """Returns the paper's operators at its lengths: both batched products, and the dense layer, also against
+    per-shape tuning. Rows of the dense layer are tokens of one sentence."""
     dense = dense_task(2304, 768, 2048)
     dense = replace(dense, against=(*dense.against, "ansor"))
-    tasks = (dense, *(batch_task(form, 192, 64, 128) for form in ("nt", "nn")))
     return tuple(
-        replace(task, against=(*task.against, "largest-shape"), lengths=PAPER_CPU_LENGTHS) for task in tasks
+        replace(task, against=(*task.against, "largest-shape"), lengths=PAPER_CPU_LENGTHS)
+        for task in (dense, *batch_tasks())
     )
 
 
@@ -217,16 +232,8 @@ def paper_gpu() -> tuple[Task, ...]:
         rows,
         max_kernels=GPU_KERNELS,
     )
-    batched = (
-        replace(
-            batch_task(form, 192, 64, 128),
-            against=GPU_AGAINST,
-            lengths=PAPER_GPU_LENGTHS,
-            max_kernels=GPU_KERNELS,
-        )
-        for form in ("nt", "nn")
-    )
-    return (dense, *batched)
+    on_gpu = partial(replace, against=GPU_AGAINST, lengths=PAPER_GPU_LENGTHS, max_kernels=GPU_KERNELS)
+    return (dense, *map(on_gpu, batch_tasks()))
 
 
 def gpu_dense_task(
@@ -236,7 +243,7 @@ def gpu_dense_task(
     tuned: tuple[tuple[int, float], ...],
     lengths: Mapping[str, tuple[int, ...]],
 ) -> Task:
-    """Returns a dense layer on a GPU for all of ``lengths``; its name ends with a type that is not
+    """Returns a dense layer on a GPU for all of ``lengths``; its name ends with the type, if that is not
     float32."""
     high = max(max(chosen) for chosen in lengths.values())
     return Task(
@@ -256,8 +263,8 @@ def llm_gpu() -> tuple[Task, ...]:
 
 
 def first_gpu() -> tuple[Task, ...]:
-    """Returns the operators of the paper and of a served model by how much their result is worth where a GPU
-    is lent for minutes: the paper's dense layer, a layer in bfloat16, then the rest."""
+    """Returns the operators of the paper and of a served model for a GPU that is lent for minutes, the most
+    informative first: the paper's dense layer, a layer in bfloat16, then the rest."""
     (dense, *batched), (layer, *layers) = paper_gpu(), llm_gpu()
     return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
 
@@ -270,63 +277,21 @@ def _tuned(high: int) -> tuple[tuple[int, float], ...]:
 SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
-        Suite(
-            "bert-cpu",
-            (
-                dense_task(768, 768, 2048),
-                dense_task(2304, 768, 2048),
-                dense_task(3072, 768, 2048),
-                dense_task(768, 3072, 2048),
-                batch_task("nt", 192, 64, 128),
-                batch_task("nn", 192, 64, 128),
-            ),
-        ),
-        Suite("layers", (every_layer_task(), batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128))),
+        Suite("bert-cpu", (*(dense_task(*sizes, 2048) for sizes in BERT_SIZES), *batch_tasks())),
+        Suite("layers", (every_layer_task(), *batch_tasks())),
         Suite("paper-cpu", paper_cpu()),
         Suite("low-precision", (*low_precision_tasks(2304, 768), *low_precision_tasks(768, 3072))),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
-        Suite(
-            "smoke",
-            (
-                Task(
-                    "dense-tiny",
-                    Dense(T=Dim(1, 16), N=64, K=32),
-                    ((1, 1.0), (8, 1.0), (16, 1.0)),
-                    ("openblas", "oracle"),
-                ),
-            ),
-        ),
-        Suite(
-            "smoke-layers",
-            (
-                Task(
-                    "dense-tiny-layers",
-                    Dense(T=Dim(1, 16), N=Dim(16, 96), K=Dim(16, 64)),
-                    ((1, 1.0), (8, 1.0), (16, 1.0)),
-                    (OWN, "openblas", "oracle"),
-                    layers=TINY_LAYERS,
-                ),
-            ),
-        ),
-        Suite(
-            "smoke-gpu",
-            (
-                Task(
-                    "dense-tiny",
-                    Dense(T=Dim(1, 16), N=64, K=32),
-                    ((1, 1.0), (16, 1.0)),
-                    ("largest-shape", "oracle"),
-                ),
-            ),
-            "cuda",
-        ),
+        Suite("smoke", (Task("dense-tiny", TINY, TINY_TUNED, ("openblas", "oracle")),)),
+        Suite("smoke-layers", (tiny_layers_task(),)),
+        Suite("smoke-gpu", (Task("dense-tiny", TINY, TINY_TUNED[::2], ("largest-shape", "oracle")),), "cuda"),
         Suite("paper-gpu", paper_gpu(), "cuda"),
         Suite(
             "bert-gpu",
             tuple(
-                gpu_dense_task(cols, depth, dtype, _tuned(2048), BERT_GPU_LENGTHS)
+                gpu_dense_task(*sizes, dtype, _tuned(2048), BERT_GPU_LENGTHS)
                 for dtype in ("float32", "float16")
-                for cols, depth in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+                for sizes in BERT_SIZES
             ),
             "cuda",
         ),
@@ -338,10 +303,7 @@ SUITES: Mapping[str, Suite] = {
 
 
 def suite_named(name: str) -> Suite:
-    """Returns a suite by its name.
-
-    Args:
-        name: such as ``"quickstart"``; a key of :data:`SUITES`.
+    """Returns a suite by its name, a key of :data:`SUITES`.
 
     Raises:
         DietlabError: if there is none.

@@ -1,4 +1,4 @@
-"""Checks a library at every length, inside its tuned range and far beyond."""
+"""Checks a library at every length, inside and far beyond its tuned range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,51 +17,64 @@ from dietlab.problem import FloatArray, Shape, Workload, batched, largest, preci
 from dietlab.tuning import Dispatcher, Operator, build
 
 HIGHEST = 8192
-"""The highest length at which a dense layer is checked; every length up to it is called."""
-EACH_UP_TO, THEN_EVERY = 1024, 61
-"""The length up to which every length of a batched product is checked, and the step beyond it: outputs
-grow with the square of the length."""
+"""Highest length that is checked; a dense layer is called at every length up to it."""
+
+EACH_UP_TO = 1024
+"""Length up to which a batched product is called at every length."""
+
+THEN_EVERY = 61
+"""Step between longer lengths of a batched product, whose outputs grow with the square of the length."""
+
 SMALL = {"batch": 2, "cols": 5, "depth": 40}
-"""Static extents for the check: what a tile covers, and a rest. Columns come on top of the widest tile."""
+"""Static extents for the check: a whole tile and a rest. The columns come on top of the widest tile."""
+
 POISON = np.float32(-7e30)
+"""The value of outputs before a call; no result is near it."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Calls of a library and those with a wrong result, or none: of ``lengths`` or of whole ``shapes``."""
+    """The number of calls of a library that were checked, and where the result was wrong.
 
-    of: str
+    Args:
+        of: what each call was given: one of ``lengths``, or a whole shape.
+        wrong: lengths or shapes.
+    """
+
+    of: Literal["lengths", "shapes"]
     checked: int
-    wrong: tuple[Any, ...]
+    wrong: tuple[int | Shape, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``."""
+        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``, or those of shapes."""
         wrong = [call.to_json() if isinstance(call, Shape) else call for call in self.wrong]
         return {f"{self.of}_checked": self.checked, f"{self.of}_wrong": wrong}
 
-    @staticmethod
-    def known(facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what :meth:`to_json` left among the facts of a library; nothing without a check."""
-        names = {name for of in ("lengths", "shapes") for name in Checked(of, 0, ()).to_json()}
-        return {name: value for name, value in facts.items() if name in names}
+    @classmethod
+    def known(cls, facts: Mapping[str, Any]) -> Checked | None:
+        """Returns what :meth:`to_json` left among the facts of a library; None if it was not checked."""
+        if "lengths_checked" in facts:
+            return cls("lengths", facts["lengths_checked"], tuple(facts["lengths_wrong"]))
+        if "shapes_checked" in facts:
+            return cls("shapes", facts["shapes_checked"], tuple(map(Shape.from_json, facts["shapes_wrong"])))
+        return None
 
 
 def check_lengths(
     dispatcher: Dispatcher, listeners: Audience, lengths: Iterable[int] | None = None
 ) -> Checked:
-    """Calls a library of the same plans and tree on every length and compares with a float64 reference.
+    """Calls a library of the same plans and tree at every length (default: :func:`all_lengths`) and compares
+    with a float64 reference.
 
-    Static extents are small here: which plan a length takes, and how its rows are covered, does not
-    depend on them, and the real ones take some thousand times as many multiply-adds. Weights are packed once.
-
-    Args:
-        lengths: of the dynamic dimension (default: 0 to :data:`HIGHEST`, all for a dense layer).
+    Static extents are small here. The plan of a length and the cover of its rows do not depend on them, and
+    the real ones take some thousand times as many multiply-adds. Weights are packed once.
     """
     small = shrunk(dispatcher)
     chosen = tuple(lengths) if lengths is not None else all_lengths(small.workload)
     with TemporaryDirectory() as folder, listeners.stage("check lengths", len(chosen), "length") as progress:
         op = build(small, Path(folder))
-        right = _checker(op, max(chosen, default=0))
+        highest = max(chosen, default=0)
+        right = _constant_checker(op, highest) if op.workload.constants else _variable_checker(op)
         wrong = []
         for length in chosen:
             if not right(length):
@@ -71,15 +84,15 @@ def check_lengths(
 
 
 def all_lengths(workload: Workload) -> tuple[int, ...]:
-    """Returns the lengths that are checked by default."""
+    """Returns the lengths to check, from 0 to :data:`HIGHEST`: of a dense layer all of them."""
     if not batched(workload):
         return tuple(range(HIGHEST + 1))
     return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
 
 
 def shrunk(dispatcher: Dispatcher) -> Dispatcher:
-    """Returns the plans and tree over the operator with small static extents. K-blocking keeps its number
-    of blocks, and a matrix unit's instructions are filled."""
+    """Returns the same plans and tree for the operator with small static extents. K-blocking keeps its number
+    of blocks, and the depth fills a matrix unit's instructions."""
     workload = dispatcher.workload
     schemes = dispatcher.schemes
     whole = largest(workload, "depth")
@@ -97,13 +110,8 @@ def shrunk(dispatcher: Dispatcher) -> Dispatcher:
     return replace(dispatcher, workload=small, schemes=shrunk)
 
 
-def _checker(op: Operator, highest: int) -> Callable[[int], bool]:
-    """Returns ``right(length)``. Where rows depend on their own inputs only, one reference serves all
-    lengths."""
-    return _constant_checker(op, highest) if op.workload.constants else _variable_checker(op)
-
-
 def _variable_checker(op: Operator) -> Callable[[int], bool]:
+    """Returns ``right(length)`` of an operator whose operands all come with the call."""
     workload = op.workload
 
     def right(length: int) -> bool:
@@ -116,6 +124,8 @@ def _variable_checker(op: Operator) -> Callable[[int], bool]:
 
 
 def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
+    """Returns ``right(length)``. With constant weights, a row of the output depends on one row of the input,
+    so that one reference serves all lengths."""
     workload = op.workload
     inputs = workload.inputs(_shape(workload, highest))
     reference, most = workload.reference(inputs), tolerance(workload, inputs)
@@ -137,12 +147,13 @@ def _shape(workload: Workload, length: int) -> Shape:
 
 
 def _poisoned(workload: Workload, length: int) -> FloatArray:
-    """Returns an output in which nothing looks like a result; whole numbers all do, the least is rare."""
+    """Returns an output of values that no call should leave: :data:`POISON`, or the least integer, which is
+    rare among results."""
     output = precision_of(workload, "out")
     value = output.ends[0] if output.ends else POISON
     return np.full(workload.output_shape(_shape(workload, length)), value, output.numpy)
 
 
 def close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:
-    """Returns whether every output is a number within ``most`` of the right result."""
+    """Returns whether every output is within ``most`` of the right result; NaN is not."""
     return bool(np.abs(out - expected).max(initial=0.0) <= most)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dietlab.base.errors import DietlabError
 from dietlab.cli.names import named_words, words
@@ -44,7 +46,12 @@ cost/batch-nt, cost/batch-nn, quickstart, h200/bf16. Without any, the models are
 \b
 {LISTED}
 
+Models are fitted on a part of each file and judged on the rest (--split). With --operator-from they are
+fitted on those records and judged on all of FILES. With --drafts, what a GPU's search expects before it
+measures anything is judged.
+
 \b
+dietlab cost-models
 dietlab cost-models cost/dense cost/batch-nt
 dietlab cost-models cost/dense --split pairs --told 64,128,256,500 --model learned,ensemble
 dietlab cost-models cost/batch-nt --operator-from cost/dense
@@ -52,16 +59,22 @@ dietlab cost-models h200/fp32 h200/bf16 --drafts
 """,
 )
 @click.argument("files", nargs=-1)
-@click.option("--model", "models", help="Which, with commas, also MODULE:NAME of your own (default: all).")
+@click.option(
+    "--model",
+    "models",
+    help="Which, with commas, also MODULE:NAME of your own (default: all). Not with --drafts.",
+)
 @click.option(
     "--split",
     "splits",
     default=",".join(SPLITS),
-    help="; ".join(f"{name}: {what}" for name, what in SPLITS.items()) + " (default: all).",
+    help="What is held out. "
+    + "; ".join(f"{name}: {what}" for name, what in SPLITS.items())
+    + " (default: all). Not with --operator-from or --drafts.",
 )
 @click.option(
     "--told",
-    help=f"Measurements that a model learns from, with commas (default: {LEARNED}; with --drafts one number, "
+    help=f"Measurements to fit a model on, with commas (default: {LEARNED}; with --drafts one number, "
     f"{FITTED_ON}).",
 )
 @click.option(
@@ -74,9 +87,13 @@ dietlab cost-models h200/fp32 h200/bf16 --drafts
     f"bound, beside the learned model; on all schemes, on those listed in {RANDOM} beside the records, and "
     "on held-out ones.",
 )
-@click.option("--operator-from", "source", help="Learn from these records of another operator alone.")
+@click.option(
+    "--operator-from", "source", help="Fit on these records of another operator alone. Not with --drafts."
+)
 @json_option
+@click.pass_context
 def cost_models_command(
+    context: click.Context,
     files: tuple[str, ...],
     models: str | None,
     splits: str,
@@ -86,39 +103,96 @@ def cost_models_command(
     source: str | None,
     as_json: bool,
 ) -> None:
-    paths = [recorded_file(name) for name in files]
-    surveys = [Survey.load(path) for path in paths]
-    counts = [int(count) for count in words(told or str(FITTED_ON if drafts else LEARNED))]
-    if not surveys:
-        listed = {name: model.told for name, model in COST_MODELS.items()}
-        show(listed, as_json, "\n".join(f"  {name:9} {what}" for name, what in listed.items()))
-        return
-    if drafts:
-        if source or len(counts) > 1:
-            raise DietlabError("--drafts are told one number, and of no other operator", source or told)
-        rows = [
-            row
-            for survey, path in zip(surveys, paths, strict=True)
-            for row in frame_measured(survey, drawn_beside(path), counts[0], seeds).to_dict("records")
-        ]
-        cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-        show(rows, as_json, markdown(list(rows[0]), cells))
-        return
+    value: Any
+    if not files:
+        _require_options(context, "without FILES the models are listed; the list", "")
+        value, text = list_models()
+    elif drafts:
+        _require_options(context, "--drafts", "drafts told seeds")
+        value, text = judge_drafts(files, _counts(told, FITTED_ON), seeds)
+    elif source:
+        _require_options(context, "--operator-from", "source models told seeds")
+        value, text = judge_models(files, models, (), _counts(told, LEARNED), seeds, source)
+    else:
+        value, text = judge_models(files, models, words(splits), _counts(told, LEARNED), seeds)
+    show(value, as_json, text)
+
+
+def list_models() -> tuple[dict[str, str], str]:
+    """Returns the names of the cost models with a sentence each, and the same as text."""
+    listed = {name: model.told for name, model in COST_MODELS.items()}
+    return listed, "\n".join(f"  {name:9} {what}" for name, what in listed.items())
+
+
+def judge_models(
+    files: Iterable[str],
+    models: str | None,
+    splits: Sequence[str],
+    counts: Sequence[int],
+    seeds: int,
+    source: str | None = None,
+) -> tuple[list[dict[str, Any]], str]:
+    """Returns the rows of :func:`~dietlab.cost.frame_judgements`, and the same as text.
+
+    Args:
+        splits: what is held out of the files; of no effect with a ``source``.
+        counts: numbers of measurements to fit on.
+        source: records of another operator or processor, to fit on in place of the files' own.
+    """
+    surveys = [Survey.load(recorded_file(name)) for name in files]
     names = named_words(COST_MODELS, models) if models else list(COST_MODELS)
     if source:
         known = Survey.load(recorded_file(source))
         found = [one for survey in surveys for one in judge_operator(known, survey, names, counts, seeds)]
     else:
-        found = judge(surveys, names, words(splits), counts, seeds)
-    frame = frame_judgements(found)
-    show(frame.to_dict("records"), as_json, _table(frame))
+        found = judge(surveys, names, splits, counts, seeds)
+    rows = frame_judgements(found).to_dict("records")
+    return rows, _table(rows)
 
 
-def _table(frame: Any) -> str:
-    """Returns the table as text: of each metric the mean and, of some, the 95 % interval."""
+def judge_drafts(files: Iterable[str], counts: Sequence[int], seeds: int) -> tuple[list[dict[str, Any]], str]:
+    """Returns the rows of :func:`~dietlab.lab.heuristics.drafts.frame_measured`, and the same as text."""
+    if len(counts) != 1:
+        numbers = ", ".join(map(str, counts))
+        raise DietlabError("with --drafts, --told is one number", numbers, f"For example --told {FITTED_ON}.")
+    rows = []
+    for path in map(recorded_file, files):
+        frame = frame_measured(Survey.load(path), drawn_beside(path), counts[0], seeds)
+        rows += frame.to_dict("records")
+    cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    return rows, markdown(list(rows[0]), cells)
+
+
+def _counts(told: str | None, usual: int) -> list[int]:
+    """Returns the numbers of measurements to fit on."""
+    counts = words(told or str(usual))
+    if wrong := [count for count in counts if not count.isdecimal()]:
+        raise DietlabError("--told has numbers, as in 64,400", ", ".join(wrong), "Commas divide them.")
+    return [int(count) for count in counts]
+
+
+def _require_options(context: click.Context, mode: str, names: str) -> None:
+    """Checks that the command line has no options but those of the parameters ``names``, and ``--json``.
+
+    Raises:
+        DietlabError: if it has, with the ``mode`` and its options as the invariant.
+    """
+    options = {str(one.name): one.opts[0] for one in context.command.params if isinstance(one, click.Option)}
+    typed = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    wrong = [options[name] for name in typed if name not in (*names.split(), "as_json")]
+    if wrong:
+        allowed = [options[name] for name in (*names.split(), "as_json") if options[name] != mode]
+        remedy = f"Leave {', '.join(wrong)} out" + (
+            "." if names else ", or name FILES to judge the models on."
+        )
+        raise DietlabError(f"{mode} goes with {', '.join(allowed)} only", ", ".join(wrong), remedy)
+
+
+def _table(judged: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the table as text: the mean of each metric and, for some, its 95 % interval."""
     keys = ["survey", "split", "told", "model"]
     rows = []
-    for row in frame.to_dict("records"):
+    for row in judged:
         cells = [str(row[key]) for key in keys]
         for name, form in SHOWN.items():
             missing = name not in row or row[name] != row[name]

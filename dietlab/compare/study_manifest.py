@@ -1,0 +1,82 @@
+"""The manifest of a study: what it is of, and the settings of its tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from dietlab.base.errors import StudyError
+from dietlab.base.files import read_json, reading, write_whole
+from dietlab.machine import Hardware
+from dietlab.problem import ShapeSet, Workload, workload_from_json, workload_to_json
+from dietlab.tuning import versions
+from dietlab.tuning.settings import Settings
+
+SCHEMA_VERSION = 3
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of a study's ``manifest.json`` without date and versions. ``settings`` are those of
+    :class:`~dietlab.tuning.settings.Settings` by name."""
+
+    workload: Workload
+    hardware: Hardware
+    shapes: ShapeSet
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Returns the manifest in a folder, or raises :class:`StudyError` without one of this schema."""
+        path, remedy = folder / MANIFEST, "`dietlab tune --out FOLDER` makes one."
+        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path, remedy):
+            value = read_json(path)
+        schema = value.get("schema_version") if isinstance(value, dict) else None
+        if schema != SCHEMA_VERSION:
+            other = "Open it with the version of dietlab that made it, or tune again."
+            raise StudyError(f"a study has schema {SCHEMA_VERSION}", repr(schema), other)
+        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path, remedy):
+            return cls(
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                ShapeSet.from_json(value["shapes"]),
+                Settings.settings_in(value),
+            )
+
+    def write(self, folder: Path) -> None:
+        """Writes the file, whole or not at all."""
+        value = {
+            "schema_version": SCHEMA_VERSION,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "workload": workload_to_json(self.workload),
+            "hardware": self.hardware.to_json(),
+            "shapes": self.shapes.to_json(),
+            **self.settings,
+            "versions": versions(),
+        }
+        write_whole(folder / MANIFEST, json.dumps(value, indent=1) + "\n", StudyError)
+
+    def require_same(self, other: Manifest, folder: Path) -> None:
+        """Raises :class:`StudyError` if ``other`` differs from this manifest of the study in ``folder``.
+        Measured peaks of the processor, and the effort, may differ."""
+        mine, theirs = (
+            {"workload": one.workload, "shapes": one.shapes, **one.settings, "effort": None}
+            for one in (self, other)
+        )
+        for what, value in mine.items():
+            if value != theirs[what]:
+                raise StudyError(
+                    f"the study in {folder} has the same {what}", theirs[what], f"It has {value}."
+                )
+        here, there = self.hardware, other.hardware
+        if not here.is_same_as(there) or here.cores != there.cores:
+            raise StudyError(
+                f"the study in {folder} is of this processor",
+                f"{there.name}, {there.cores} cores",
+                f"It was made on {here.name}, {here.cores} cores; use another folder.",
+            )
