@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -162,3 +165,23 @@ def test_broken_shape_sets_are_refused() -> None:
 def test_static_operator_has_no_uniform_shapes() -> None:
     with pytest.raises(WorkloadError, match=r"exactly one dynamic dimension; got 0 \(none\)"):
         ShapeSet.uniform(Dense(T=8, N=4, K=4))
+
+
+def test_drawn_layers_are_the_same_in_every_process() -> None:
+    """The order of a set of texts depends on the process, by PYTHONHASHSEED; that of draws must not."""
+    program = (
+        "from dietlab.problem import Dense, Dim\n"
+        "from dietlab.problem.shapes import drawn_layers\n"
+        "print(drawn_layers(Dense(T=Dim(1, 8), N=Dim(1, 4096), K=Dim(1, 4096)), seed=3))\n"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(answers) == 1

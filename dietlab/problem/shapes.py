@@ -366,9 +366,9 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
         timed.sort(key=lambda pair: pair[0])
         yield from (Shape.of(**bound) for _, bound in timed[:n])
         return
-    drawn = set[Shape]()
+    drawn: dict[Shape, None] = {}  # in the order of drawing: that of a set differs between processes
     while len(drawn) < n:
-        drawn.add(Shape.of(**{name: dim.log_uniform(source) for name, dim in dims.items()}))
+        drawn[Shape.of(**{name: dim.log_uniform(source) for name, dim in dims.items()})] = None
     yield from drawn
 
 
