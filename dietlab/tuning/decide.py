@@ -16,7 +16,7 @@ from dietlab.scheme import Scheme
 from dietlab.tuning.candidates import candidate_plans
 from dietlab.tuning.choice import Choice
 from dietlab.tuning.length_grid import length_grid
-from dietlab.tuning.ways import lost
+from dietlab.tuning.losses import lost
 
 Values = npt.NDArray[np.float64]
 Pair = tuple[Scheme, Shape]

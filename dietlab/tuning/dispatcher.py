@@ -35,9 +35,9 @@ from dietlab.scheme import (
     tree_to_json,
 )
 from dietlab.tuning.length_grid import length_grid
+from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import Reach, beyond_measured
 from dietlab.tuning.portfolio import Portfolio
-from dietlab.tuning.ways import UNCOVERED, lost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,7 +230,7 @@ def train_dispatcher(
         portfolio: from :func:`~dietlab.choose_portfolio`.
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
-            (:func:`~dietlab.tuning.ways.lost`) by more than this.
+            (:func:`~dietlab.tuning.losses.lost`) by more than this.
     Plans that no rule uses are dropped from the library.
 
     Raises:
