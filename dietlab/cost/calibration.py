@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dietlab.base.errors import ModelError
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.gaussian_process import GaussianProcess
+from dietlab.cost.places import Pairs
 from dietlab.measure import Record
 from dietlab.problem import Role, Shape, Workload, axis_of
 from dietlab.scheme import Scheme, tiling
@@ -227,13 +228,13 @@ class Calibration:
         schemes, shapes = measured.schemes, measured.shapes
         ratios = np.log(measured.seconds / cost.bound_of(schemes, shapes))
         self._prior = prior if prior and prior.counts(cost.hardware, len(ratios)) else None
-        tried = [(GaussianProcess(cost.workload, schemes, shapes, ratios, measured.times), 0.0)]
+        self._pairs = Pairs(cost.workload, schemes, shapes)
+        places, times = self._pairs.places, measured.times
+        tried = [(GaussianProcess(places, ratios, times), 0.0)]
         if self._prior is not None:
-            told = self._prior.values_of(cost, schemes, shapes)
+            expected = self._prior.values_of(cost, schemes, shapes)
             for share in SHARES:
-                left = ratios - share * told
-                process = GaussianProcess(cost.workload, schemes, shapes, left, measured.times, LEFT)
-                tried.append((process, share))
+                tried.append((GaussianProcess(places, ratios - share * expected, times, LEFT), share))
         self._process, self.share = min(
             tried, key=lambda found: found[0].unlikeliness + (0.0 if found[1] else EVIDENCE)
         )
@@ -245,12 +246,13 @@ class Calibration:
         seconds = self._cost.bound(schemes, shapes)
         cores = self._cost.hardware.cores
         least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
-        logs, own, told = self._process.mean(schemes, shapes), self._process.own, self._process.told
+        logs = self._process.mean(self._pairs.table(schemes, shapes))
+        own, known = self._process.own, self._process.without_noise
         for row, column, number in self._known(schemes, shapes):
             if shapes[column] == self._shapes[number]:
                 logs[row, column] += own[number]
             else:  # the same work elsewhere, which extents in the process would make another
-                logs[row, column] = told[number]
+                logs[row, column] = known[number]
         if self._prior is not None and self.share:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
         return np.asarray(np.maximum(seconds * np.exp(logs), least))
@@ -268,7 +270,8 @@ class Calibration:
             at: the pairs that are asked for (None: all); what is returned of others says nothing.
         """
         process = self._process
-        squares, trust = process.deviation(schemes, shapes, at) ** 2, process.trust
+        squares = process.deviation(self._pairs.table(schemes, shapes), at) ** 2
+        trust = process.trust
         left = squares + process.pair**2
         for row, column, number in self._known(schemes, shapes):
             known = trust[number]
