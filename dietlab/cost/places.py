@@ -1,4 +1,4 @@
-"""Where schemes and shapes lie, in numbers: what a Gaussian process compares measured pairs by.
+"""Coordinates of schemes and shapes, by which a Gaussian process compares pairs.
 
 Two pairs of one label have a covariance of ``near(parameters) * near(tile height) * near(extents)``, each
 factor a squared exponential of the distance. So small matrices give that of a table ``[schemes, shapes]``.
@@ -42,7 +42,7 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where schemes, shapes and tile heights lie; at a distance of 1 the covariance has fallen to 0.6.
+    """Coordinates of schemes, shapes and tile heights; at a distance of 1 the covariance has fallen to 0.6.
 
     Args:
         labels: of schemes, ``[schemes]``; those with different labels have nothing in common.

@@ -45,7 +45,7 @@ class Choice:
 
     @cached_property
     def losses(self) -> Losses:
-        """What sets of micro-kernels lose."""
+        """The losses of sets of micro-kernels."""
         return Losses.of(self.needs, self.table, self.shapes.weights)
 
     @property

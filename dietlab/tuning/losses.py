@@ -1,4 +1,4 @@
-"""Which micro-kernels schemes need, and what shapes lose that have some of the micro-kernels only."""
+"""The sets of micro-kernels that schemes need, and the loss of shapes for which only some are there."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Losses:
-    """What the shapes lose that have some micro-kernels only: each takes the fastest scheme that these cover.
+    """The losses of shapes for any set of micro-kernels: each takes the fastest scheme that the set covers.
 
     Args:
         alone: the slowdown of the fastest scheme that needs just this micro-kernel, ``[kernels, shapes]``;
@@ -125,7 +125,7 @@ class Losses:
 
     @cached_property
     def _lost(self) -> tuple[Values, Values]:
-        """What is lost with each micro-kernel alone and with each pair, as :func:`lost`."""
+        """The loss with each micro-kernel alone, and with each pair."""
         return lost(self.alone), lost(self.together)
 
     def present(self, chosen: Collection[int]) -> npt.NDArray[np.bool_]:

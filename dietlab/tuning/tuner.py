@@ -261,7 +261,7 @@ class Tuner:
 
         A shared machine can be half as fast a minute later, for good: its memory, or while a neighbour uses
         the other half of the core all that computes. So rounds are compared by the schemes that they have in
-        common (:func:`dietlab.cost.calibration.settled_seconds`).
+        common (:func:`dietlab.cost.measured.settled_seconds`).
         """
         if self.effort.timing.cache != "rotating":
             return ()

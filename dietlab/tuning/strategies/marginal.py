@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost import Analytic, adaptation_cost
-from dietlab.cost.calibration import Measured
+from dietlab.cost.measured import Measured
 from dietlab.scheme import Scheme
 from dietlab.tuning.state import SearchState, Values
 
