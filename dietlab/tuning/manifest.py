@@ -33,7 +33,7 @@ FIELDS: Mapping[str, type] = {
 """The fields that every manifest of this schema has, with their types."""
 
 FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
-"""The packages that a library calls: every one the first, and one for several cores or a GPU the second."""
+"""The packages that a library calls: each one the first, and those for several cores or a GPU the second."""
 
 RIGHT_FIELDS = "the manifest of a library has all its fields"
 
@@ -41,7 +41,7 @@ AGAIN = "Build it again: `dietlab build`."
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Returns what the manifest of a library says.
+    """Returns the manifest of a library.
 
     Raises:
         DispatchError: if it cannot be read, is of another schema, or lacks a field.
@@ -83,8 +83,7 @@ def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
-    """Checks that a library is the one that its manifest describes: loading one that was cut short would end
-    the process.
+    """Checks that a library is the one in its manifest: loading a truncated file would end the process.
 
     Raises:
         DispatchError: if it is not.
@@ -110,9 +109,9 @@ def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_versions(manifest: Mapping[str, Any]) -> None:
-    """Checks that the packages which a library calls are those that it was built with. Their interface
-    changes between releases, and did in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull request
-    20094): a call of another one may end the process.
+    """Checks that the packages which a library calls have the versions that it was built with. Their
+    interface changes between releases, even in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull
+    request 20094): a call of another version may end the process.
 
     Raises:
         DispatchError: if one is of another version.
@@ -124,7 +123,7 @@ def require_versions(manifest: Mapping[str, Any]) -> None:
     for package, found in here.items():
         built = manifest["versions"].get(package)
         if built != found:
-            known = built or "which its manifest does not tell"
+            known = built or "which its manifest does not name"
             raise DispatchError(
                 f"a library runs with the {package} that it was built with, {known}",
                 f"{package} {found}",
@@ -133,8 +132,8 @@ def require_versions(manifest: Mapping[str, Any]) -> None:
 
 
 def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
-    """Returns why this machine cannot run a library, whose calls would end the process with an illegal
-    instruction; None if it can.
+    """Returns the error if this machine cannot run a library, whose calls would end the process with an
+    illegal instruction; None if it can.
 
     Raises:
         DispatchError: if the manifest's field ``requires`` is damaged.

@@ -1,4 +1,4 @@
-"""Optuna's sampler as the reference from outside: a tree-structured Parzen estimator over the knobs."""
+"""Optuna's sampler as an independent reference: a tree-structured Parzen estimator over the knobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from dietlab.tuning.strategies.knobs import Knobs, knobs_of, numbers_of
 
 @dataclass(frozen=True)
 class TpeStrategy:
-    """The tree-structured Parzen estimator of Optuna, with its own settings but for knobs taken together.
+    """The tree-structured Parzen estimator of Optuna, with its defaults except that knobs are sampled
+    together.
 
-    Each proposal has a target shape, drawn by the shapes' weights. A separate study knows all that was
-    tried by its time on that shape, as far as the records tell, and asks for more; what it asks for is
-    rounded to the nearest scheme that fits and was not tried. The first round is random.
+    Each proposal has a target shape, drawn by the shapes' weights. A study of its own gets all measured
+    schemes with their predicted throughput on that shape, and samples knobs; the nearest untried scheme is
+    proposed. The first round is random.
     """
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
@@ -43,8 +44,8 @@ class TpeStrategy:
                 codes = knobs.codes[numbers[scheme]]
                 study.add_trial(_trial(optuna, knobs, codes, value))
             for _ in range(wanted):
-                asked = study.ask(_distributions(optuna, knobs)).params
-                codes = tuple(asked[name] for name in knobs.names)
+                sampled = study.ask(_distributions(optuna, knobs)).params
+                codes = tuple(sampled[name] for name in knobs.names)
                 number = knobs.nearest(codes, sorted(free), lambda _: random.random())
                 free.discard(number)
                 picks.append(state.space.schemes[number])
