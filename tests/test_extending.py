@@ -681,7 +681,7 @@ class Measuring:
         (lambda records: [], r"also of a failure; got none of \d+, such as .* on T="),
         (lambda records: records[:-1], r"also of a failure; got none of 1, such as"),
         (lambda records: [records[0], *records], r"one record of each pair of the trials; got "),
-        (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"asked for; got .* on T=3"),
+        (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"of the trials; got .* on T=3"),
         (lambda records: [r.seconds for r in records], r"what measure of Measuring returns is records; got"),
     ],
 )

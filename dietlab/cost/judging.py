@@ -241,11 +241,7 @@ def judge_operator(
     source: Survey, survey: Survey, models: Sequence[str], told: Sequence[int] = (400,), seeds: int = 5
 ) -> list[Judgement]:
     """Returns judgements of models that were fitted on another operator or another processor alone: of those
-    that can predict others than they were fitted on, ``analytic`` and the boosted ones.
-
-    Raises:
-        ModelError: if none of the models can, or one is unknown.
-    """
+    that can predict others than they were fitted on, ``analytic`` and the boosted ones."""
     COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     found = []

@@ -48,11 +48,7 @@ class Measured:
 
     @classmethod
     def of(cls, workload: Workload, records: Iterable[Record]) -> Measured:
-        """Returns the pairs of the successful records.
-
-        Raises:
-            ModelError: if there is none.
-        """
+        """Returns the pairs of the successful records."""
         records = successful(records)
         distinct: dict[Program, Record] = {}
         rounds: dict[Program, set[Hashable]] = {}
@@ -71,16 +67,13 @@ class Measured:
 
     def at(self, numbers: Sequence[int]) -> Measured:
         """Returns some of the pairs."""
-        parts = ([of[number] for number in numbers] for of in (self.programs, self.schemes, self.shapes))
-        return Measured(*map(tuple, parts), self.seconds[numbers], self.times[numbers])  # type: ignore[arg-type]
+        programs, schemes = tuple(self.programs[n] for n in numbers), tuple(self.schemes[n] for n in numbers)
+        shapes = tuple(self.shapes[n] for n in numbers)
+        return Measured(programs, schemes, shapes, self.seconds[numbers], self.times[numbers])
 
 
 def successful(records: Iterable[Record]) -> list[Record]:
-    """Returns the records that have a time.
-
-    Raises:
-        ModelError: if there is none.
-    """
+    """Returns the records that have a time; if there is none, raises a ModelError."""
     found = [record for record in records if record.ok and record.seconds]
     if not found:
         raise ModelError(

@@ -243,20 +243,12 @@ class Checked:
     fitted: Fitted
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its seconds ``[schemes, shapes]``.
-
-        Raises:
-            ModelError: if they are of another size, not finite, or not above 0.
-        """
+        """Returns its seconds ``[schemes, shapes]``."""
         found = self.fitted.seconds(schemes, shapes)
         return self._numbers("seconds", found, schemes, shapes, positive=True)
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its doubt ``[schemes, shapes]``.
-
-        Raises:
-            ModelError: if it is of another size, not finite, or below 0.
-        """
+        """Returns its doubt ``[schemes, shapes]``."""
         found = self.fitted.doubt(schemes, shapes)
         return self._numbers("doubt", found, schemes, shapes, positive=False)
 

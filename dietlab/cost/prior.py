@@ -94,7 +94,8 @@ class Prior:
             measured = Measured.of(file.workload, file.records)
             kept = np.sort(random.permutation(len(measured.shapes))[:MOST]).tolist()
             source = Source(file.workload, file.hardware, file.header.get("cache", "hot"), len(kept))
-            measured, cost = measured.at(kept), _cost(source)
+            cost = adaptation_cost(file.workload, file.hardware, "streamed", source.cache)  # type: ignore[arg-type]
+            measured = measured.at(kept)
             over = np.log(measured.seconds / cost.bound_of(measured.schemes, measured.shapes))
             values.append(over - np.median(over))
             features.append(pair_features("loops", cost.formulas, measured.schemes, measured.shapes))
@@ -129,8 +130,9 @@ class Prior:
 
     def strangers(self, hardware: Hardware) -> tuple[str, ...]:
         """Returns the names of the source processors that are not this one."""
-        found = [source.hardware for source in self.sources if not _same(source.hardware, hardware)]
-        return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in found))
+        every = dict.fromkeys(source.hardware for source in self.sources)
+        others = [one for one in every if not (one.is_same_as(hardware) and one.cores == hardware.cores)]
+        return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
 
     def require_kind(self, hardware: Hardware) -> None:
         """Raises a ModelError unless it is for this kind of processor."""
@@ -182,11 +184,3 @@ class Prior:
         with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))
-
-
-def _cost(source: Source) -> AdaptationCost:
-    return adaptation_cost(source.workload, source.hardware, "streamed", source.cache)  # type: ignore[arg-type]
-
-
-def _same(one: Hardware, other: Hardware) -> bool:
-    return one.is_same_as(other) and one.cores == other.cores

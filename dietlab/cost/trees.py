@@ -55,11 +55,7 @@ def fit_trees(
 
 
 def ask_trees(booster: Booster, features: Any) -> Values:
-    """Returns the trees' value for each row, ``[n]``.
-
-    Raises:
-        ModelError: if they were fitted on other features.
-    """
+    """Returns the trees' value for each row, ``[n]``."""
     import xgboost as xgb
 
     try:

@@ -38,12 +38,7 @@ def as_input(array: Array) -> Array:
 
 
 def as_output(array: Array) -> Array:
-    """Returns an output as a library takes it: the same memory, which must be writable.
-
-    Raises:
-        DispatchError: if an entry is masked.
-        ValueError: if it is read-only.
-    """
+    """Returns an output as a library takes it: the same memory, which must be writable."""
     if type(array) is not np.ndarray and isinstance(array, np.ndarray):
         array = _unmasked(array)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
@@ -71,21 +66,11 @@ def empty_like(x: Array, shape: Sequence[int], dtype: str | None = None) -> Arra
     """Returns a new array of the library of ``x``, and of its type if ``dtype`` is None."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, dtype or x.dtype)
-    return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=_torch_dtype(dtype))
-
-
-def _torch_dtype(dtype: str) -> Any:
-    import torch
-
-    return getattr(torch, dtype)
+    return x.new_empty(shape, dtype=dtype and getattr(sys.modules["torch"], dtype))
 
 
 def contiguous(array: Array) -> Array:
-    """Returns contiguous weights, copied if necessary, since they are packed only once.
-
-    Raises:
-        DispatchError: if an entry is masked.
-    """
+    """Returns contiguous weights, copied if necessary, since they are packed only once."""
     if isinstance(array, np.ndarray):
         return np.ascontiguousarray(shareable(_unmasked(array)))
     return array.detach().contiguous() if hasattr(array, "detach") else array

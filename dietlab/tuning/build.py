@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from dietlab.lower.runtime import find_runtime
 from dietlab.lower.target import lower_target
 from dietlab.problem import Shape, Workload
 from dietlab.tuning.dispatcher import Dispatcher
-from dietlab.tuning.manifest import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, read_manifest
+from dietlab.tuning.manifest import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, installed, read_manifest
 from dietlab.tuning.operator import Operator, lock_of
 
 PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
@@ -166,10 +165,4 @@ def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict
 
 def versions() -> dict[str, str]:
     """Returns the installed versions of the packages that a library depends on."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed(*PACKAGES)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost import Known
+from dietlab.cost.places import squared_exponential
 from dietlab.measure import Trial
 from dietlab.problem import Shape, ShapeSet, extents_of
 from dietlab.scheme import Scheme
@@ -86,8 +87,9 @@ class Decision:
             count: the most pairs.
             asked: shapes on which the rivals are being measured already.
         """
-        left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / self._costs
-        near = _nearness(self._places)
+        seconds = np.exp(self._candidates[1][self._shipped, self._every])
+        left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / (PAIR_SECONDS + CALLS * seconds)
+        near = self._nearness
 
         def after(left: Values, column: int) -> Values:
             """Returns the gains left once the rivals on a shape were measured."""
@@ -114,7 +116,8 @@ class Decision:
     def _rivals(self, column: int) -> list[Scheme]:
         """Returns the schemes that compete for a shape, and the predicted fastest."""
         rivals = self._shipped, self._hoped, self._runner_up, self._leader
-        found = [self._plans[number] for number in dict.fromkeys(numbers[column] for numbers in rivals)]
+        plans, _ = self._candidates
+        found = [plans[number] for number in dict.fromkeys(numbers[column] for numbers in rivals)]
         pairs, shape = self.measurable, self._grid.shapes[column]
         return [scheme for scheme in found if pairs is None or (scheme, shape) in pairs]
 
@@ -142,32 +145,25 @@ class Decision:
         kept = np.sort(nearest[behind[nearest] < NEAR])
         return tuple(ordered[number] for number in kept), logs[kept]
 
-    @property
-    def _plans(self) -> tuple[Scheme, ...]:
-        return self._candidates[0]
-
-    @property
-    def _logs(self) -> Values:
-        return self._candidates[1]
-
     @cached_property
     def _doubts(self) -> Values:
-        near = self._logs - self._logs.min(axis=0) < BAND
-        return self.known.doubts(self._plans, self._grid.shapes, near)
+        plans, logs = self._candidates
+        return self.known.doubts(plans, self._grid.shapes, logs - logs.min(axis=0) < BAND)
 
     @cached_property
     def _at_worst(self) -> Values:
-        return self._logs + self._doubts
+        return self._candidates[1] + self._doubts
 
     @cached_property
     def _at_best(self) -> Values:
         hope = LEAST_HOPE + (HOPE - LEAST_HOPE) * (1 - self.progress)
-        return np.asarray(self._logs - hope * self._doubts)
+        return np.asarray(self._candidates[1] - hope * self._doubts)
 
     @cached_property
     def _library(self) -> tuple[Choice, tuple[int, ...]]:
         """The micro-kernels that would ship now."""
-        choice = Choice(self.known.space.workload, self._plans, self._grid, np.exp(self._at_worst))
+        plans, _ = self._candidates
+        choice = Choice(self.known.space.workload, plans, self._grid, np.exp(self._at_worst))
         return choice, choice.best(self.max_kernels)[0]
 
     @cached_property
@@ -212,18 +208,9 @@ class Decision:
             found = np.maximum(found, np.where(rivals == self._shipped, 0.0, gained))
         return found
 
-    @cached_property
-    def _costs(self) -> Values:
-        seconds = np.exp(self._logs[self._shipped, self._every])
-        return np.asarray(PAIR_SECONDS + CALLS * seconds)
-
-    @cached_property
-    def _places(self) -> Values:
-        found = extents_of(self.known.space.workload, self._grid.shapes)
-        return np.asarray(np.log(np.maximum(1, np.stack(list(found.values()), axis=1))))
-
-
-def _nearness(places: Values) -> Values:
-    """Returns the share of a shape's gain that a measurement of another one decides, ``[shapes, shapes]``."""
-    squares = ((places[:, None] - places[None]) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-0.5 * squares / REACH**2))
+    @property
+    def _nearness(self) -> Values:
+        """The share of a shape's gain that a measurement of another one decides, ``[shapes, shapes]``."""
+        extents = extents_of(self.known.space.workload, self._grid.shapes)
+        places = np.log(np.maximum(1, np.stack(list(extents.values()), axis=1))) / REACH
+        return squared_exponential(places, places)

@@ -69,11 +69,7 @@ class Sitting:
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
         """Returns the records of a proposal, in its order, and measures those that no earlier run left.
 
-        The rest of an interrupted round is another round, since the machine may have changed.
-
-        Raises:
-            BudgetSpentError: if the budget is spent before all are measured.
-        """
+        The rest of an interrupted round is another round, since the machine may have changed."""
         known = self._left_over(proposal)
         asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
         rest = without(proposal.trials, known)
@@ -186,11 +182,7 @@ class Answering:
             self.runner.budget = budget
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Yields the runner's records, as they come.
-
-        Raises:
-            MeasureError: if it returns anything but one record for each pair.
-        """
+        """Yields the runner's records, as they come."""
         what = f"what measure of {name_of(self.runner)} returns"
         left = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
         found = self.runner.measure(workload, trials)

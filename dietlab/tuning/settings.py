@@ -81,12 +81,7 @@ class Settings:
 
     def resolved(self) -> dict[str, Any]:
         """Returns the objects of these names, as arguments of :class:`~dietlab.tuning.Tuner` and
-        :func:`~dietlab.tuning.tune`; no module is imported for them.
-
-        Raises:
-            SpaceError: for an unregistered strategy.
-            ModelError: for an unregistered cost model.
-        """
+        :func:`~dietlab.tuning.tune`; no module is imported for them."""
         return {
             "effort": effort_named(self.effort),
             "strategy": strategy_found(self.strategy),
@@ -100,11 +95,7 @@ def refitted(
     settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
 ) -> Fitted:
     """Returns the cost model of the settings fitted on the records; the trees of the default come from the
-    file ``kept``, if it is there.
-
-    Raises:
-        ModelError: if no record is successful, or the file is damaged.
-    """
+    file ``kept``, if it is there."""
     if settings.cost_model == COST_MODEL and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
     return fitted_by(with_prior(settings.predictor(), prior), space, records)

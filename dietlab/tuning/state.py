@@ -96,11 +96,7 @@ class Strategy(Protocol):
 
 
 def proposed(strategy: Strategy, state: SearchState, count: int, random: Random) -> tuple[Scheme, ...]:
-    """Returns the proposal of a strategy: untried schemes of the space, each once, ``count`` at most.
-
-    Raises:
-        SpaceError: if it proposes anything else, or nothing while schemes are left.
-    """
+    """Returns the proposal of a strategy: untried schemes of the space, each once, ``count`` at most."""
     require_methods("a strategy", strategy, ("propose",), SpaceError)
     name = name_of(strategy)
     what, remedy = f"what propose of {name} returns", "Return some of state.untried."

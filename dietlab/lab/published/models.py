@@ -159,7 +159,8 @@ class Smooth:
             covariance = wide**2 * _near(seen, seen, length) + noise**2 * np.eye(len(rest))
             tried.append((unlikeliness(covariance, rest), length, wide, covariance))
         _, length, wide, covariance = min(tried, key=lambda one: one[0])
-        return cls(centre, scale, seen, wide**2 * np.linalg.solve(covariance, rest), level, length)
+        weights = np.asarray(wide**2 * np.linalg.solve(covariance, rest), np.float64)
+        return cls(centre, scale, seen, weights, level, length)
 
     def expected(self, features: Values) -> Values:
         """Returns the expected values, ``[n]``."""

@@ -135,13 +135,9 @@ def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
     """Returns the numbers of the untried schemes that a search chooses from: the fastest by the logarithms of
     the draft, ``least`` of them or more (:attr:`Formulas.DEALT`)."""
     share = adaptation_cost(state.space.workload, state.space.hardware).formulas.DEALT
-    return [int(number) for number in _order(logs)[: max(least, ceil(share * len(state.untried)))]]
-
-
-def _order(logs: Values) -> npt.NDArray[np.intp]:
-    """Returns the numbers of the schemes, first those that are nearest to the fastest on some shape."""
-    behind: Values = (logs - logs.min(axis=0)).min(axis=1)
-    return behind.argsort(kind="stable")
+    behind: Values = (logs - logs.min(axis=0)).min(axis=1)  # the fastest of a shape, where it is least behind
+    order = behind.argsort(kind="stable").tolist()
+    return [*order[: max(least, ceil(share * len(state.untried)))]]
 
 
 def greedy(

@@ -73,9 +73,6 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
     Args:
         strategy: a key of :data:`STRATEGIES`, ``MODULE:NAME``, or an object with ``propose``.
-
-    Raises:
-        SpaceError: for an unknown name, or anything else.
     """
     if not isinstance(strategy, str):
         require_methods("a strategy", strategy, ("propose",), SpaceError)
@@ -84,11 +81,7 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
 
 def strategy_found(name: str) -> Strategy:
-    """Returns the strategy of a name in a file; no module is imported for it.
-
-    Raises:
-        SpaceError: for an unknown name.
-    """
+    """Returns the strategy of a name in a file; no module is imported for it."""
     return _made(name, STRATEGIES.found(name))
 
 

@@ -25,11 +25,7 @@ class TpeStrategy:
     """
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        """Returns the schemes.
-
-        Raises:
-            MissingDependencyError: if Optuna is not installed.
-        """
+        """Returns the schemes."""
         optuna = _optuna()
         if state.predictor is None or not state.measured:
             return state.filled((), count, random)
@@ -39,7 +35,10 @@ class TpeStrategy:
         shapes = random.choices(range(len(state.shapes)), state.shapes.weights, k=min(count, len(free)))
         picks: list[Scheme] = []
         for shape, wanted in sorted(Counter(shapes).items()):
-            study = _study(optuna, knobs, random.randrange(1 << 31))
+            sampler = optuna.samplers.TPESampler(
+                multivariate=True, constant_liar=True, seed=random.randrange(1 << 31)
+            )
+            study = optuna.create_study(direction="maximize", sampler=sampler)
             for scheme, value in zip(state.measured, known[:, shape].tolist(), strict=True):
                 codes = knobs.codes[numbers[scheme]]
                 study.add_trial(_trial(optuna, knobs, codes, value))
@@ -61,11 +60,6 @@ def _optuna() -> Any:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _study(optuna: Any, knobs: Knobs, seed: int) -> Any:
-    sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, seed=seed)
-    return optuna.create_study(direction="maximize", sampler=sampler)
 
 
 def _distributions(optuna: Any, knobs: Knobs) -> dict[str, Any]:
