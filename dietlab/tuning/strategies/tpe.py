@@ -19,7 +19,7 @@ class TpeStrategy:
     """The tree-structured Parzen estimator of Optuna, with its defaults except that knobs are sampled
     together.
 
-    Each proposal has a target shape, drawn by the shapes' weights. A study of its own gets all measured
+    Each proposal has a target shape, drawn by the shapes' weights. A separate study gets all measured
     schemes with their predicted throughput on that shape, and samples knobs; the nearest untried scheme is
     proposed. The first round is random.
     """
