@@ -91,7 +91,7 @@ class Sitting:
         return begun
 
     def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
-        """Returns unused records of the proposal's pairs: of its own round or, after another effort, of
+        """Returns unused records of the proposal's pairs: of this round or, after another effort, of
         any."""
         wanted, found = set(proposal.pairs), dict[Pair, int]()
         numbered = enumerate(self.store.records)
