@@ -36,7 +36,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.calibration import program_on, same_work, settled_seconds
+from dietlab.cost.measured import program_on, same_work, settled_seconds
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
 from dietlab.cost.model import features
 from dietlab.cost.trees import ask_trees
@@ -518,7 +518,7 @@ def test_a_model_without_a_field_is_refused(model: CostModel, name: str, tmp_pat
 
 
 def test_trees_are_asked_about_the_features_of_their_fit(model: CostModel) -> None:
-    with pytest.raises(ModelError, match="asked about the features of their fit"):
+    with pytest.raises(ModelError, match="applied to the features that they were fitted on"):
         ask_trees(model.booster, np.ones((2, len(CPU_FEATURES) + 1)))
 
 

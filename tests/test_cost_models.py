@@ -34,9 +34,9 @@ from dietlab.cost import (
     with_prior,
 )
 from dietlab.cost.boosted import BoostedPredictor
-from dietlab.cost.calibration import Measured
 from dietlab.cost.judging import judge_operator, judged_by
 from dietlab.cost.loop_features import pair_features, table_features
+from dietlab.cost.measured import Measured
 from dietlab.cost.prior import FOREIGN_POINTS
 from dietlab.lab.strategies.transfer import gains, quality, transfer_curves
 from dietlab.machine import Hardware
@@ -285,7 +285,7 @@ def test_boosted_models_are_asked_about_another_operator() -> None:
     found = judge_operator(survey(), survey(SCORES), ["analytic", "ensemble"], [240], seeds=1)
     assert [one.model for one in found] == ["analytic", "ensemble"]
     assert found[1].metrics["pairwise"] > 0.7
-    with pytest.raises(ModelError, match="asked about another operator; got learned"):
+    with pytest.raises(ModelError, match="can predict another operator; got learned"):
         judge_operator(survey(), survey(SCORES), ["learned"])
 
 
@@ -429,10 +429,10 @@ def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="successful records; got none"):
         Prior.fit([replace(recorded(), records=())])
     gpu = Hardware.preset("t4")
-    with pytest.raises(ModelError, match="of CPUs or of GPUs; got cpu and cuda"):
+    with pytest.raises(ModelError, match="fits one kind of processor; got cpu and cuda"):
         Prior.fit([recorded(), replace(recorded(), header={**recorded().header, "hardware": gpu.to_json()})])
     space = build_space(Dense(T=Dim(1, 32), N=128, K=64), gpu)
-    with pytest.raises(ModelError, match="a prior for a cuda processor is of such"):
+    with pytest.raises(ModelError, match="this tuning is for cuda; got a prior for cpu"):
         tune(space, ShapeSet.uniform(space.workload, 2), SyntheticRunner(gpu), "smoke", prior=other_layers())
     with pytest.raises(ModelError, match="a prior is for the cost model learned; got BoostedPredictor"):
         with_prior(predictor_named("loops"), other_layers())

@@ -41,9 +41,10 @@ from dietlab.tuning import (
     tune,
 )
 from dietlab.tuning.build import entries
+from dietlab.tuning.choice import exchanged, filled, filled_in_pairs, with_best_addition, with_best_pair
 from dietlab.tuning.dispatcher import best_cuts
+from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import beyond_measured
-from dietlab.tuning.ways import UNCOVERED, lost
 
 try:
     import torch
@@ -124,15 +125,16 @@ def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, 
     chosen = tuple(data.draw(st.sets(st.sampled_from(codes), max_size=max(0, len(codes) - 2))))
     if len(codes) - len(chosen) < 2:
         return
-    longer = choice.with_best_pair(chosen)
+    longer = with_best_pair(choice.losses, chosen)
     assert longer[:-2] == chosen and len(set(longer)) == len(chosen) + 2
-    needed = {(min(pair), max(pair)) for pair in choice._needed.reshape(-1, 2).tolist()}
+    needed = {tuple(sorted(one)) for one in choice.needs.sets}
     pairs = [pair for pair in combinations(codes, 2) if pair in needed and not {*pair} & {*chosen}]
     if pairs:
         assert longer[-2:] in pairs
-        assert choice.loss(longer) == pytest.approx(min(choice.loss((*chosen, *pair)) for pair in pairs))
-    filled = choice.filled_in_pairs(len(codes))
-    assert sorted(filled) == [*codes]
+        assert choice.losses.loss(longer) == pytest.approx(
+            min(choice.losses.loss((*chosen, *pair)) for pair in pairs)
+        )
+    assert sorted(filled_in_pairs(choice.losses, len(codes))) == [*codes]
 
 
 @settings(max_examples=60)
@@ -140,13 +142,13 @@ def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, 
 def test_the_loss_is_that_of_the_schemes_that_the_chosen_cover(choice: Choice, data: st.DataObject) -> None:
     """Also at other times, whose ways are not sought anew."""
     chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(choice.kernels))))))
-    choice.loss(chosen)
+    choice.losses.loss(chosen)
     times = np.random.default_rng(len(chosen)).permutation(choice.table.ravel()).reshape(choice.table.shape)
     for known in (choice, choice.with_table(times)):
         slowdowns = known.table / known.table.min(axis=0)
         least = np.where(known.covered(chosen), lost(slowdowns), UNCOVERED).min(axis=0)
         beyond = 0.0 if known.settled(chosen) else UNCOVERED
-        assert known.loss(chosen) == pytest.approx(least @ np.array(known.shapes.weights) + beyond)
+        assert known.losses.loss(chosen) == pytest.approx(least @ np.array(known.shapes.weights) + beyond)
 
 
 @settings(max_examples=60)
@@ -156,16 +158,16 @@ def test_the_best_addition_is_the_best_of_all(choice: Choice, data: st.DataObjec
     chosen = tuple(
         data.draw(st.sets(st.sampled_from(codes), max_size=len(codes) - 1)) if len(codes) > 1 else ()
     )
-    longer = choice.with_best_addition(chosen)
+    longer = with_best_addition(choice.losses, chosen)
     assert longer[:-1] == chosen and longer[-1] not in chosen
-    losses = [choice.loss((*chosen, code)) for code in codes if code not in chosen]
-    assert choice.loss(longer) == pytest.approx(min(losses))
-    better = choice.exchanged(longer)
-    assert len(set(better)) == len(longer) and choice.loss(better) <= choice.loss(longer) + 1e-9
+    losses = [choice.losses.loss((*chosen, code)) for code in codes if code not in chosen]
+    assert choice.losses.loss(longer) == pytest.approx(min(losses))
+    better = exchanged(choice.losses, longer)
+    assert len(set(better)) == len(longer) and choice.losses.loss(better) <= choice.losses.loss(longer) + 1e-9
     for member in better:
         rest = [code for code in better if code != member]
-        others = [choice.loss((*rest, code)) for code in codes if code not in rest]
-        assert choice.loss(better) <= min(others) + 1e-8
+        others = [choice.losses.loss((*rest, code)) for code in codes if code not in rest]
+        assert choice.losses.loss(better) <= min(others) + 1e-8
 
 
 @settings(max_examples=40)
@@ -174,10 +176,10 @@ def test_what_is_filled_reaches_the_size_and_loses_no_more(choice: Choice, data:
     codes = range(len(choice.kernels))
     chosen = tuple(sorted(data.draw(st.sets(st.sampled_from(codes)))))
     size = data.draw(st.integers(len(chosen), len(codes)))
-    filled = choice.filled(chosen, size)
-    assert filled[: len(chosen)] == chosen and len(set(filled)) == len(filled) == size
-    assert choice.loss(filled) <= choice.loss(chosen) + 1e-9
-    assert choice.filled(chosen, len(chosen)) == chosen
+    found = filled(choice.losses, chosen, size)
+    assert found[: len(chosen)] == chosen and len(set(found)) == len(found) == size
+    assert choice.losses.loss(found) <= choice.losses.loss(chosen) + 1e-9
+    assert filled(choice.losses, chosen, len(chosen)) == chosen
 
 
 @settings(max_examples=40)
@@ -186,9 +188,11 @@ def test_the_best_library_is_as_large_as_allowed_while_more_would_help(choice: C
     chosen, curve = choice.best(size)
     assert curve[-1][0] == len(set(chosen)) == len(chosen) <= size
     if len(chosen) < min(size, len(choice.kernels)):
-        more = [choice.loss((*chosen, code)) for code in range(len(choice.kernels)) if code not in chosen]
-        assert choice.loss(chosen) <= min(more) + 1e-9
-    assert choice.loss(chosen) <= choice.loss(choice.filled((), len(chosen))) + 1e-9
+        more = [
+            choice.losses.loss((*chosen, code)) for code in range(len(choice.kernels)) if code not in chosen
+        ]
+        assert choice.losses.loss(chosen) <= min(more) + 1e-9
+    assert choice.losses.loss(chosen) <= choice.losses.loss(filled(choice.losses, (), len(chosen))) + 1e-9
 
 
 @settings(max_examples=40)
@@ -209,8 +213,11 @@ def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
     one_bad, all_meagre, best = [1.0] * 15 + [2.0], [1.05] * 16, [1.0] * 16
     choice = Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
     assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
-    assert choice.loss((1,)) < choice.loss((0,)) and choice.loss((2,)) == 0
-    assert choice.slowdown((0,)) == pytest.approx(2 ** (1 / 16)) and choice.slowdown(()) is None
+    assert choice.losses.loss((1,)) < choice.losses.loss((0,)) and choice.losses.loss((2,)) == 0
+    assert (
+        choice.losses.mean_slowdown((0,)) == pytest.approx(2 ** (1 / 16))
+        and choice.losses.mean_slowdown(()) is None
+    )
 
 
 @pytest.mark.parametrize("max_kernels", [2, 5, 8])

@@ -562,7 +562,7 @@ def outside() -> Scheme:
         (lambda state: [state.untried[0].kernel], r"is a list of schemes; got a value of class CpuMicro"),
         (lambda state: [outside()], r"Proposing proposes schemes of the space; got "),
         (lambda state: [state.untried[0]] * 2, r"Proposing proposes each scheme once; got .* twice"),
-        (lambda state: state.untried, r"at most as many schemes as it is asked for, 8; got 40"),
+        (lambda state: state.untried, r"at most as many schemes as it should, 8; got 40"),
         (
             lambda state: state.space.schemes[:1],
             r"proposes schemes that were not tried; got .*state.untried has",
@@ -680,8 +680,8 @@ class Measuring:
         (lambda records: None, r"what measure of Measuring returns is records to go over; got None"),
         (lambda records: [], r"also of a failure; got none of \d+, such as .* on T="),
         (lambda records: records[:-1], r"also of a failure; got none of 1, such as"),
-        (lambda records: [records[0], *records], r"one record of each pair that it was asked for; got "),
-        (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"asked for; got .* on T=3"),
+        (lambda records: [records[0], *records], r"one record of each pair of the trials; got "),
+        (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"of the trials; got .* on T=3"),
         (lambda records: [r.seconds for r in records], r"what measure of Measuring returns is records; got"),
     ],
 )

@@ -18,22 +18,18 @@ from schemes import cpu_scheme, cuda_scheme
 from scipy.stats import multivariate_normal
 
 from dietlab.cost import gaussian_process as module
-from dietlab.cost.gaussian_process import (
+from dietlab.cost.gaussian_process import LEVEL, OWN, UNEXPLAINED, WIDE, GaussianProcess, pivots
+from dietlab.cost.places import (
     HEIGHT,
-    LEVEL,
     NEAR_EXTENT,
     NEAR_HEIGHT,
     OTHERS,
-    OWN,
     PARAMETER,
     ROWS,
-    UNEXPLAINED,
-    WIDE,
     WIDTH,
-    GaussianProcess,
+    Pairs,
     height,
     heights_of,
-    most_telling,
 )
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, extents
 from dietlab.scheme import EDGES, Scheme, plan_for
@@ -86,6 +82,22 @@ def drawn_shapes(workload: Workload, dice: Random, count: int) -> list[Shape]:
     ]
 
 
+class Process(GaussianProcess):
+    """A process of measured pairs, whose tables are given as schemes and shapes."""
+
+    def __init__(self, workload: Workload, pairs: Sequence[Pair], values: Values, times: Values) -> None:
+        self.pairs = Pairs(workload, [scheme for scheme, _ in pairs], [shape for _, shape in pairs])
+        super().__init__(self.pairs.places, values, times)
+
+    def means(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        return self.mean(self.pairs.table(schemes, shapes))
+
+    def deviations(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
+    ) -> Values:
+        return self.deviation(self.pairs.table(schemes, shapes), at)
+
+
 @dataclass(frozen=True)
 class Case:
     """Pairs that were measured, and a table of others; some of the pairs stand in it."""
@@ -98,12 +110,11 @@ class Case:
     shapes: list[Shape]
 
     @property
-    def process(self) -> GaussianProcess:
+    def process(self) -> Process:
         return self.process_of(self.values)
 
-    def process_of(self, values: Values) -> GaussianProcess:
-        schemes, shapes = [scheme for scheme, _ in self.seen], [shape for _, shape in self.seen]
-        return GaussianProcess(self.workload, schemes, shapes, values, self.times)
+    def process_of(self, values: Values) -> Process:
+        return Process(self.workload, self.seen, values, self.times)
 
 
 def drawn(workload: Workload, seed: int, count: int = 24) -> Case:
@@ -192,8 +203,8 @@ def textbook(case: Case) -> tuple[Values, Values]:
 @cases
 def test_mean_and_deviation_are_those_of_the_textbook(case: Case) -> None:
     process, (mean, deviation) = case.process, textbook(case)
-    np.testing.assert_allclose(process.mean(case.schemes, case.shapes), mean, rtol=1e-6)
-    np.testing.assert_allclose(process.deviation(case.schemes, case.shapes), deviation, rtol=1e-6)
+    np.testing.assert_allclose(process.means(case.schemes, case.shapes), mean, rtol=1e-6)
+    np.testing.assert_allclose(process.deviations(case.schemes, case.shapes), deviation, rtol=1e-6)
     assert np.ptp(mean) > 0.1 and np.ptp(deviation) > 0.05, "the case tells pairs apart"
 
 
@@ -201,9 +212,9 @@ def test_mean_and_deviation_are_those_of_the_textbook(case: Case) -> None:
 def test_fewer_pivots_only_make_it_less_sure(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     _, deviation = textbook(case)
     found = []
-    for pivots in (len(case.seen), 12, 4, 1):
-        monkeypatch.setattr(module, "PIVOTS", pivots)
-        found.append(case.process.deviation(case.schemes, case.shapes))
+    for count in (len(case.seen), 12, 4, 1):
+        monkeypatch.setattr(module, "PIVOTS", count)
+        found.append(case.process.deviations(case.schemes, case.shapes))
     np.testing.assert_allclose(found[0], deviation, rtol=1e-6)
     for more, fewer in pairwise(found):
         assert (fewer >= more - 1e-9).all() and (fewer > more + 1e-3).any()
@@ -213,7 +224,7 @@ def test_fewer_pivots_only_make_it_less_sure(case: Case, monkeypatch: pytest.Mon
 @cases
 def test_a_table_is_what_its_pairs_are_one_by_one(case: Case) -> None:
     process = case.process
-    for ask in (process.mean, process.deviation):
+    for ask in (process.means, process.deviations):
         single = [[ask([k], [s])[0, 0] for s in case.shapes] for k in case.schemes]
         np.testing.assert_allclose(ask(case.schemes, case.shapes), single, rtol=1e-9)
 
@@ -224,11 +235,11 @@ def test_many_shapes_are_each_as_uncertain_as_alone(seed: int, work: Workload) -
     """What many have in common is computed once, of few columns."""
     case = drawn(work, seed)
     shapes = drawn_shapes(work, Random(seed), 80)
-    found = case.process.deviation(case.schemes, shapes)
-    alone = [case.process.deviation(case.schemes, [shape])[:, 0] for shape in shapes]
+    found = case.process.deviations(case.schemes, shapes)
+    alone = [case.process.deviations(case.schemes, [shape])[:, 0] for shape in shapes]
     np.testing.assert_allclose(found.T, alone, rtol=1e-5)
     at = np.random.default_rng(seed).random(found.shape) < 0.3
-    some = case.process.deviation(case.schemes, shapes, at)
+    some = case.process.deviations(case.schemes, shapes, at)
     np.testing.assert_allclose(some, np.where(at, found, 0.0), rtol=1e-9)
 
 
@@ -236,15 +247,15 @@ def test_many_shapes_are_each_as_uncertain_as_alone(seed: int, work: Workload) -
 def test_the_same_measurements_say_the_same_whatever_was_asked_before(case: Case) -> None:
     asked, other = case.process, case.process
     for scheme in case.schemes[::-1]:
-        asked.mean([scheme], case.shapes[:1])
-    for one, two in ((asked.mean, other.mean), (asked.deviation, other.deviation)):
+        asked.means([scheme], case.shapes[:1])
+    for one, two in ((asked.means, other.means), (asked.deviations, other.deviations)):
         np.testing.assert_array_equal(one(case.schemes, case.shapes), two(case.schemes, case.shapes))
 
 
 @cases
 def test_a_measured_pair_counts_to_the_share_of_its_trust(case: Case) -> None:
     process = case.process
-    alike = np.array([process.mean([scheme], [shape])[0, 0] for scheme, shape in case.seen])
+    alike = np.array([process.means([scheme], [shape])[0, 0] for scheme, shape in case.seen])
     told = (1 - process.trust) * alike + process.trust * case.values
     np.testing.assert_allclose(alike + process.own, told, rtol=1e-6)
     order = np.argsort(case.times, kind="stable")
@@ -257,10 +268,10 @@ def test_a_measured_pair_counts_to_the_share_of_its_trust(case: Case) -> None:
 def test_a_factor_on_all_measurements_is_one_on_all_predictions(case: Case) -> None:
     process, shifted = case.process, case.process_of(case.values + 3.0)
     np.testing.assert_allclose(
-        shifted.mean(case.schemes, case.shapes), process.mean(case.schemes, case.shapes) + 3.0
+        shifted.means(case.schemes, case.shapes), process.means(case.schemes, case.shapes) + 3.0
     )
     np.testing.assert_allclose(
-        shifted.deviation(case.schemes, case.shapes), process.deviation(case.schemes, case.shapes)
+        shifted.deviations(case.schemes, case.shapes), process.deviations(case.schemes, case.shapes)
     )
 
 
@@ -274,13 +285,7 @@ def test_noisier_measurements_leave_more_unexplained(seed: int) -> None:
     smooth = np.array([0.1 * log(shape["T"]) for _, shape in pairs])
     noise = np.random.default_rng(seed).normal(0.0, 1.0, len(pairs))
     found = [
-        GaussianProcess(
-            EVERY,
-            [scheme for scheme, _ in pairs],
-            [shape for _, shape in pairs],
-            smooth + deviation * noise,
-            np.ones(len(pairs)),
-        )
+        Process(EVERY, pairs, smooth + deviation * noise, np.ones(len(pairs)))
         for deviation in (0.005, 0.06, 0.3)
     ]
     left = [process.pair for process in found]
@@ -296,7 +301,7 @@ def test_the_most_telling_pairs_are_those_that_the_others_tell_least_about(
 ) -> None:
     factor = np.random.default_rng(seed).normal(size=(size, size))
     matrix = factor @ factor.T + 0.1 * np.eye(size)
-    chosen = most_telling(matrix, count).tolist()
+    chosen = pivots(matrix, count).tolist()
     assert len(set(chosen)) == len(chosen) == min(size, count) and set(chosen) <= set(range(size))
     assert chosen[0] == matrix.diagonal().argmax()
     for number, pivot in enumerate(chosen):
@@ -334,7 +339,7 @@ def test_a_plan_of_no_rows_has_a_height_with_a_logarithm() -> None:
 
 def test_one_measurement_is_enough() -> None:
     scheme, shape = cpu_scheme(4, 32, edge="even"), Shape.of(T=8, N=64, K=64)
-    process = GaussianProcess(EVERY, [scheme], [shape], np.array([0.7]), np.array([1.0]))
-    assert process.mean([scheme], [shape])[0, 0] == pytest.approx(0.7)
-    other = process.deviation([scheme, cpu_scheme(4, 32, order="is")], [shape])[:, 0]
+    process = Process(EVERY, [(scheme, shape)], np.array([0.7]), np.array([1.0]))
+    assert process.means([scheme], [shape])[0, 0] == pytest.approx(0.7)
+    other = process.deviations([scheme, cpu_scheme(4, 32, order="is")], [shape])[:, 0]
     assert 0 < other[0] < WIDE < other[1]

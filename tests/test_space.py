@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemes import cpu_scheme
 
 from dietlab.base.errors import DispatchError, SpaceError
-from dietlab.cost.calibration import program_on
+from dietlab.cost.measured import program_on
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, batch_of
 from dietlab.scheme import (

@@ -1,7 +1,6 @@
 """Stage 3, cost: predicted time of any micro-kernel on any shape."""
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost, best_shape
-from dietlab.cost.analytic import Analytic
 from dietlab.cost.bundle import Adaptation
 from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
@@ -9,7 +8,15 @@ from dietlab.cost.judging import SPLITS, Judgement, Survey, frame_judgements, ju
 from dietlab.cost.known import Known
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, too_few_pairs
 from dietlab.cost.model import CostModel, Predicts, evaluate_model, fit_cost_model
-from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds, fitted_by
+from dietlab.cost.predictor import (
+    Analytic,
+    Calibrated,
+    Fitted,
+    LearnedPredictor,
+    Predictor,
+    Seconds,
+    fitted_by,
+)
 from dietlab.cost.prior import Prior
 from dietlab.cost.registry import COST_MODEL, COST_MODELS, predictor_found, predictor_named, with_prior
 

@@ -27,17 +27,15 @@ from dietlab.problem import Shape, Workload
 from dietlab.scheme import Scheme
 
 MEASURED_SECONDS = 0.01
-"""The most seconds that a candidate's call may take at the processor's peak, on the shape that it is
-measured on."""
+"""The longest call, in seconds at the processor's peak, of a shape that a candidate is measured on."""
 
 Formula = Callable[[Bundle, Calls], FloatArray]
-"""What is known of the calls of a bundle."""
+"""A value for each call of a bundle."""
 
 
 @dataclass(frozen=True)
 class AdaptationCost:
-    """The adaptation of schemes of one workload to shapes on one processor: its formulas, over whole tables
-    and over pairs.
+    """The adaptation of schemes of one workload to shapes on one processor: for tables and for single pairs.
 
     Args:
         formulas: those of the kind of processor.
@@ -74,7 +72,7 @@ class AdaptationCost:
         return self.changed(cache=cache)
 
     def static(self, scheme: Any, shape: Shape) -> float:
-        """Returns ``f_pad * f_occ``: what is known before anything is measured."""
+        """Returns ``f_pad * f_occ``, which needs no measurement."""
         return float(self.statics([scheme], [shape])[0, 0])
 
     def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
@@ -85,8 +83,8 @@ class AdaptationCost:
         """Returns the predicted seconds of a call.
 
         Args:
-            throughput: flop/s of one core or multiprocessor that a scheme reaches by itself; asked
-                for the lower ones of a composed plan too.
+            throughput: returns the flop/s that a scheme reaches by itself on one core or multiprocessor, also
+                for the lower ones of a composed plan.
         """
         return float(self.seconds_of([scheme], [shape], throughput)[0])
 
@@ -95,12 +93,13 @@ class AdaptationCost:
         return self._table(schemes, shapes, throughput, self.formulas.seconds)
 
     def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        """Returns :meth:`seconds` of single pairs: of the first scheme on the first shape, and so on."""
+        """Returns :meth:`seconds` of single pairs, ``[pairs]``: the first scheme on the first shape, and so
+        on."""
         return self._pairs(schemes, shapes, throughput, self.formulas.seconds)
 
     def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        """Returns the seconds of calls whose tiles compute as fast as the processor lets them, ``[schemes,
-        shapes]``: what learned models correct."""
+        """Returns the seconds of calls whose tiles compute at the processor's peak, ``[schemes, shapes]``.
+        Learned models correct these."""
         return self._table(schemes, shapes, self.formulas.peak, self.formulas.seconds)
 
     def bound_of(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
@@ -108,8 +107,8 @@ class AdaptationCost:
         return self._pairs(schemes, shapes, self.formulas.peak, self.formulas.seconds)
 
     def expected(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        """Returns the seconds that are expected of calls before any is measured, ``[schemes, shapes]``: what
-        the search's first round comes from."""
+        """Returns the seconds of calls that are expected before any is measured, ``[schemes, shapes]``. The
+        first round of a search is chosen by these."""
         return self._table(schemes, shapes, self.formulas.expected, self.formulas.seconds)
 
     def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
@@ -119,26 +118,26 @@ class AdaptationCost:
         return Parts(*(float(part[0]) for part in found))
 
     def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
-        """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
-        measurement gives for every shape."""
+        """Returns the throughput at which :meth:`seconds` is the measured time, if the whole plan has one.
+        One measurement on any shape gives it."""
         return float(self.throughputs([scheme], [shape], [seconds])[0])
 
     def throughputs(
         self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
     ) -> FloatArray:
-        """Returns :meth:`throughput` of single pairs."""
+        """Returns :meth:`throughput` of single pairs, ``[pairs]``."""
         found, calls, spent = np.empty(len(schemes)), Calls.of(self.workload, shapes), np.array(seconds)
         for numbers, bundle in self._bundles(schemes, None):
             found[numbers] = self.formulas.throughput(bundle, calls.at(numbers), spent[numbers])
         return found
 
     def working_share(self, scheme: Any, shape: Shape) -> float:
-        """Returns the share of a call that useful multiply-adds take, in [0, 1], if operands never keep them
-        waiting: how much a measurement on this shape says about the scheme itself."""
+        """Returns the share of a call that useful multiply-adds take, in [0, 1], if no operand keeps them
+        waiting. The larger it is, the more a measurement on this shape says about the scheme itself."""
         return float(self.working_shares([scheme], [shape])[0])
 
     def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        """Returns :meth:`working_share` of single pairs."""
+        """Returns :meth:`working_share` of single pairs, ``[pairs]``."""
 
         def share(bundle: Bundle, calls: Calls) -> FloatArray:
             parts = self.formulas.parts(bundle, calls)
@@ -165,7 +164,7 @@ class AdaptationCost:
     def _bundles(
         self, schemes: Sequence[Any], throughput: Speed | None
     ) -> Iterator[tuple[list[int], Bundle]]:
-        """Yields each group of schemes that one bundle serves: their numbers, and the bundle."""
+        """Yields the numbers of the schemes of each group, and their bundle."""
         sizes = [self.formulas.sizes(scheme) for scheme in schemes]
         found: dict[Hashable, list[int]] = {}
         for number, one in enumerate(sizes):
@@ -181,31 +180,27 @@ def adaptation_cost(
     cache: CacheState = "hot",
     **constants: Any,
 ) -> AdaptationCost:
-    """Returns the adaptation on ``hardware``.
+    """Returns the adaptation cost of a workload on ``hardware``, whose kind determines the formulas.
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
     depends on the cache state: hot ones come from the last-level cache, rotating ones from memory. On a GPU
     it is a bound from all throughputs of a multiprocessor.
 
     Args:
-        workload: the operator whose schemes are stitched over its shapes.
-        hardware: the processor that they run on; its kind says which adaptation that is.
-        kind: ``"paper"`` or ``"streamed"``.
         cache: where a call finds its operands.
-        constants: what is particular to its target, such as ``resident`` of a GPU or ``hiding`` of a CPU.
+        constants: constants of its target, such as ``resident`` of a GPU or ``hiding`` of a CPU.
     """
     make: Callable[..., Formulas] = part(hardware.kind, "cost").adaptation
     return AdaptationCost(make(workload, hardware, kind, cache, **constants))
 
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """Returns ``S*``: the shape on which a scheme wastes least; of equals the largest that is not so
-    large that measuring it takes long.
+    """Returns ``S*``, the shape on which a scheme wastes least; of several such, the largest whose call takes
+    at most :data:`MEASURED_SECONDS`.
 
     Args:
-        scheme: a candidate.
-        shapes: those it may be measured on, at least one.
-        cost: says what each shape wastes.
+        shapes: the shapes to choose among, at least one.
+        cost: gives the waste of each shape.
     """
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]

@@ -1,16 +1,18 @@
-"""Gradient-boosted trees over pairs of a scheme and a shape: what others learn, beside the product form."""
+"""Cost models of gradient-boosted trees over pairs of a scheme and a shape."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
-from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import Seen, pair_features, table_features
+from dietlab.cost.measured import Measured, Values
+from dietlab.cost.predictor import Fitted, LearnedPredictor
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Shape
@@ -22,12 +24,11 @@ TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.5}, 200
 """XGBoost's parameters, for some hundreds of pairs, and boosting rounds."""
 
 LEFT_OUT = 0.2
-"""The share of pairs that each fit of an ensemble never sees: how far off it is there is its doubt."""
-
+"""The share of pairs that each fit of an ensemble never sees; its errors there are its doubt."""
 
 UNKNOWN_DOUBT = 0.15
-"""The standard deviation of the logarithm of a time by a single fit, which cannot tell: what such fits miss
-of held-out pairs, in the order of magnitude."""
+"""The doubt of a single fit, as the standard deviation of a time's logarithm: of the order of its errors on
+held-out pairs, which it cannot know."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,13 @@ class BoostedPredictor:
     """Fits trees to the logarithms of measured times.
 
     Args:
-        seen: what the trees see of a pair: the ``knobs`` of its scheme, or the ``loops`` of its program.
+        seen: the features of a pair: the ``knobs`` of its scheme, or the ``loops`` of its program.
         over_adaptation: whether they are fitted to times over the adaptation cost at the processor's peak, or
             to the throughput.
         objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
-            LambdaMART, 2010); a line from scores to logarithms of times is fitted after.
-        fits: how many, each on a draw of the pairs; their mean counts.
+            LambdaMART, 2010); then a line from scores to logarithms of times is fitted.
+        fits: the number of fits, each on a draw of the pairs; their mean counts.
         cache: where operands are while candidates are timed.
-        seed: of the draws.
     """
 
     seen: Seen
@@ -71,13 +71,13 @@ class BoostedPredictor:
         return np.sort(random.permutation(count)[: max(1, round(count * (1 - LEFT_OUT)))])
 
     def _trees(self, features: Any, values: Values, shapes: Sequence[Shape], at: Any, number: int) -> Member:
-        told, seed = values[at], self.seed + number
+        drawn, seed = values[at], self.seed + number
         if self.objective != "rank:pairwise":
-            return Member(fit_trees(features[at], told, ROUNDS, TREES, seed))
+            return Member(fit_trees(features[at], drawn, ROUNDS, TREES, seed))
         numbers = {shape: place for place, shape in enumerate(dict.fromkeys(shapes))}
         groups = [numbers[shapes[place]] for place in at]
-        booster = fit_trees(features[at], told, ROUNDS, TREES, seed, groups)
-        return Member(booster, *_line(ask_trees(booster, features[at]), told))
+        booster = fit_trees(features[at], drawn, ROUNDS, TREES, seed, groups)
+        return Member(booster, *_line(ask_trees(booster, features[at]), drawn))
 
 
 def _line(scores: Any, values: Values) -> tuple[float, float]:
@@ -89,7 +89,7 @@ def _line(scores: Any, values: Values) -> tuple[float, float]:
 
 
 def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, values: Values) -> float | None:
-    """Returns the root mean square of what the fits miss on pairs that they never saw."""
+    """Returns the root mean square error of the fits on pairs that they never saw; None without such."""
     errors = []
     for member, at in zip(fitted, drawn, strict=True):
         unseen = np.setdiff1d(np.arange(len(values)), at)
@@ -100,7 +100,7 @@ def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, value
 
 @dataclass(frozen=True)
 class Member:
-    """One fit: trees, and the line from what they give to the logarithm of a time."""
+    """One fit: trees, and the line from their values to the logarithm of a time."""
 
     booster: Booster
     height: float = 0.0
@@ -112,7 +112,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Boosted:
-    """Fitted trees; :meth:`on` asks them about another operator or processor."""
+    """Fitted trees, which :meth:`on` also applies to another operator or processor."""
 
     predictor: BoostedPredictor
     cost: AdaptationCost
@@ -128,8 +128,8 @@ class Boosted:
         return np.asarray(np.exp(self._values(schemes, shapes).mean(axis=0)))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns how much the fits differ, and what they miss of pairs that they never saw; of a single fit
-        a constant (:data:`UNKNOWN_DOUBT`)."""
+        """Returns the differences between fits and their errors on unseen pairs, added in squares; of a
+        single fit :data:`UNKNOWN_DOUBT`."""
         if self.missed is None:
             return np.full((len(schemes), len(shapes)), UNKNOWN_DOUBT)
         return np.asarray(np.hypot(self._values(schemes, shapes).std(axis=0), self.missed))
@@ -151,3 +151,44 @@ class Boosted:
         if self.predictor.over_adaptation:
             return np.log(least)
         return np.log([max(1, self.cost.workload.flops(shape)) / 1e9 for shape in shapes])
+
+
+@dataclass(frozen=True)
+class BlendedPredictor:
+    """Fits the default model, and trees on loops over the adaptation cost; they err differently. Trees on
+    throughput would fail on lengths that they never saw.
+
+    Args:
+        cache: where operands are while candidates are timed.
+    """
+
+    cache: CacheState = "hot"
+    seed: int = 0
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Blended:
+        learned = LearnedPredictor(cache=self.cache, seed=self.seed).fit(space, records)
+        trees = BoostedPredictor("loops", over_adaptation=True, cache=self.cache, seed=self.seed)
+        return Blended(learned, trees.fit(space, records), tuple(records))
+
+
+@dataclass(frozen=True)
+class Blended:
+    """Two fitted predictors. For a measured pair only the first one counts."""
+
+    learned: Fitted
+    trees: Boosted
+    records: tuple[Record, ...]
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the geometric mean of both where a pair was not measured, ``[schemes, shapes]``."""
+        learned = self.learned.seconds(schemes, shapes)
+        halfway = np.sqrt(learned * self.trees.seconds(schemes, shapes))
+        known = [[(scheme, shape) in self._measured for shape in shapes] for scheme in schemes]
+        return np.asarray(np.where(np.array(known, bool).reshape(learned.shape), learned, halfway))
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        return self.learned.doubt(schemes, shapes)
+
+    @cached_property
+    def _measured(self) -> frozenset[tuple[Scheme, Shape]]:
+        return frozenset((record.scheme, record.shape) for record in self.records if record.ok)

@@ -1,7 +1,7 @@
-"""Many schemes at once: the formulas of a kind of processor are of arrays.
+"""The formulas of a kind of processor, over arrays of schemes and calls.
 
-Schemes that differ in sizes only take the same branches of the formulas, so that one pass over arrays costs
-them all; a single plan is a bundle of one.
+Schemes that differ in sizes only take the same branches of the formulas: they form a bundle, and one pass
+over arrays computes them all. A single plan is a bundle of one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Adaptation = Literal["paper", "streamed"]
 Own = TypeVar("Own", bound="Formulas")
 
 Rows = Sequence[Sequence[float]]
-"""Numbers of schemes, a row each."""
+"""A row of numbers for each scheme."""
 
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""
@@ -34,7 +34,7 @@ Speed = Callable[[Any], float]
 
 @dataclass(frozen=True)
 class Same:
-    """One speed for all schemes, in flop/s, so that none is computed for each tile."""
+    """A :data:`Speed` that is the same for all schemes, in flop/s."""
 
     speed: float
 
@@ -43,7 +43,7 @@ class Same:
 
 
 UNKNOWN_PEAK = 100.0
-"""GFLOP/s of one core whose peak was not measured: without it the ranking is the same."""
+"""The assumed peak of a core, in GFLOP/s, where none was measured: the ranking does not depend on it."""
 
 
 def peak_speed(workload: Workload, hardware: Hardware) -> float:
@@ -52,7 +52,7 @@ def peak_speed(workload: Workload, hardware: Hardware) -> float:
 
 
 NOTHING: FloatArray = np.zeros(1)
-"""Seconds of a part that a processor does not have, whatever the calls."""
+"""The seconds of a part that a processor does not have."""
 
 
 class FiveParts(NamedTuple):
@@ -72,7 +72,7 @@ class FiveParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls are the shapes of many calls and their extents by role, ``[shapes]`` each."""
+    """The shapes of many calls, and their extents by role, ``[shapes]`` each."""
 
     shapes: tuple[Shape, ...]
     extents: Mapping[Role, IntArray]
@@ -91,12 +91,12 @@ class Calls:
 
 
 class Sizes(NamedTuple):
-    """The numbers of a scheme that formulas ask for.
+    """The numbers of a scheme that formulas use.
 
     Args:
-        group: equal for schemes that one bundle serves, whose formulas differ in numbers only.
-        sizes: each by name; ``rows``, ``cols`` and ``granule`` are among them.
-        paid: extents of which a plan pays for multiples, by role.
+        group: equal for schemes of one bundle, whose formulas differ in numbers only.
+        sizes: by name; ``rows``, ``cols`` and ``granule`` are among them.
+        paid: extents by role; a plan executes multiples of these.
     """
 
     group: Hashable
@@ -106,14 +106,14 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle holds the sizes of the schemes of one group, as arrays.
+    """The sizes of the schemes of one group, as arrays.
 
     Args:
         like: one of the schemes, for what they have in common.
-        sizes: each size by name.
-        paid: extents of which a plan pays for multiples, by role.
+        sizes: by name, ``[schemes]`` each.
+        paid: extents by role, ``[schemes]`` each; a plan executes multiples of these.
         speeds: flop/s of all tiles of the first scheme, lowest first, then of the second's; empty where a
-            bound says how fast they are.
+            bound gives them.
         first: where the speeds of each scheme begin.
     """
 
@@ -128,8 +128,7 @@ class Bundle:
         """Returns the bundle of the schemes of one group.
 
         Args:
-            sizes: of each scheme.
-            throughput: of each tile by itself (None: a bound says how fast they are).
+            throughput: of each tile by itself (None: a bound gives it).
         """
         speeds: list[list[float]] = []
         if isinstance(throughput, Same):
@@ -156,12 +155,13 @@ class Bundle:
         return replace(self, sizes=sizes, paid=paid, first=self.first[:, None])  # type: ignore[arg-type]
 
     def tiles(self, rows: IntArray) -> list[tuple[IntArray, IntArray]]:
-        """Returns the height and number of tiles of each region; where it has none, the tallest's height."""
+        """Returns the height and number of the tiles of each region; without tiles the height is the
+        tallest's."""
         found = tiles_of(self.like.edge, self["granule"], self["rows"], rows)
         return [(np.where(tiles > 0, height, self["rows"]), tiles) for height, tiles in found]
 
     def speed(self, heights: IntArray) -> FloatArray:
-        """Returns the flop/s of one core or multiprocessor in tiles of these heights."""
+        """Returns the flop/s of one core or multiprocessor for tiles of these heights."""
         lower = heights // self["granule"] - 1 if self.like.composed else 0
         return self.speeds[self.first + lower]
 
@@ -175,21 +175,20 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Formulas(ABC):
-    """The formulas of one kind of processor, a bundle of schemes at a time, and the numbers that learned
-    models see of its schemes; :class:`~dietlab.cost.adaptation.AdaptationCost` asks for tables and pairs.
+    """The formulas of one kind of processor, for a bundle of schemes at a time, and the features of its
+    schemes that learned models use. :class:`~dietlab.cost.adaptation.AdaptationCost` makes tables and pairs
+    of them.
 
     Args:
-        workload: the operator.
-        hardware: the processor.
-        kind: what they count.
+        kind: which parts they count.
         cache: where a call finds its operands.
     """
 
     FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
     """The names of :meth:`features`."""
     DEALT: ClassVar[float] = 1.0
-    """The share of a space, the fastest as expected, from which a search takes its schemes: those of the
-    first round that are dealt, and later ones."""
+    """The share of a space, the fastest as expected, from which a search takes the schemes that it deals out
+    in the first round, and later ones."""
 
     workload: Workload
     hardware: Hardware
@@ -197,7 +196,7 @@ class Formulas(ABC):
     cache: CacheState = "hot"
 
     def sizes(self, scheme: Any) -> Sizes:
-        """Returns the numbers of a scheme that the others ask for: of its tile."""
+        """Returns the numbers of a scheme that the other methods use: the sizes of its tile."""
         sizes = {"rows": scheme.rows, "cols": scheme.cols, "granule": scheme.kernel.granule}
         return Sizes(scheme.edge, sizes, scheme.cover_tile)
 
@@ -206,12 +205,12 @@ class Formulas(ABC):
         """Returns the seconds of the calls by part."""
 
     def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        """Returns ``f_pad * f_occ`` of the calls: of one processor, which is never idle, ``f_pad``."""
+        """Returns ``f_pad * f_occ`` of the calls; for a single processor, which is never idle, ``f_pad``."""
         return bundle.useful(calls)
 
     @abstractmethod
     def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
-        """Returns the throughput with which the calls take these seconds."""
+        """Returns the throughput at which the calls take these seconds."""
 
     def seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
         """Returns the seconds of the calls: the sum of their parts."""
@@ -219,43 +218,41 @@ class Formulas(ABC):
 
     @property
     def peak(self) -> Speed | None:
-        """The throughputs of the bound (None: the parts of a bundle without speeds are the bound's)."""
+        """The throughputs of the bound (None: a bundle without speeds has the parts of the bound)."""
         return Same(peak_speed(self.workload, self.hardware))
 
     @property
     def expected(self) -> Speed | None:
-        """The throughputs that are expected before any measurement, as :attr:`peak`."""
+        """The throughputs that are expected before any measurement; None as for :attr:`peak`."""
         return self.peak
 
     @property
     def unhindered(self) -> Speed | None:
-        """The throughputs at which operands keep no tile waiting, as :attr:`peak`."""
+        """The throughputs at which operands keep no tile waiting; None as for :attr:`peak`."""
         return self.peak
 
     def features(self, schemes: Sequence[Any]) -> Rows:
-        """Returns the features of schemes that a throughput is learned from, rows and columns of the tile;
-        none depends on a dynamic dimension."""
+        """Returns the features that a throughput is learned from; none depends on a dynamic dimension."""
         return [[scheme.rows, scheme.cols] for scheme in schemes]
 
     def knobs(self, schemes: Sequence[Any]) -> Rows:
-        """Returns what a search chooses of schemes, in numbers."""
+        """Returns the parameters that a search chooses, as numbers."""
         return self.features(schemes)
 
     def loops(self, kernel: Any) -> tuple[int, int]:
-        """Returns the steps of a pass (0: all), and the vectors or threads across a tile."""
+        """Returns the reduction steps of a pass (0: all), and the vectors or threads across a tile."""
         return 0, 1
 
     @property
     def levels(self) -> Mapping[str, int]:
-        """The bytes of each level of memory by its name, the nearest first."""
+        """The bytes of each level of memory by name, the nearest first."""
         return {}
 
     def fitted(self: Own, records: Sequence[Record], throughput: Speed | None = None) -> Own:
-        """Returns the formulas with the constants that records tell.
+        """Returns the formulas with constants fitted on successful records.
 
         Args:
-            records: successful ones.
-            throughput: of schemes, once it is learned.
+            throughput: of schemes (None: not learned yet).
         """
         return self
 
@@ -270,5 +267,4 @@ class Formulas(ABC):
 
 
 def _arrays(found: Sequence[Mapping[Any, int]]) -> dict[Any, IntArray]:
-    """Returns an array for each key."""
     return {key: np.array([one[key] for one in found], np.int64) for key in found[0]}

@@ -88,10 +88,9 @@ def f_occ(tiles: Any, processors: Any, imbalance: Any = None) -> Any:
 class Parts:
     """The predicted parts of a call's time, in seconds.
 
-    ``compute`` is what useful multiply-adds cost at the micro-kernels' throughput on all cores;
-    ``edges`` starting and storing tiles, and transposing weights on the fly; ``padding`` multiply-adds
-    that no output needs; ``weights`` waiting for weights that computing does not hide; ``idle`` cores
-    without work.
+    ``compute``: useful multiply-adds at the micro-kernels' throughput on all cores; ``edges``: starting and
+    storing tiles, and transposing weights on the fly; ``padding``: multiply-adds that no output needs;
+    ``weights``: waiting for weights that computing does not hide; ``idle``: cores without work.
     """
 
     compute: float

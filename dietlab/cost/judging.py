@@ -1,5 +1,4 @@
-"""Judges cost models on measurements that they never saw: what each predicts, of which it was told how
-much."""
+"""Judges cost models on held-out measurements, as a function of how many they were fitted on."""
 
 from __future__ import annotations
 
@@ -15,10 +14,9 @@ import numpy as np
 
 from dietlab.base.errors import ModelError, require_names
 from dietlab.base.statistics import mean_interval
-from dietlab.cost.analytic import Analytic
 from dietlab.cost.boosted import Boosted
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.predictor import Fitted, fitted_by
+from dietlab.cost.predictor import Analytic, Fitted, fitted_by
 from dietlab.cost.registry import COST_MODELS, predictor_named
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
 from dietlab.problem import Shape, extents
@@ -33,16 +31,19 @@ SPLITS: Mapping[str, str] = {
     "shapes": "a quarter of the shapes, with every micro-kernel",
     "layers": "one layer after the other: a size of the weights, at every length",
 }
-"""What is held out."""
+"""The ways to hold measurements out, by name."""
 
-OF_KERNELS, OF_SHAPES = 0.2, 0.25
-"""Shares that are held out."""
+OF_KERNELS = 0.2
+"""The share of micro-kernels that is held out."""
+
+OF_SHAPES = 0.25
+"""The share of shapes that is held out."""
 
 AGAIN = "measured again"
-"""What a second measurement is called among the models."""
+"""The name of a second measurement among the models."""
 
 DEVIATIONS = 2.0
-"""Standard deviations of the difference of two measured times by which a pair must differ to count."""
+"""The least difference of two measured times that counts, in its standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,10 @@ class Survey:
         name: of the file.
         space: the schemes that were measured.
         cache: where operands were.
-        told: one record of each pair, of the first round that took it: what a model may learn from.
-        truth: one record of each pair, out of all rounds, with its noise as ``spread``: what it is judged by.
-        again: the record of the last round, of each pair that several took; in the order of ``told``.
+        told: one record of each pair, of the first round that took it: models are fitted on these.
+        truth: one record of each pair, out of all rounds, with its noise as ``spread``: models are judged by
+            these.
+        again: the record of the last round, of each pair that several took, in the order of ``told``.
     """
 
     name: str
@@ -87,7 +89,8 @@ class Survey:
 
     @classmethod
     def load(cls, path: str | Path) -> Survey:
-        """Reads a file of records; it is named after itself or, as ``records.jsonl``, after its folder."""
+        """Reads a file of records. The survey is named after the file or, if that is ``records.jsonl``, after
+        its folder."""
         name = Path(path).name.partition(".")[0]
         return cls.of(read_records(path), Path(path).parent.name if name == "records" else name)
 
@@ -102,9 +105,9 @@ class Survey:
         return tuple(sorted({self.layer_of(record.shape) for record in self.truth}))
 
     def held_out(self, split: str, seed: int) -> Callable[[Record], bool] | None:
-        """Returns what tells the held-out records of a split; None if the survey has no such.
+        """Returns a predicate that is true for the held-out records of a split; None if the survey has none.
 
-        ``pairs`` holds nothing out beforehand: all that no model was told of is judged.
+        ``pairs`` holds nothing out beforehand: a model is judged by all that it was not fitted on.
         """
         random = np.random.default_rng((seed, sorted(SPLITS).index(split)))
         if split == "pairs":
@@ -127,9 +130,9 @@ def _part(random: np.random.Generator, values: Sequence[object], share: float) -
 
 
 def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]]) -> Iterator[Record]:
-    """Yields one record of each pair: the geometric mean of its rounds, each less how slow it was for all on
-    this shape. Its noise is that of one round by the differences on this shape, over the root of the rounds;
-    of a single round, the spread of its blocks."""
+    """Yields one record of each pair: the geometric mean of its rounds, each divided by its slowness for all
+    on this shape. The noise of one round follows from the differences on this shape; that of the record is
+    this over the root of the rounds, or, of a single round, the spread of its blocks."""
     by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
     for (scheme, shape), found in rounds.items():
         by_shape.setdefault(shape, []).append((scheme, found))
@@ -154,13 +157,15 @@ def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The quality of one model's predictions of what it was not told.
+    """The quality of one model's predictions of measurements that it was not fitted on.
 
     Args:
-        survey, model, split, seed, told: of what.
+        survey, model, split: names.
+        seed: of the draws.
+        told: the number of measurements that it was fitted on.
         metrics: those of :func:`~dietlab.cost.metrics.ranking_metrics`, means over shapes; ``inside`` 1 and 2
-            are the shares of held-out times within one and two doubts of the prediction (of normal ones 0.68
-            and 0.95); ``fit_seconds``.
+            are the shares of held-out times within one and two standard deviations of the prediction (0.68
+            and 0.95 if errors are normal); ``fit_seconds``.
     """
 
     survey: str
@@ -180,16 +185,16 @@ def judge(
 ) -> list[Judgement]:
     """Returns a judgement for each survey, split, number of measurements, seed and model.
 
-    A model is told a random draw of one measurement of each pair that is not held out. Where every pair was
-    measured in several rounds, ``measured again`` is the first round as a model of the last one.
+    A model is fitted on a random draw of pairs that are not held out, one measurement each. Where every pair
+    was measured in several rounds, ``measured again`` is the first round as a model of the last one.
 
     Args:
         surveys: recorded spaces, each a task.
         models: names of cost models, keys of :data:`COST_MODELS` or ``MODULE:NAME`` (None: all that are
             known).
         splits: names of :data:`SPLITS`: what is held out.
-        told: how many measurements a model gets, each number by itself.
-        seeds: draws of each, numbered from 0.
+        told: numbers of measurements to fit on, each by itself.
+        seeds: the number of draws of each; seeds are numbered from 0.
 
     Raises:
         ModelError: for an unknown model or split.
@@ -211,7 +216,8 @@ def judge(
                 for count in told:
                     train, test = _divided(survey, held_out, count, seed)
                     for model in models:
-                        metrics = _judged(survey, model, train, test, seed)
+                        fitted, took = _fitted(survey, model, train, seed)
+                        metrics = judged_by(fitted, test) | took
                         found.append(Judgement(survey.name, model, split, seed, len(train), metrics))
     return found
 
@@ -221,26 +227,21 @@ def measured_again(survey: Survey) -> dict[str, float]:
     adjusted."""
     noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
     by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
-    for first, last in zip(survey.told, survey.again, strict=True):
-        by_shape.setdefault(first.shape, []).append((first, last))
+    for pair in zip(survey.told, survey.again, strict=True):
+        by_shape.setdefault(pair[0].shape, []).append(pair)
     rows = []
     for pairs in by_shape.values():
-        told, found = (np.array([pair[at].seconds or np.nan for pair in pairs]) for at in (0, 1))
-        level = float(np.median(found / told))
-        rows.append(ranking_metrics(told * level, found, [noise[r.scheme, r.shape] for r, _ in pairs]))
+        first, last = (np.array([pair[at].seconds or np.nan for pair in pairs]) for at in (0, 1))
+        level = float(np.median(last / first))
+        rows.append(ranking_metrics(first * level, last, [noise[r.scheme, r.shape] for r, _ in pairs]))
     return mean_metrics(rows)
 
 
 def judge_operator(
     source: Survey, survey: Survey, models: Sequence[str], told: Sequence[int] = (400,), seeds: int = 5
 ) -> list[Judgement]:
-    """Returns judgements of models that were told of another operator, or of another processor, alone; of
-    those that can be asked about an operator that they were not fitted for, ``analytic`` and the boosted
-    ones.
-
-    Raises:
-        ModelError: if none of the models can, or one is unknown.
-    """
+    """Returns judgements of models that were fitted on another operator or another processor alone: of those
+    that can predict others than they were fitted on, ``analytic`` and the boosted ones."""
     COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     found = []
@@ -249,26 +250,20 @@ def judge_operator(
             order = np.random.default_rng(seed).permutation(len(source.told))[:count]
             train = [source.told[number] for number in order]
             for model in models:
-                started = perf_counter()
-                fitted = predictor_named(model, source.cache, seed).fit(source.space, train)
+                fitted, took = _fitted(source, model, train, seed)
                 if isinstance(fitted, (Analytic, Boosted)):
-                    took = perf_counter() - started
-                    metrics = judged_by(fitted.on(survey.space), survey.truth)
+                    metrics = judged_by(fitted.on(survey.space), survey.truth) | took
                     split = f"operator, from {source.name}"
-                    found.append(
-                        Judgement(
-                            survey.name, model, split, seed, len(train), {**metrics, "fit_seconds": took}
-                        )
-                    )
+                    found.append(Judgement(survey.name, model, split, seed, len(train), metrics))
     if not found:
-        raise ModelError("a cost model of the list can be asked about another operator", ", ".join(models))
+        raise ModelError("a cost model of the list can predict another operator", ", ".join(models))
     return found
 
 
 def _divided(
     survey: Survey, held_out: Callable[[Record], bool], count: int, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """Returns what a model is told, and what it is judged by."""
+    """Returns the records that a model is fitted on, and those that it is judged by."""
     pool = [record for record in survey.told if not held_out(record)]
     order = np.random.default_rng(seed).permutation(len(pool))[:count]
     train = [pool[number] for number in order]
@@ -277,13 +272,13 @@ def _divided(
     return train, apart or [r for r in survey.truth if (r.scheme, r.shape) not in known]
 
 
-def _judged(
-    survey: Survey, model: str, train: Sequence[Record], test: Sequence[Record], seed: int
-) -> dict[str, float]:
+def _fitted(
+    survey: Survey, model: str, train: Sequence[Record], seed: int
+) -> tuple[Fitted, dict[str, float]]:
+    """Returns a model that is fitted on records of a survey, and ``fit_seconds``."""
     started = perf_counter()
     fitted = fitted_by(predictor_named(model, survey.cache, seed), survey.space, train)
-    took = perf_counter() - started
-    return {**judged_by(fitted, test), "fit_seconds": took}
+    return fitted, {"fit_seconds": perf_counter() - started}
 
 
 def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
@@ -305,12 +300,12 @@ def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
 
 
 def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.DataFrame:
-    """Returns a table with one row a survey, split, number of measurements and model: of each metric the mean
-    over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
+    """Returns a table with one row for each survey, split, number of measurements and model: the mean of each
+    metric over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
 
     Args:
         judgements: what :func:`judge` returned.
-        raw: one row a judgement in place of that.
+        raw: whether to return one row for each judgement instead.
     """
     import pandas as pd
 

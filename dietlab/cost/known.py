@@ -1,4 +1,4 @@
-"""The knowledge of a tuning: records, a predictor, and the times that follow of any scheme on any shape."""
+"""The state of knowledge of a tuning: its records, and the predicted times of any scheme on any shape."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dietlab.scheme import Scheme, Space
 
 @dataclass(frozen=True, repr=False)
 class Known:
-    """The knowledge of a tuning: records, and what is predicted from them.
+    """Records of a tuning, and the predictions from them.
 
     Args:
         space: the schemes that are searched.
@@ -35,7 +35,7 @@ class Known:
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
-        """Schemes that were measured successfully at least once."""
+        """The schemes that were measured successfully at least once."""
         return tuple(sorted({record.scheme for record in self.records if record.ok}))
 
     @property
@@ -70,14 +70,14 @@ class Known:
     def doubts(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_]
     ) -> Seconds:
-        """Returns the standard deviations of the logarithms of predictions, ``[schemes, shapes]``; 0 for the
-        pairs that are not asked for, where ``at`` is not true: to compute them all takes long."""
+        """Returns the standard deviations of the logarithms of predictions, ``[schemes, shapes]``, where
+        ``at`` is true, and 0 elsewhere: to compute them all takes long."""
         if isinstance(self.predictor, Calibrated):
             return np.where(at, self.predictor.doubt(schemes, shapes, at), 0.0)
         return np.where(at, self.predictor.doubt(schemes, shapes), 0.0)
 
     def expected_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns :meth:`mean_seconds`, with predictions raised by their uncertainty, so that a measured plan
-        is preferred to one that is only predicted to be as fast."""
+        """Returns :meth:`mean_seconds` raised by one standard deviation, so that a measured plan is preferred
+        to one that is only predicted to be as fast."""
         doubt = np.exp(self.predictor.doubt(schemes, shapes))
         return np.asarray(self.mean_seconds(schemes, shapes) * doubt)

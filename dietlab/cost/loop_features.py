@@ -1,11 +1,10 @@
-"""Features of pairs of a scheme and a shape, for models that see both: knobs, and the loops of the program.
+"""Features of pairs of a scheme and a shape: the knobs of the scheme, or the loops of the program.
 
-``knobs`` are what a search chooses, as they stand in the scheme's key, and the extents. ``loops`` say of each
-loop of the nest that the lowering writes, outermost first, how long it is, which bytes of each operand its
-body touches beside each cache, how many are touched before an operand is read again, and how many
-multiply-adds a byte serves there (curve and itervar features: Chen et al., Learning to Optimize Tensor
-Programs, NeurIPS 2018, sections 3.1 and appendix A.2; Zheng et al., Ansor, OSDI 2020, appendix B). Draws the
-loops, for weights and for an input that stays::
+``knobs`` are the parameters in the scheme's key, and the extents. ``loops`` describe each loop of the lowered
+nest, outermost first: its length, the bytes of each operand that its body touches over the size of each
+cache, the bytes that are touched before an operand is read again, and the multiply-adds per byte (curve and
+itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 3.1 and appendix
+A.2; Zheng et al., Ansor, OSDI 2020, appendix B). The loops, if the weights stay and if the input stays::
 
     ws    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile
     is    batch, passes over the depth, row tiles, columns of tiles, steps, rows and vectors of a tile
@@ -27,7 +26,7 @@ from dietlab.problem.contraction import Weights
 from dietlab.scheme import Scheme, tiles_of
 
 Seen = Literal["knobs", "loops"]
-"""What a model sees of a pair."""
+"""The features of a pair that a model uses."""
 
 Table = npt.NDArray[np.float32]
 Named = Mapping[str, npt.NDArray[Any]]
@@ -70,25 +69,21 @@ def _stacked(
 
 
 def _sizes(schemes: Sequence[Scheme], formulas: Formulas) -> dict[str, IntArray]:
-    """Returns the sizes that the loops follow from, ``[schemes]`` each."""
-    rows, cols = ([getattr(scheme, name) for scheme in schemes] for name in ("rows", "cols"))
+    """Returns the sizes that determine the loops, ``[schemes]`` each."""
     kernels = [scheme.kernel for scheme in schemes]
     block, vectors = zip(*map(formulas.loops, kernels), strict=True)
-    granules = [kernel.granule for kernel in kernels]
-    even = [scheme.edge == "even" for scheme in schemes]
-    stays = [scheme.order == "ws" for scheme in schemes]
-    composed = [scheme.composed for scheme in schemes]
-    unroll = [getattr(kernel, "unroll", 1) for kernel in kernels]
-    narrows = [kernel.composes_columns for kernel in kernels]
-    named = {
-        "rows": rows,
-        "cols": cols,
+    named: dict[str, Sequence[int]] = {
+        "rows": [scheme.rows for scheme in schemes],
+        "cols": [scheme.cols for scheme in schemes],
         "block": block,
         "vectors": vectors,
-        "granule": granules,
-        "even": even,
+        "granule": [kernel.granule for kernel in kernels],
+        "even": [scheme.edge == "even" for scheme in schemes],
+        "stays": [scheme.order == "ws" for scheme in schemes],
+        "composed": [scheme.composed for scheme in schemes],
+        "unroll": [getattr(kernel, "unroll", 1) for kernel in kernels],
+        "narrows": [kernel.composes_columns for kernel in kernels],
     }
-    named |= {"stays": stays, "composed": composed, "unroll": unroll, "narrows": narrows}
     return {name: np.array(values, np.int64) for name, values in named.items()}
 
 
@@ -162,5 +157,5 @@ def _tiles(sizes: Mapping[str, IntArray], rows: IntArray) -> tuple[IntArray, Int
 
 
 def _log(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Returns logarithms of base 2; of nothing that of a thousandth."""
+    """Returns logarithms of base 2; of less than 0.001 that of 0.001."""
     return np.asarray(np.log2(np.maximum(np.asarray(values, np.float64), 1e-3)))

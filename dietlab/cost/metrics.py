@@ -1,4 +1,4 @@
-"""Ranking metrics of predicted times; definitions as in TenSet (NeurIPS 2021 D&B, section 5), over the pairs
+"""Ranking metrics of predicted times, as defined in TenSet (NeurIPS 2021 D&B, section 5), over the pairs
 whose measured times differ by more than the measurement's noise."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.signedinteger]
 
 FEWEST_PAIRS = 10
-"""The fewest pairs that must differ by more than the noise before a model is judged by them: one wrong pair
+"""The fewest pairs by which a model is judged, of those that differ by more than the noise: one wrong pair
 then changes the accuracy by at most 10 %."""
 
 OF_PAIRS = ("pairwise", "r2")
-"""The metrics over pairs; the others are of single times, and near-ties do them no harm."""
+"""The metrics over pairs; the others are of single times, so that near-ties do not matter."""
 
 TOO_FEW = "too few pairs differ by more than the noise"
-"""What stands in a text in place of a metric of too few pairs."""
+"""The text in place of a metric of too few pairs."""
 
 
 def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
@@ -41,8 +41,8 @@ def peak_at(k: int, predicted: Values, measured: Values) -> float:
 
 
 def spearman(one: Values, other: Values) -> float:
-    """Returns the correlation of the ranks of two arrays; of equal values each has their mean rank, and an
-    array of one value says nothing: 0."""
+    """Returns the correlation of the ranks of two arrays, where equal values have their mean rank; 0 if one
+    of the arrays is constant."""
     import pandas as pd
 
     if min(np.ptp(one), np.ptp(other)) == 0:
@@ -55,9 +55,9 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Returns ``pairs``, ``pairwise``, ``r2``, ``peak@1``, ``peak@5``, ``rmse`` (of log time) and ``mape``.
 
-    ``pairs`` counts those that differ by more than the noise; ``pairwise`` is the share of them whose order
-    is predicted right, ``r2`` the share of their squared differences of throughput that is predicted. The two
-    are missing if there is no such pair.
+    ``pairs`` is the number of those that differ by more than the noise; ``pairwise`` the share of them whose
+    order is predicted right; ``r2`` the share of their squared differences of throughput that is predicted.
+    The latter two are missing if there is no such pair.
 
     Args:
         predicted, measured: times in seconds of the same programs *on the same shape*; to judge
@@ -76,9 +76,9 @@ def ranking_metrics(
     first, second = distinct_pairs(truth, spread)
     found: dict[str, float] = {"pairs": len(first)}
     if len(first):
-        told, real = (1 / times[first] - 1 / times[second] for times in (guess, truth))
-        found["pairwise"] = float((np.sign(told) == np.sign(real)).mean())
-        found["r2"] = float(1 - ((told - real) ** 2).sum() / (real**2).sum())
+        ours, real = (1 / times[first] - 1 / times[second] for times in (guess, truth))
+        found["pairwise"] = float((np.sign(ours) == np.sign(real)).mean())
+        found["r2"] = float(1 - ((ours - real) ** 2).sum() / (real**2).sum())
     return found | {
         "peak@1": peak_at(1, guess, truth),
         "peak@5": peak_at(5, guess, truth),
@@ -88,8 +88,8 @@ def ranking_metrics(
 
 
 def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each metric over the shapes that have it, and the sum of their pairs; without the
-    metrics of pairs if there are fewer than :data:`FEWEST_PAIRS`. Empty for no shapes.
+    """Returns the mean of each metric over the shapes that have it, and the sum of ``pairs``; if that is
+    below :data:`FEWEST_PAIRS`, the metrics of pairs are left out. Empty for no shapes.
 
     Args:
         metrics: of each shape, values by name.
@@ -105,7 +105,7 @@ def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def too_few_pairs(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Returns what a text says in place of the metrics that have too few pairs; empty if all are known.
+    """Returns the texts in place of the metrics that have too few pairs; empty if all are known.
 
     Args:
         metrics: values by name, as :func:`mean_metrics` returns them.

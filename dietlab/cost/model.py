@@ -1,4 +1,4 @@
-"""Stage 3, cost: a learned micro-kernel model times an analytic adaptation cost."""
+"""A cost model: a learned throughput of micro-kernels, and an analytic adaptation cost."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dietlab.base.files import read_json, reading, write_json
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.bundle import Adaptation, Formulas
 from dietlab.cost.formulas import Parts
+from dietlab.cost.measured import successful
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
@@ -24,6 +25,7 @@ from dietlab.problem import Shape, Workload, workload_from_json, workload_to_jso
 from dietlab.scheme import Scheme, scheme_with
 
 SCHEMA_VERSION = 3
+
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5}
 """XGBoost's parameters: shallow trees, since a few hundred records are the usual size of a study."""
 
@@ -31,8 +33,8 @@ ROUNDS = 120
 """Boosting rounds."""
 
 TELLING = 0.5
-"""The least share of computing, relative to the shape that suits the scheme best, from which a
-measurement that did not mostly wait for memory informs its throughput."""
+"""The least share of computing in a measurement that counts for a scheme's throughput, relative to the shape
+that suits the scheme best; and the largest share of waiting for memory."""
 
 
 class Predicts(Protocol):
@@ -46,12 +48,12 @@ class Predicts(Protocol):
 class CostModel:
     """Predicted seconds of any (scheme, shape), fitted by :func:`fit_cost_model`.
 
-    ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput a core
-    on its features. Its label divides the adaptation out of a measurement, so that one measurement
-    on one shape informs every shape (paper, equation 2).
+    ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput per core on its
+    features. The adaptation is divided out of a measurement, so that one measurement on one shape counts for
+    every shape (paper, equation 2).
 
     Args:
-        cost: the adaptation, which seconds are made of together with the throughput.
+        cost: the adaptation cost.
         booster: the trees of XGBoost.
         samples: the number of schemes that it was fitted on.
     """
@@ -75,8 +77,7 @@ class CostModel:
 
     @cached_property
     def _known(self) -> dict[tuple[Shape, ...], dict[Scheme, npt.NDArray[np.float64]]]:
-        """The cache of predictions: a portfolio is chosen several times, and only records change in
-        between."""
+        """The cache of predictions, since a portfolio is chosen several times from the same schemes."""
         return {}
 
     @cached_property
@@ -94,7 +95,7 @@ class CostModel:
         return self.cost.parts(scheme, shape, self.speeds([scheme]).__getitem__)
 
     def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
-        """Returns the throughput of the schemes and of all lower ones that their plans may use."""
+        """Returns the throughput of the schemes and of all lower ones in their plans."""
         known = self._speeds
         needed = dict.fromkeys(lower for scheme in dict.fromkeys(schemes) for lower in scheme.heights)
         new = [scheme for scheme in needed if scheme not in known]
@@ -162,17 +163,17 @@ def fit_cost_model(
     seed: int = 0,
     cache: CacheState = "hot",
 ) -> CostModel:
-    """Fits ``f_mk`` on the successful records, and after it what else records tell of the adaptation, such as
-    what hides the fetch of weights on a CPU.
+    """Fits ``f_mk`` on the successful records, and then the constants of the adaptation, such as the share of
+    the weights' fetch that computing hides on a CPU.
 
-    Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
-    others something else bounded the time. None is above the processor's peak: where a call does
-    little but begin and end, what the adaptation cost says of that is too rough to be divided out.
+    Of several throughputs of one scheme, on shapes where it mostly computes, the largest counts: on the
+    others something else bounded the time. None is above the processor's peak: for calls that do little but
+    begin and end, the adaptation cost is too rough to be divided out.
 
     Args:
         workload: the operator that was measured.
         hardware: the processor that it was measured on.
-        records: measurements; failures are passed over.
+        records: measurements; failures are ignored.
         adaptation: ``"streamed"`` or ``"paper"``; see :func:`~dietlab.cost.adaptation_cost`.
         seed: of the boosting; equal seeds fit equal trees.
         cache: where calls found their operands when they were measured.
@@ -180,23 +181,16 @@ def fit_cost_model(
     Raises:
         ModelError: if no record is successful.
     """
-    measured = [record for record in records if record.ok and record.seconds]
+    measured = successful(records)
     formulas = adaptation_cost(workload, hardware, adaptation, cache).formulas.fitted(measured)
     cost = AdaptationCost(formulas)
-    if not measured:
-        raise ModelError(
-            "a cost model is fitted on successful records",
-            "none",
-            "Tune longer, or look at the reasons in the records.",
-        )
-    telling = [record for record in measured if not _waits(cost, record)]
     labels: dict[Scheme, list[tuple[float, float]]] = {}
-    told = telling or measured
-    schemes, shapes = [record.scheme for record in told], [record.shape for record in told]
-    found = cost.throughputs(schemes, shapes, [record.seconds or 0.0 for record in told])
+    computing = [record for record in measured if not _waits(cost, record)] or measured
+    schemes, shapes = [record.scheme for record in computing], [record.shape for record in computing]
+    found = cost.throughputs(schemes, shapes, [record.seconds or 0.0 for record in computing])
     shares = cost.working_shares(schemes, shapes)
     for scheme, share, label in zip(schemes, shares.tolist(), found.tolist(), strict=True):
-        # Tiles of both ways to compose are the same.
+        # Both compositions have the same tiles.
         same = scheme_with(scheme, edge="even") if scheme.composed else scheme
         labels.setdefault(same, []).append((share, label))
     own = hardware.peak_for(workload.dtype)
@@ -209,17 +203,12 @@ def fit_cost_model(
 
 
 def features(formulas: Formulas, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
-    """Returns the features of schemes, ``[schemes, features]``.
-
-    Args:
-        formulas: of the kind of processor.
-        schemes: of that kind.
-    """
+    """Returns the features of schemes, ``[schemes, features]``."""
     return np.array(formulas.features(schemes), np.float64).reshape(len(schemes), len(formulas.FEATURES))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:
-    """Returns whether a measurement mostly waited for memory, so that it says little of the scheme."""
+    """Returns whether a measurement mostly waited for memory, so that it says little about the scheme."""
     memory = cost.hardware.dram_gbps
     if cost.cache != "rotating" or not memory or not record.seconds:
         return False
@@ -227,8 +216,8 @@ def _waits(cost: AdaptationCost, record: Record) -> bool:
 
 
 def _best_label(labels: Sequence[tuple[float, float]]) -> float:
-    """Returns the largest of those whose share of computing is at least :data:`TELLING` of the largest
-    share."""
+    """Returns the largest label, of pairs of a share of computing and a label, whose share is at least
+    :data:`TELLING` of the largest share."""
     least = TELLING * max(share for share, _ in labels)
     return max(label for share, label in labels if share >= least)
 
@@ -239,7 +228,7 @@ def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, floa
 
     Args:
         model: what predicts seconds.
-        records: measurements that it is compared with; failures are passed over.
+        records: measurements that it is compared with; failures are ignored.
     """
     by_shape: dict[Shape, list[Record]] = {}
     for record in records:

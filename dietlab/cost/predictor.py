@@ -1,4 +1,4 @@
-"""Predictors: what a search asks of a cost model, and the one that it uses by default."""
+"""Predictors: the protocol of cost models for a search, the default one, the paper's and the analytic one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dietlab.base.contracts import name_of, require_methods, require_numbers
 from dietlab.base.errors import ModelError
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.bundle import Adaptation
-from dietlab.cost.calibration import Calibration, Measured
+from dietlab.cost.calibration import Calibration
+from dietlab.cost.measured import Measured
 from dietlab.cost.model import CostModel, fit_cost_model
 from dietlab.cost.prior import Prior
 from dietlab.measure import CacheState, Record
@@ -24,15 +25,18 @@ from dietlab.scheme import Scheme, Space
 Seconds = npt.NDArray[np.float64]
 """``[schemes, shapes]``."""
 
+DOUBT = 0.4
+"""The standard deviation of the logarithm of a time that is predicted from no measurement."""
+
 
 class Fitted(Protocol):
-    """A fitted predictor gives the time of any scheme on any shape, and how sure it is."""
+    """A fitted predictor gives the time of any scheme on any shape, and its uncertainty."""
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns the seconds of a call, ``[schemes, shapes]``: near what was measured, where it was."""
+        """Returns the seconds of a call, ``[schemes, shapes]``."""
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns the standard deviation of their logarithms, ``[schemes, shapes]``."""
+        """Returns the standard deviation of the seconds' logarithms, ``[schemes, shapes]``."""
 
 
 class Predictor(Protocol):
@@ -54,7 +58,7 @@ class LearnedPredictor:
         adaptation: the adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
         cache: where operands are while candidates are timed.
         seed: of the model.
-        prior: what records of other shapes, layers, operators or processors let expect.
+        prior: a model of records of other shapes, layers, operators or processors.
     """
 
     adaptation: Adaptation = "streamed"
@@ -63,8 +67,7 @@ class LearnedPredictor:
     prior: Prior | None = None
 
     def fit(self, space: Space, records: Sequence[Record]) -> Calibrated | Expected:
-        """Returns it fitted on the records or, if none is successful yet, what a prior of this processor
-        says.
+        """Returns it fitted on the records; if none is successful yet, the prior of this processor predicts.
 
         Raises:
             ModelError: if none is successful and there is no such prior, or it is of another kind of
@@ -83,13 +86,13 @@ class LearnedPredictor:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A cost model and the records that it was fitted on, which count where they are nearer
+    """A cost model and the records that it was fitted on, which correct its predictions near them
     (:class:`~dietlab.cost.Calibration`).
 
     Args:
         model: the fitted cost model.
-        records: what it was fitted on.
-        prior: what it started from, if anything.
+        records: those that it was fitted on.
+        prior: the prior that it started from, if any.
     """
 
     model: CostModel
@@ -97,9 +100,9 @@ class Calibrated:
     prior: Prior | None = None
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns the geometric mean over cache states, where times were measured in two: plans that memory
-        bandwidth makes equal differ by how well they compute, and a plan that is fast in one state only is a
-        bad one."""
+        """Returns seconds ``[schemes, shapes]``: the geometric mean over both cache states if times were
+        measured in both. Plans that memory bandwidth makes equal still differ in computing, and a plan that
+        is fast in one state only is a bad one."""
         seconds = self.seconds_in(schemes, shapes)
         if not self._measured_cached:
             return seconds
@@ -111,8 +114,8 @@ class Calibrated:
         """Returns seconds ``[schemes, shapes]`` in the cache state of tuning or, if ``cached``, from the
         last-level cache.
 
-        Without any record from cache, each time from memory is multiplied by the ratio of both predictions of
-        the model."""
+        Without a record from cache, each time from memory is multiplied by the ratio of the model's
+        predictions for both states."""
         if not cached:
             return self._calibration.seconds(schemes, shapes)
         if self._measured_cached:
@@ -123,8 +126,8 @@ class Calibrated:
     def doubt(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
     ) -> Seconds:
-        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``; of pairs
-        that are not asked for, where ``at`` is not true, it says nothing."""
+        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``; where
+        ``at`` is false the values mean nothing."""
         return self._calibration.doubt(schemes, shapes, at)
 
     @cached_property
@@ -143,7 +146,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Expected:
-    """A prior before anything was measured: it ranks, at a level that nothing has told yet."""
+    """A prior before any measurement: it ranks, while the level is not known yet."""
 
     cost: AdaptationCost
     prior: Prior
@@ -158,12 +161,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class PaperPredictor:
-    """DietCode's own: learned throughput, times occupancy, times padding (section 3.3, equation 2), and
-    nothing that corrects it where it was measured.
+    """DietCode's model: learned throughput, times occupancy, times padding (section 3.3, equation 2), without
+    a correction near measurements.
 
     Args:
         cache: where operands are while candidates are timed.
-        seed: of the model.
     """
 
     cache: CacheState = "hot"
@@ -179,8 +181,7 @@ class PaperPredictor:
 
 @dataclass(frozen=True)
 class ProductForm:
-    """A cost model as it is, and the root mean square of what it misses of the records that it was fitted
-    on."""
+    """A cost model, and the root mean square error on the records that it was fitted on, as logarithms."""
 
     model: CostModel
     missed: float
@@ -193,30 +194,61 @@ class ProductForm:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Checks every answer of what a predictor of others fitted.
+class AnalyticPredictor:
+    """Predicts from the bound and the adaptation, without learning.
 
     Args:
-        fitted: the object itself.
+        cache: where operands are while candidates are timed.
     """
+
+    cache: CacheState = "hot"
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Analytic:
+        return Analytic.of(space, self.cache)
+
+
+@dataclass(frozen=True)
+class Analytic:
+    """The adaptation cost of a space at the highest throughput that its target expects of a tile. Where the
+    processor's peak was never measured, only ratios of times count.
+
+    Args:
+        cost: the adaptation cost.
+    """
+
+    cost: AdaptationCost
+
+    @classmethod
+    def of(cls, space: Space, cache: CacheState = "hot", kind: Adaptation = "streamed") -> Analytic:
+        """Returns the predictions for a space before any measurement."""
+        return cls(adaptation_cost(space.workload, space.hardware, kind, cache))
+
+    def on(self, space: Space) -> Analytic:
+        """Returns the predictions for the schemes of another space."""
+        return Analytic.of(space, self.cost.cache, self.cost.kind)
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns the seconds of arithmetic and traffic at the processor's peaks, ``[schemes, shapes]``."""
+        return self.cost.expected(schemes, shapes)
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns :data:`DOUBT` for every scheme and shape, ``[schemes, shapes]``."""
+        return np.full((len(schemes), len(shapes)), DOUBT)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Checks every prediction of a fitted predictor from outside of dietlab."""
 
     fitted: Fitted
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its seconds ``[schemes, shapes]``.
-
-        Raises:
-            ModelError: if they are of another size, not finite, or not above 0.
-        """
+        """Returns its seconds ``[schemes, shapes]``."""
         found = self.fitted.seconds(schemes, shapes)
         return self._numbers("seconds", found, schemes, shapes, positive=True)
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its doubt ``[schemes, shapes]``.
-
-        Raises:
-            ModelError: if it is of another size, not finite, or below 0.
-        """
+        """Returns its doubt ``[schemes, shapes]``."""
         found = self.fitted.doubt(schemes, shapes)
         return self._numbers("doubt", found, schemes, shapes, positive=False)
 
@@ -229,12 +261,12 @@ class Checked:
 
 
 def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> Fitted:
-    """Returns a predictor fitted on records; what others fitted is checked with every answer.
+    """Returns a predictor fitted on records; one from outside of dietlab is checked with every prediction.
 
     Args:
-        predictor: whatever :class:`Predictor` says.
+        predictor: any :class:`Predictor`.
         space: the schemes that were searched.
-        records: what was measured.
+        records: the measurements.
 
     Raises:
         ModelError: if it cannot be fitted, or fits nothing that gives seconds and their doubt.

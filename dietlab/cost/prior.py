@@ -1,9 +1,9 @@
-"""Transfer: what records of other shapes, layers, operators or machines let expect of a new tuning.
+"""Transfer: predictions for a new tuning from records of other shapes, layers, operators or processors.
 
-Boosted trees are fitted to the times of all of them over the adaptation cost at their own processor's peak,
-from features that say sizes beside that processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
-corrects them: its Gaussian process is of what they leave (:class:`~dietlab.cost.calibration.Calibration`),
-and how much of what they say counts is what its own measurements make most likely, down to nothing.
+Boosted trees are fitted to all these times over the adaptation cost at their own processor's peak, from
+features that relate sizes to that processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
+corrects them: its Gaussian process predicts what they leave (:class:`~dietlab.cost.calibration.Calibration`),
+and they get the weight, possibly 0, that makes its own measurements most likely.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from dietlab.base.errors import ModelError
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
-from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
+from dietlab.cost.measured import Measured, Values
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import RecordFile
@@ -29,19 +29,19 @@ from dietlab.scheme import Scheme
 SCHEMA_VERSION = 1
 
 MOST = 3000
-"""The most pairs that each source is learned from: more cost time, and the trees learn little more."""
+"""The most pairs of each source to fit on: more cost time, and the trees learn little more."""
 
 TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
 """XGBoost's parameters, for thousands of pairs of several sources, and boosting rounds."""
 
 FOREIGN_POINTS = 12
-"""Measurements of this processor that must be there before records of another count: with fewer, how much of
-them holds here cannot be told."""
+"""The fewest measurements of this processor beside which records of another count: from fewer, their weight
+cannot be fitted."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Records that a prior was fitted on: of which operator, on which processor, in which cache state."""
+    """A source of records that a prior was fitted on: operator, processor, cache state, number of pairs."""
 
     workload: Workload
     hardware: Hardware
@@ -63,12 +63,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Prior:
-    """A global model of records, which says of each what it is from.
-
-    Made by :meth:`fit`; ``tune(prior=...)`` takes it.
+    """A model of records from several sources, made by :meth:`fit`; ``tune(prior=...)`` takes it.
 
     Args:
-        sources: of the records, by file or study.
+        sources: of the records, one for each file or study.
         missed: the root mean square error of the logarithm of a time, on measurements left out of a fit.
         booster: the trees of XGBoost.
     """
@@ -82,35 +80,37 @@ class Prior:
         """Fits the trees on the records of one file or more; each file has its own level.
 
         Raises:
-            ModelError: if there is none, one has no successful record, or they are of CPUs and GPUs both.
+            ModelError: if there is no file, one has no successful record, or both CPUs and GPUs were
+                measured.
         """
         if not files:
             raise ModelError("a prior is fitted on records", "none", "Name a study or a file of records.")
         kinds = sorted({file.hardware.kind for file in files})
         if len(kinds) > 1:
-            raise ModelError("a prior is of CPUs or of GPUs", " and ".join(kinds), "Fit one for each.")
+            raise ModelError("a prior fits one kind of processor", " and ".join(kinds), "Fit one for each.")
         random = np.random.default_rng(seed)
         features, values, sources = [], [], []
         for file in files:
             measured = Measured.of(file.workload, file.records)
             kept = np.sort(random.permutation(len(measured.shapes))[:MOST]).tolist()
             source = Source(file.workload, file.hardware, file.header.get("cache", "hot"), len(kept))
-            measured, cost = measured.at(kept), _cost(source)
+            cost = adaptation_cost(file.workload, file.hardware, "streamed", source.cache)  # type: ignore[arg-type]
+            measured = measured.at(kept)
             over = np.log(measured.seconds / cost.bound_of(measured.schemes, measured.shapes))
             values.append(over - np.median(over))
             features.append(pair_features("loops", cost.formulas, measured.schemes, measured.shapes))
             sources.append(source)
-        table, told = np.concatenate(features), np.concatenate(values)
-        unseen = random.permutation(len(told)) < len(told) // 5
+        table, labels = np.concatenate(features), np.concatenate(values)
+        unseen = random.permutation(len(labels)) < len(labels) // 5
         missed = np.ones(1)
         if unseen.any():
-            judge = fit_trees(table[~unseen], told[~unseen], ROUNDS, TREES, seed)
-            missed = ask_trees(judge, table[unseen]) - told[unseen]
-        trees = fit_trees(table, told, ROUNDS, TREES, seed)
+            judge = fit_trees(table[~unseen], labels[~unseen], ROUNDS, TREES, seed)
+            missed = ask_trees(judge, table[unseen]) - labels[unseen]
+        trees = fit_trees(table, labels, ROUNDS, TREES, seed)
         return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), trees)
 
     def values(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the expected logarithms of times over the adaptation cost at the peak, less their
+        """Returns the predicted logarithms of times over the adaptation cost at the peak, without their
         level, ``[schemes, shapes]``."""
         size = len(schemes), len(shapes)
         if not all(size):
@@ -124,36 +124,33 @@ class Prior:
         return ask_trees(self.booster, features)
 
     def counts(self, hardware: Hardware, measured: int) -> bool:
-        """Returns whether it counts beside that number of measurements of a processor: that of another one
-        only if these are enough to adapt it."""
+        """Returns whether it counts beside that number of measurements of a processor: one of another
+        processor counts only if these are enough to adapt it."""
         return measured >= FOREIGN_POINTS or not self.strangers(hardware)
 
     def strangers(self, hardware: Hardware) -> tuple[str, ...]:
-        """Returns the names of processors that it is from and that are not this one."""
-        others = [source.hardware for source in self.sources if not _same(source.hardware, hardware)]
+        """Returns the names of the source processors that are not this one."""
+        every = dict.fromkeys(source.hardware for source in self.sources)
+        others = [one for one in every if not (one.is_same_as(hardware) and one.cores == hardware.cores)]
         return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
 
     def require_kind(self, hardware: Hardware) -> None:
-        """Requires that it is of this kind of processor.
-
-        Raises:
-            ModelError: if it is not.
-        """
+        """Raises a ModelError unless it is for this kind of processor."""
         found = self.sources[0].hardware
         if found.kind != hardware.kind:
             raise ModelError(
-                f"a prior for a {hardware.kind} processor is of such",
-                f"one of {found.name}",
+                f"a prior fits one kind of processor: this tuning is for {hardware.kind}",
+                f"a prior for {found.kind}, from {found.name}",
                 "Tune without it.",
             )
 
     def told(self, hardware: Hardware) -> str:
-        """Returns in words what it is from and, if that is another processor, how it is adapted."""
+        """Returns a sentence on its sources and, if they are other processors, on how it is adapted."""
         known = "; ".join(map(str, self.sources))
-        strangers = self.strangers(hardware)
-        if not strangers:
+        others = self.strangers(hardware)
+        if not others:
             return f"prior: {known}"
-        foreign = f"{', '.join(strangers)} is not {hardware.name} ({hardware.cores} cores)"
+        foreign = f"{', '.join(others)} is not {hardware.name} ({hardware.cores} cores)"
         return (
             f"prior: {known}. {foreign}: it counts once {FOREIGN_POINTS} pairs are measured here, at a level "
             "and a share that are fitted on them."
@@ -174,7 +171,7 @@ class Prior:
 
     @classmethod
     def load(cls, path: str | Path) -> Prior:
-        """Reads what :meth:`save` wrote.
+        """Reads a file of :meth:`save`.
 
         Raises:
             ModelError: if the file is missing, damaged, or of another version, or a later version of XGBoost
@@ -187,11 +184,3 @@ class Prior:
         with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))
-
-
-def _cost(source: Source) -> AdaptationCost:
-    return adaptation_cost(source.workload, source.hardware, "streamed", source.cache)  # type: ignore[arg-type]
-
-
-def _same(one: Hardware, other: Hardware) -> bool:
-    return one.is_same_as(other) and one.cores == other.cores

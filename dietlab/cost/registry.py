@@ -10,10 +10,8 @@ from typing import cast
 from dietlab.base.contracts import require_methods, shown
 from dietlab.base.errors import ModelError
 from dietlab.base.registry import Registry
-from dietlab.cost.analytic import AnalyticPredictor
-from dietlab.cost.blended import BlendedPredictor
-from dietlab.cost.boosted import BoostedPredictor
-from dietlab.cost.predictor import LearnedPredictor, PaperPredictor, Predictor
+from dietlab.cost.boosted import BlendedPredictor, BoostedPredictor
+from dietlab.cost.predictor import AnalyticPredictor, LearnedPredictor, PaperPredictor, Predictor
 from dietlab.cost.prior import Prior
 from dietlab.measure import CacheState
 
@@ -26,7 +24,7 @@ class Registered:
     """A cost model with a name.
 
     Args:
-        told: what it is, in one line.
+        told: its description, in one line.
         make: returns its predictor, for a cache state and a seed.
     """
 
@@ -35,8 +33,8 @@ class Registered:
 
 
 def _cost_model(name: str, value: object) -> Registered:
-    """Returns what makes the predictor: its class, which is given ``cache`` and ``seed`` where its
-    constructor names them, or an object that is there."""
+    """Returns a maker of the predictor: of a class, which gets ``cache`` and ``seed`` where its constructor
+    names them, or of an object, which it returns."""
     if isinstance(value, Registered):
         return value
     if not callable(getattr(value, "fit", None)):
@@ -95,8 +93,8 @@ _OWN: dict[str, Registered] = {
 COST_MODELS: Registry[Registered] = Registry(
     "a cost model", "dietlab.cost_models", _OWN, _cost_model, ModelError
 )
-"""In the order in which a help lists them. ``COST_MODELS["nearest"] = NearestPredictor`` enters a class, or
-an object, of your own."""
+"""The cost models by name, in the order in which a help lists them. ``COST_MODELS["nearest"] =
+NearestPredictor`` enters a class, or an object, of your own."""
 
 
 def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int = 0) -> Predictor:
@@ -105,7 +103,7 @@ def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int 
     Args:
         name: a key of :data:`COST_MODELS`, ``MODULE:NAME``, or a predictor, which is returned as it is.
         cache: where the measured calls find their operands.
-        seed: of a model that draws at random.
+        seed: for a model that draws at random.
 
     Raises:
         ModelError: for an unknown name, or anything without ``fit``.
@@ -121,11 +119,10 @@ def predictor_found(name: str, cache: CacheState = "hot", seed: int = 0) -> Pred
 
     Args:
         name: a key of :data:`COST_MODELS`.
-        cache: where the measured calls find their operands.
-        seed: of a model that draws at random.
+        cache, seed: as in :func:`predictor_named`.
 
     Raises:
-        ModelError: for a name that is not known here.
+        ModelError: for an unknown name.
     """
     return _made(name, COST_MODELS.found(name), cache, seed)
 
@@ -141,7 +138,7 @@ def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
 
     Args:
         predictor: the cost model.
-        prior: what records of other tasks taught (None: nothing, the predictor stays as it is).
+        prior: a model of other tasks' records (None: the predictor stays as it is).
 
     Raises:
         ModelError: if the predictor takes none.

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees: the regression of XGBoost that the cost models of this room are made of."""
+"""Gradient-boosted trees of XGBoost, which the cost models of this room use for regression."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dietlab.base.files import reading
 Values = npt.NDArray[np.float64]
 
 Booster = Any
-"""XGBoost's, which has no types; its package is loaded when trees are fitted, asked or read."""
+"""XGBoost's class, which has no types; the package is loaded when trees are fitted, applied or read."""
 
 ONE_THREAD = {"nthread": 1}
-"""Trees of this size gain nothing by more, and threads that wait for each other hinder what is measured."""
+"""XGBoost's threads: trees of this size gain nothing by more, and waiting threads disturb measurements."""
 
 AGAIN = "Fit it again from the records: `dietlab tune` on the study does."
 
 SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8}
-"""XGBoost's parameters for trees over some hundreds to thousands of pairs of a scheme and a shape."""
+"""XGBoost's parameters for trees over hundreds to thousands of pairs of a scheme and a shape."""
 
 
 def fit_trees(
@@ -35,13 +35,13 @@ def fit_trees(
     seed: int = 0,
     groups: Sequence[int] | None = None,
 ) -> Booster:
-    """Returns trees that are fitted to ``values [n]`` or, if there are ``groups [n]``, in ascending order, to
-    the order of the values within each, the least first.
+    """Returns trees that are fitted to ``values [n]`` or, with ``groups [n]`` in ascending order, to the
+    order of the values within each group, the least first.
 
     Args:
-        features: of each value, ``[n, features]``.
+        features: ``[n, features]``.
         rounds: of boosting.
-        parameters: XGBoost's, beside the seed, the threads and where the trees begin.
+        parameters: XGBoost's, beside the seed, the threads and the first value of the sum.
     """
     import xgboost as xgb
 
@@ -55,32 +55,28 @@ def fit_trees(
 
 
 def ask_trees(booster: Booster, features: Any) -> Values:
-    """Returns what the trees say of each row, ``[n]``.
-
-    Raises:
-        ModelError: if they were fitted on other features.
-    """
+    """Returns the trees' value for each row, ``[n]``."""
     import xgboost as xgb
 
     try:
         return np.asarray(booster.predict(xgb.DMatrix(features, **ONE_THREAD)), np.float64)
     except (ValueError, xgb.core.XGBoostError) as error:
         raise ModelError(
-            "trees are asked about the features of their fit", _first_line(error), AGAIN
+            "trees are applied to the features that they were fitted on", _first_line(error), AGAIN
         ) from None
 
 
 def trees_to_json(booster: Booster) -> Any:
-    """Returns the trees as XGBoost's JSON, which says in ``version`` who wrote them."""
+    """Returns the trees as XGBoost's JSON, which has its ``version``."""
     return json.loads(booster.save_raw("json"))
 
 
 def trees_from_json(value: Any) -> Booster:
-    """Returns the trees that :func:`trees_to_json` told; reading them runs no code.
+    """Returns the trees of :func:`trees_to_json`; reading them runs no code.
 
     Raises:
-        ModelError: if XGBoost cannot read them, or a later version wrote them: 3.0 reads what 3.1 wrote
-            without an error, and begins every sum at 0.5 in place of the mean that is in it.
+        ModelError: if XGBoost cannot read them, or a later version wrote them. (3.0 reads the JSON of 3.1
+            without an error, and starts every sum at 0.5 instead of the mean in the file.)
     """
     import xgboost as xgb
 
@@ -103,5 +99,5 @@ def trees_from_json(value: Any) -> Booster:
 
 
 def _first_line(error: Exception) -> str:
-    """Returns what XGBoost says, without the time, its source file and its stack."""
+    """Returns XGBoost's message without the time, its source file and its stack."""
     return re.sub(r"^\[[\d:]+\] (\S+:\d+: )?", "", str(error).strip()).splitlines()[0]

@@ -7,6 +7,7 @@ from dietlab.tuning.decide import Decision
 from dietlab.tuning.dispatcher import Dispatcher, train_dispatcher
 from dietlab.tuning.effort import EFFORTS, Effort, effort_named
 from dietlab.tuning.length_grid import DENSE_SHAPES, length_grid
+from dietlab.tuning.losses import lost
 from dietlab.tuning.operator import Layer, Operator, load
 from dietlab.tuning.phases import PhaseTimer, with_records
 from dietlab.tuning.portfolio import Portfolio, choose_portfolio, usual_kernels
@@ -16,7 +17,6 @@ from dietlab.tuning.survey import survey
 from dietlab.tuning.tune import tune
 from dietlab.tuning.tuner import Proposal, Tuner
 from dietlab.tuning.tuning_run import TuningRun
-from dietlab.tuning.ways import lost
 
 __all__ = [
     "DENSE_SHAPES",

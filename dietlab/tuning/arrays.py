@@ -1,4 +1,4 @@
-"""Arrays as operators take and return them: of NumPy or PyTorch, without a copy where that is possible."""
+"""Arrays that operators take and return, of NumPy or PyTorch, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ Array = Any
 
 
 def as_input(array: Array) -> Array:
-    """Returns an operand, which is only read, as a library takes it: the same memory.
-
-    A read-only array of NumPy may lie in another order, as what pandas gives does: it is copied then.
+    """Returns an operand, which is only read, as a library takes it: the same memory. A read-only array of
+    NumPy in another order, such as those of pandas, is copied.
 
     Raises:
-        DispatchError: if an entry of it is masked: NumPy's own functions disagree on what such a product is
-            (``matmul`` fails, ``ma.dot`` takes 0 for them); or if PyTorch wants its gradient.
+        DispatchError: if an entry is masked, since NumPy's own functions disagree on such a product
+            (``matmul`` fails, ``ma.dot`` takes 0); or if PyTorch needs its gradient.
     """
-    # This line is paid in each call.
+    # Each call takes this line's time.
     if type(array) is np.ndarray and array.flags.writeable:
         return array
     if isinstance(array, np.ndarray):
@@ -39,12 +38,7 @@ def as_input(array: Array) -> Array:
 
 
 def as_output(array: Array) -> Array:
-    """Returns an output as a library takes it: the same memory, which must be writable.
-
-    Raises:
-        DispatchError: if an entry of it is masked.
-        ValueError: if it is read-only.
-    """
+    """Returns an output as a library takes it: the same memory, which must be writable."""
     if type(array) is not np.ndarray and isinstance(array, np.ndarray):
         array = _unmasked(array)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
@@ -72,21 +66,11 @@ def empty_like(x: Array, shape: Sequence[int], dtype: str | None = None) -> Arra
     """Returns a new array of the library of ``x``, and of its type if ``dtype`` is None."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, dtype or x.dtype)
-    return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=_torch_dtype(dtype))
-
-
-def _torch_dtype(dtype: str) -> Any:
-    import torch
-
-    return getattr(torch, dtype)
+    return x.new_empty(shape, dtype=dtype and getattr(sys.modules["torch"], dtype))
 
 
 def contiguous(array: Array) -> Array:
-    """Returns contiguous weights, copied if they must be: they are packed once only.
-
-    Raises:
-        DispatchError: if an entry is masked.
-    """
+    """Returns contiguous weights, copied if necessary, since they are packed only once."""
     if isinstance(array, np.ndarray):
         return np.ascontiguousarray(shareable(_unmasked(array)))
     return array.detach().contiguous() if hasattr(array, "detach") else array
@@ -107,10 +91,9 @@ def _extent(array: Array) -> tuple[int, int]:
 
 
 def described(array: Array) -> str:
-    """Returns type, shape and strides of an array, or the class of what is none, for errors."""
+    """Returns type, shape and strides of an array, or the class of another object, for errors."""
     shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
     if shape is None:
         return type(array).__name__
-    strides = array.strides if isinstance(array, np.ndarray) else None
-    layout = f" strides {strides}" if strides is not None else ""
+    layout = f" strides {array.strides}" if isinstance(array, np.ndarray) else ""
     return f"{dtype} {list(shape)}{layout}"

@@ -18,9 +18,9 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
     """Selects ``count`` schemes greedily: each lowers the mean logarithm of the best time most.
 
     Args:
-        run: measurements and the model that predicts the rest, in seconds.
-        shapes: those whose best times count, alike.
-        count: how many at most.
+        run: measurements and predictions.
+        shapes: those whose best times count, with equal weights.
+        count: the most schemes.
     """
     schemes = run.schemes
     logs = np.log(run.seconds_table(schemes, shapes))
@@ -39,7 +39,7 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
     the families that do best together on ``shapes``.
 
     Args:
-        run: measurements and the model that predicts the rest.
+        run: measurements and predictions.
         shapes: those that the families are judged on.
     """
     measured = run.schemes
@@ -63,11 +63,11 @@ def distinct(
     finalists are never the same program.
 
     Args:
-        plans: all plans, which numbers refer to.
+        plans: all plans.
         order: numbers of plans, the best first.
         workload: the operator.
         shape: the shape whose tiles are compared.
-        count: how many numbers at most.
+        count: the most numbers.
     """
     found: dict[Hashable, int] = {}
     for number in order:

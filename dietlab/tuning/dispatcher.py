@@ -35,9 +35,9 @@ from dietlab.scheme import (
     tree_to_json,
 )
 from dietlab.tuning.length_grid import length_grid
+from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import Reach, beyond_measured
 from dietlab.tuning.portfolio import Portfolio
-from dietlab.tuning.ways import UNCOVERED, lost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +57,7 @@ class Dispatcher(Carded):
         tree: its leaves name schemes by number.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
-        reach: how far measurements reach (:func:`~dietlab.tuning.measured.reach_of`); empty if that is not
-            known.
+        reach: the extents that were measured (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
     """
 
     workload: Workload
@@ -83,8 +82,7 @@ class Dispatcher(Carded):
 
     @property
     def caution(self) -> str:
-        """The sentence that users are told where the range reaches far beyond what was measured; empty where
-        it does not."""
+        """The warning if the range reaches far beyond the measurements; else empty."""
         return beyond_measured(self.workload.dims, self.reach)
 
     def scheme(self, shape: Shape) -> Scheme:
@@ -230,8 +228,7 @@ def train_dispatcher(
         portfolio: from :func:`~dietlab.choose_portfolio`.
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
-            (:func:`~dietlab.tuning.ways.lost`) by more than this.
-    Plans that no rule uses are dropped from the library.
+            (:func:`~dietlab.tuning.losses.lost`) by more than this. Plans without a rule are dropped.
 
     Raises:
         DispatchError: if ``portfolio`` is of another class.
@@ -264,8 +261,8 @@ def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: fl
     """Grows a tree over several dimensions from the root: each split is the one that leaves least loss if
     both sides take their best choice, as long as that saves more than ``price``.
 
-    A split that saves too little by itself may make room for one that saves much, so that one level more is
-    looked ahead. The threshold is the last extent below, so that what lies between belongs to the side above.
+    A split that saves too little by itself may allow one that saves much, so that the search looks one level
+    ahead. The threshold is the last extent below: extents between two shapes belong to the side above.
 
     Args:
         losses: ``[shape, choice]``, the loss of a choice on a shape.
@@ -291,13 +288,13 @@ class _Cut(NamedTuple):
 
 
 MOST_AHEAD = 24
-"""The splits for which one level more is looked ahead: those that leave least loss by themselves."""
+"""The number of splits for which the search looks one level ahead: those that leave least loss alone."""
 
 
 def _best_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, ahead: bool = True
 ) -> _Cut | None:
-    """Returns the split that leaves least loss, and the price of a further one where it takes two."""
+    """Returns the split that leaves least loss, the price of a further one included where it takes two."""
     cuts: list[_Cut] = []
     for dim, column in extents.items():
         order = column.argsort(kind="stable")
@@ -316,8 +313,8 @@ def _best_split(
 def _with_next_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
 ) -> _Cut:
-    """Returns a split with the loss that it leaves if each side is split once more where that saves more than
-    its price."""
+    """Returns a split with the loss that is left if each side is split again where that saves more than its
+    price."""
     total = 0.0
     below = extents[cut.dim] <= cut.at_most
     for part in (below, ~below):

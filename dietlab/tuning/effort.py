@@ -16,13 +16,13 @@ class Effort:
         name: of the preset.
         trials: distinct schemes measured.
         batch: schemes of one round of the search.
-        decisions: the most measurements that deciding between plans takes, of pairs of a scheme and a shape.
+        decisions: the most measurements of deciding, each of a pair of a scheme and a shape.
         decision_batch: measurements of one round of deciding.
-        decided_loss: deciding ends once what is undecided can lose no more than this share of the time
+        decided_loss: deciding ends once undecided pairs can lose no more than this share of the time
             (:attr:`~dietlab.tuning.decide.Decision.expected_loss`).
         timing: how a candidate is timed.
         evaluation_blocks, evaluation_block_seconds: how contenders are timed.
-        ansor_trials, ansor_seconds: the per-shape baseline: trials a shape, and the time after
+        ansor_trials, ansor_seconds: of the per-shape baseline: trials for each shape, and the time after
             which no further shape is begun (None: all shapes).
     """
 
@@ -40,7 +40,7 @@ class Effort:
 
 
 LONG_CALL = 0.015
-"""Calls of at least this many seconds are timed by one block: they outlast most disturbances."""
+"""The seconds from which a call is timed by a single block: such calls outlast most disturbances."""
 
 EFFORTS = {
     effort.name: effort

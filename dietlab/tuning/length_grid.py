@@ -16,37 +16,36 @@ DENSE_SHAPES = 256
 """The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
 
 FULL_TILES = 64
-"""Rows of whose multiples long lengths of a grid are: tiles of GPUs are as high, or once or twice more, and
-those of CPUs divide it or nearly do."""
+"""Long lengths of a grid are multiples of this many rows: the tile height of GPUs, or a divisor of it. The
+tile heights of CPUs divide it, or nearly so."""
 
 ELSEWHERE = 0.25
-"""The share of the calls, 0 to 1, that is expected on other layers and lengths than near the given ones."""
+"""The share of the calls, 0 to 1, that is expected on layers and lengths far from the given ones."""
 
 LEAST_LAYERS = 8
 """The fewest layers that are drawn from the range beside the given ones."""
 
 MOST_GRIDS = 2
-"""The most shapes of a grid over several dimensions, roughly: this many times :data:`DENSE_SHAPES` or the
-given shapes, whichever are more."""
+"""The most shapes of a grid over several dimensions, roughly, as a multiple of :data:`DENSE_SHAPES` or of the
+number of given shapes, whichever is larger."""
 
 STEP = 2.0
-"""The largest ratio of two neighbouring lengths of a grid over several dimensions: between lengths of 1 and 5
-lie 2 and 3, whose best tiles are others."""
+"""The largest ratio of two neighbouring lengths of a grid over several dimensions: lengths of 2 and 3,
+between 1 and 5, have other best tiles."""
 
 
 def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
     """Returns every shape of a one-dimensional range, or about ``limit`` of them.
 
-    With a limit, the first half of the grid takes every length, since one more row changes a short call the
-    most. The second half is spread over the logarithm of the length, in pairs of a multiple of
-    :data:`FULL_TILES` and the length after it: a call takes longer where one more tile begins, and a library
-    whose choice changes a few rows off pays for it at the very lengths that are asked for most. The given
-    lengths and those after them are in the grid. The weight of each given shape
-    is divided equally among the grid's shapes nearest to it.
+    In a longer range, the first half of the grid takes every length, since one more row changes a short call
+    the most. The second half is spread over the logarithm of the length, in pairs of a multiple of
+    :data:`FULL_TILES` and the length after it: there one more tile begins, and calls are most often that
+    long. The given lengths and those after them are in the grid. The weight of each given shape is divided
+    equally among the grid's shapes nearest to it.
 
-    Over several dimensions the grid is the given layers and others that nobody named, all at the given
-    lengths and at some between them (:data:`STEP`). The weight of each given shape is divided among the
-    lengths of its layer that are nearest to it; the rest shares :data:`ELSEWHERE`.
+    Over several dimensions the grid has the given layers and others, all at the given lengths and at some
+    between them (:data:`STEP`). The weight of each given shape is divided among the lengths of its layer that
+    are nearest to it; the rest shares :data:`ELSEWHERE`.
 
     Args:
         workload: the operator whose ranges are covered.
@@ -79,9 +78,9 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     """Returns each length for each given layer and for others, which are drawn evenly over the logarithm of
     their extents.
 
-    Without gaps in its rows: a leaf of the tree needs micro-kernels for all rows between those of its shapes.
-    Of many given lengths and layers, some stand for those near them, so that the grid grows no faster than
-    the given shapes do.
+    Every layer has the same lengths, since a leaf of the tree needs micro-kernels for all rows between those
+    of its shapes. Some of many given lengths and layers stand for those near them, so that the grid grows no
+    faster than the given shapes.
     """
     name = axis_of(workload, "rows").name
     most = MOST_GRIDS * max(limit, len(shapes))
@@ -108,7 +107,7 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
 
 
 def _spread(lengths: Iterable[int], count: int) -> list[int]:
-    """Returns about ``count`` of the lengths at most, in order, spread over their logarithm; the first and
+    """Returns at most about ``count`` of the lengths, in order, spread over their logarithm; the first and
     the last are among them."""
     known = np.array(sorted(set(lengths)))
     if len(known) <= count:
@@ -120,9 +119,8 @@ def _spread(lengths: Iterable[int], count: int) -> list[int]:
 
 
 def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
-    """Returns at most ``count`` of the given layers: the heaviest, and then always the one that is farthest
-    from those before it. Each has its weighted shapes and, moved to it, those of the layers that are nearest
-    to it."""
+    """Returns at most ``count`` of the given layers: the heaviest, and then always the one farthest from
+    those before it. Each has its own weighted shapes and, moved to it, those of the layers nearest to it."""
     layers = list(given)
     places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
     heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
@@ -141,8 +139,8 @@ def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Sh
 
 
 def _filled(lengths: Iterable[int]) -> list[int]:
-    """Returns the lengths, and as many between them that none is more than :data:`STEP` times the one before
-    (but for rounding), in order."""
+    """Returns the lengths in order, with enough others between them that each is at most :data:`STEP` times
+    the one before (but for rounding)."""
     known = sorted(set(lengths))
     found = set(known)
     for low, high in pairwise(known):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,7 +34,7 @@ FIELDS: Mapping[str, type] = {
 """The fields that every manifest of this schema has, with their types."""
 
 FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
-"""The packages that a library calls: every one the first, and one for several cores or a GPU the second."""
+"""The packages that a library calls: each one the first, and those for several cores or a GPU the second."""
 
 RIGHT_FIELDS = "the manifest of a library has all its fields"
 
@@ -41,11 +42,7 @@ AGAIN = "Build it again: `dietlab build`."
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Returns what the manifest of a library says.
-
-    Raises:
-        DispatchError: if it cannot be read, is of another schema, or lacks a field.
-    """
+    """Returns the manifest of a library."""
     path = folder / MANIFEST_NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -63,11 +60,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Checks that a manifest has its fields, of their types.
-
-    Raises:
-        DispatchError: if it does not.
-    """
+    """Checks that a manifest has its fields, of their types."""
     missing = [name for name in FIELDS if name not in manifest]
     if missing:
         raise DispatchError(
@@ -83,12 +76,7 @@ def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
-    """Checks that a library is the one that its manifest describes: loading one that was cut short would end
-    the process.
-
-    Raises:
-        DispatchError: if it is not.
-    """
+    """Checks that a library is the one in its manifest: loading a truncated file would end the process."""
     try:
         data = library.read_bytes()
     except OSError as error:
@@ -110,21 +98,16 @@ def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_versions(manifest: Mapping[str, Any]) -> None:
-    """Checks that the packages which a library calls are those that it was built with. Their interface
-    changes between releases, and did in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull request
-    20094): a call of another one may end the process.
-
-    Raises:
-        DispatchError: if one is of another version.
-        MissingDependencyError: without apache-tvm-ffi.
-    """
+    """Checks that the packages which a library calls have the versions that it was built with. Their
+    interface changes between releases, even in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull
+    request 20094): a call of another version may end the process."""
     here = {FFI: ffi_version()}
-    if RUNTIME_NAME in manifest["needs"] and (installed := _installed(RUNTIME)):
-        here[RUNTIME] = installed
+    if RUNTIME_NAME in manifest["needs"]:
+        here |= installed(RUNTIME)
     for package, found in here.items():
         built = manifest["versions"].get(package)
         if built != found:
-            known = built or "which its manifest does not tell"
+            known = built or "which its manifest does not name"
             raise DispatchError(
                 f"a library runs with the {package} that it was built with, {known}",
                 f"{package} {found}",
@@ -133,12 +116,8 @@ def require_versions(manifest: Mapping[str, Any]) -> None:
 
 
 def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
-    """Returns why this machine cannot run a library, whose calls would end the process with an illegal
-    instruction; None if it can.
-
-    Raises:
-        DispatchError: if the manifest's field ``requires`` is damaged.
-    """
+    """Returns the error if this machine cannot run a library, whose calls would end the process with an
+    illegal instruction; None if it can."""
     hardware, recorded = manifest["hardware"], manifest.get("requires")
     with reading(DispatchError, RIGHT_FIELDS, library.parent / MANIFEST_NAME, AGAIN):
         requires = None if recorded is None else Requirements.from_json(recorded)
@@ -152,8 +131,10 @@ def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
     )
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def installed(*packages: str) -> dict[str, str]:
+    """Returns the versions of those packages that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -1,4 +1,4 @@
-"""The reach of measurements: further away, a decision tree rests on predictions alone, and says so."""
+"""The extents that were measured: further away, a decision tree rests on predictions alone, and warns."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dietlab.measure.record import DECIDE
 from dietlab.problem.dims import Dim
 
 FAR = 2.0
-"""The ratio of an end of the tuned range to the nearest measured extent beyond which that end counts as not
-measured: between two lengths of a ratio of 2, others have other best tiles, which is why the grid that a
-tree is trained on takes no larger step (:data:`~dietlab.tuning.length_grid.STEP`)."""
+"""The largest ratio of an end of the tuned range to the nearest measured extent at which the end counts as
+measured. Between two lengths of a ratio of 2 lie others with other best tiles, so that the grid of a tree
+takes no larger step either (:data:`~dietlab.tuning.length_grid.STEP`)."""
 
 Reach = tuple[tuple[str, int, int], ...]
 """The least and the greatest extent of each dynamic dimension that was tuned for and measured."""
 
 
 def reach_of(known: Known) -> Reach:
-    """Returns how far a tuning reaches, by dynamic dimension: the shapes that it is for and those that it
-    decided on, as far as they were measured; nothing without a successful record.
+    """Returns the measured range of each dynamic dimension, out of the shapes that were tuned for or decided
+    on; nothing without a successful record.
 
-    That the search tries schemes on the shape that waits for memory most tells nothing of what lies between.
+    The shapes on which only the search tried schemes do not count: they say nothing about those between.
     """
     measured = [record for record in known.records if record.ok]
     if not measured:
@@ -29,31 +29,26 @@ def reach_of(known: Known) -> Reach:
     decided = [r.shape for r in measured if r.asked_by is not None and r.asked_by.stage == DECIDE]
     reach = []
     for name in known.space.workload.dims:
-        asked = [shape[name] for shape in (*known.shapes.train, *decided)]
+        wanted = [shape[name] for shape in (*known.shapes.train, *decided)]
         found = [record.shape[name] for record in measured]
-        low, high = max(min(asked), min(found)), min(max(asked), max(found))
+        low, high = max(min(wanted), min(found)), min(max(wanted), max(found))
         reach.append((name, min(low, high), max(low, high)))
     return tuple(reach)
 
 
 def beyond_measured(dims: Mapping[str, Dim], reach: Reach) -> str:
-    """Returns what users are told of a range whose ends are :data:`FAR` from all that was measured; nothing
-    where they are near, or it is not known what was measured.
-
-    Args:
-        dims: the ranges that are served.
-        reach: as :func:`reach_of` gives it.
-    """
-    told, ends = [], []
+    """Returns a warning about ranges with ends :data:`FAR` from all measurements; empty if there are none, or
+    the reach is unknown."""
+    covered, ends = [], []
     for name, low, high in reach:
         dim = dims[name]
         missed = [dim.low] * (low > FAR * dim.low) + [dim.high] * (dim.high > FAR * high)
         if missed:
-            told.append(f"{name} in {low}..{high} of {dim}")
+            covered.append(f"{name} in {low}..{high} of {dim}")
             ends += [f"{name}={end}" for end in missed]
-    if not told:
+    if not covered:
         return ""
     return (
-        f"plans were compared for {', '.join(told)}: further away choices rest on predictions alone. "
+        f"plans were compared for {', '.join(covered)}: further away choices rest on predictions alone. "
         f"Tune longer, or with shapes that reach {' and '.join(ends)}."
     )

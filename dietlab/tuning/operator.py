@@ -1,7 +1,5 @@
-"""The product: a tuned operator loaded from its shared library, called on arrays.
-
-Needs NumPy and apache-tvm-ffi only.
-"""
+"""A tuned operator, loaded from its shared library and called on arrays; needs NumPy and apache-tvm-ffi
+only."""
 
 from __future__ import annotations
 
@@ -48,15 +46,14 @@ CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, 
 
 
 def load(path: str | Path) -> Operator:
-    """Loads the operator of a study folder, a library folder or a ``.so`` file, once it is known that its
-    code can run here.
+    """Loads the operator of a study folder, a library folder or a ``.so`` file, if its code can run here.
 
     Args:
         path: a study's folder, that of a library, or the ``.so`` in it.
 
     Raises:
-        DispatchError: if there is no library, it is of another schema, damaged or not whole, was built with
-            another version of a package that it calls, or for a machine whose instructions this one lacks.
+        DispatchError: if there is no library, it has another schema, is damaged or truncated, was built with
+            another version of a package that it calls, or for instructions that this machine lacks.
     """
     folder = _library_folder(Path(path))
     try:
@@ -69,8 +66,8 @@ def load(path: str | Path) -> Operator:
 
 
 def lock_of(folder: Path) -> Path:
-    """Returns the file that is locked while the library in a folder is replaced: beside the folder, which is
-    copied to where it is used."""
+    """Returns the file that is locked while the library in a folder is replaced. It lies beside the folder,
+    which people copy."""
     home = folder.resolve()
     return home.parent / f"{home.name}.lock"
 
@@ -91,11 +88,11 @@ class Operator:
     Args:
         folder: holds the library and its manifest.
         manifest: what the library is (workload, hardware, plans, decision tree).
-        elsewhere: whether it may be for another machine, as after building it there: what calls it is refused
-            then, in place of the operator.
+        elsewhere: whether it may be for another machine: then each call raises the error, not this
+            constructor.
 
-    ``library`` has the exported functions themselves; ``refusal`` says why this machine cannot run them, and
-    is None where it can.
+    ``library`` has the exported functions themselves; ``refusal`` is the error if this machine cannot run
+    them, else None.
 
     Raises:
         DispatchError: as :func:`load`.
@@ -121,12 +118,12 @@ class Operator:
 
     @property
     def micro_kernels(self) -> tuple[str, ...]:
-        """The portfolio: every micro-kernel that is compiled in, as keys."""
+        """The portfolio: the keys of all compiled micro-kernels."""
         return tuple(str(key) for key in self.manifest["micro_kernels"])
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that reports give: bytes of machine code and of the file, micro-kernels."""
+        """The facts for reports: bytes of machine code and of the file, micro-kernels."""
         return {
             "bytes": self.manifest["code_bytes"],
             "file_bytes": self.manifest["file_bytes"],
@@ -136,7 +133,7 @@ class Operator:
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The schemes that its decision tree names, as keys, by number."""
+        """The keys of the schemes in its decision tree, by number."""
         return tuple(str(key) for key in self.manifest["schemes"])
 
     @cached_property
@@ -146,17 +143,17 @@ class Operator:
 
     @property
     def lowering(self) -> Lowering:
-        """The decisions of its code that no scheme names; of a CPU only."""
+        """The decisions of its code that no scheme contains; for a CPU only."""
         return Lowering.from_json(self.manifest.get("lowering"))
 
     def scheme(self, *extents: int) -> str:
-        """Asks the library which scheme it chooses for the extents of the dynamic dimensions, in the order of
-        ``op.workload.dims``."""
+        """Returns the key of the scheme that the library chooses for the extents of the dynamic dimensions,
+        in the order of ``op.workload.dims``."""
         return self.schemes[int(self.library.plan(*extents))]
 
     def pack(self, w: Array, bias: Array | None = None, *, scale: Array | None = None) -> Layer:
-        """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once; int8 weights
-        with their ``scale [N]``.
+        """Packs the constant weights ``w [N, K]``, with ``bias [N]`` and, for int8, ``scale [N]``, into
+        panels.
 
         A GPU reads weights as they are: they are kept there, not copied.
 
@@ -184,14 +181,14 @@ class Operator:
         return Layer(self, [packed], cols)
 
     def __call__(self, *operands: Array, out: Array | None = None) -> Array:
-        """Computes once, with all operands in the order of ``op.workload.signature``; see :meth:`pack` for
-        weights that stay.
+        """Computes once, with all operands in the order of ``op.workload.signature``; :meth:`pack` is for
+        weights that are used again.
 
         Raises:
             DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if ``out``
                 overlaps an operand.
         """
-        # Every line here is paid in each call, of some microseconds.
+        # Every line here adds to each call, of some microseconds.
         if len(operands) != len(self._inputs):
             raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
         if self.workload.constants:
@@ -211,11 +208,11 @@ class Operator:
         return out
 
     def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
-        """Returns a call without arguments on variable operands, for timing; ``plan`` overrides the tree (in
-        a library with every plan).
+        """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
+        plan).
 
         Raises:
-            DispatchError: if an array cannot be given to the library.
+            DispatchError: if the library cannot take an array.
         """
         try:
             return bound(self.library, [*operands.values(), out], plan)
@@ -256,7 +253,7 @@ class Operator:
         )
 
     def _wrong_size(self, name: str, array: Array) -> bool:
-        """Returns whether an array's rank or a static extent is not that of the tuned operator."""
+        """Returns whether an array's rank or a static extent differs from that of the tuned operator."""
         wanted, found = self.workload.signature.get(name), getattr(array, "shape", None)
         if wanted is None or found is None:
             return False
@@ -275,7 +272,7 @@ class Layer:
 
     Args:
         operator: an operator with constant operands.
-        constants: these as the library takes them, packed.
+        constants: these operands as the library takes them, packed.
         cols: columns of the output.
     """
 
@@ -300,7 +297,7 @@ class Layer:
             DispatchError: if an array has the wrong dtype, rank, strides, size or device, is missing
                 or unexpected, or if ``out`` overlaps another.
         """
-        # Every line here is paid in each call, of some microseconds.
+        # Every line here adds to each call, of some microseconds.
         try:
             if out is None:
                 out = empty_like(x, (x.shape[0], self._cols), self._out_dtype)
@@ -315,11 +312,10 @@ class Layer:
         return out
 
     def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
-        """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
-        plan).
+        """Returns a call without arguments, as :meth:`Operator.bind`.
 
         Raises:
-            DispatchError: if an array cannot be given to the library.
+            DispatchError: if the library cannot take an array.
         """
         others = {} if residual is None else {"residual": residual}
         arrays = [x, *self._constants, *others.values(), out]
@@ -330,8 +326,8 @@ class Layer:
 
 
 def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
-    """Calls a library's entry. Empty arrays that it refuses are given to it again with the strides that it
-    expects: so far nothing was computed."""
+    """Calls a library's function. If it refuses empty arrays, calls it again with the strides that it
+    expects: nothing was computed yet."""
     try:
         run(*arrays)
     except CALL_ERRORS:
@@ -341,7 +337,7 @@ def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
 
 
 def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
-    """Returns the library's entry with its arguments, the output last, converted once."""
+    """Returns a call of the library's function with its arguments, the output last, converted once."""
     *inputs, out = arrays
     converted = [as_tensor(array) for array in (*map(as_input, inputs), as_output(out))]
     if plan is None:
@@ -352,7 +348,7 @@ def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
 
 
 class Elsewhere:
-    """Stands for the functions of a library that cannot run here: each raises the reason."""
+    """Stands for the functions of a library that cannot run here: each raises the error."""
 
     def __init__(self, refusal: DietlabError) -> None:
         self._refusal = refusal

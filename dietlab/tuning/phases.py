@@ -1,4 +1,4 @@
-"""Times the phases of a stage that its records do not hold: fitting the model, and the search itself."""
+"""Times the phases of a stage that its records lack: fitting the model, and the search itself."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Result = TypeVar("Result")
 
 class PhaseTimer:
     """A timer that starts when it is made and divides the time into ``model``, spent in :meth:`fit`, and
-    ``search``, spent neither there nor in a runner: choosing what to measure and what to compile. What is
-    fitted and chosen while a runner measures costs no time, and counts nowhere.
+    ``search``, spent neither there nor in a runner. Fitting and choosing while a runner measures takes no
+    extra time, and counts in neither.
 
     Args:
         now: a monotonic clock, in seconds.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Values = npt.NDArray[np.float64]
 
 BEYOND = 8
-"""The factor from the range's end to the shape that stands for all shapes beyond it: far enough that the
-edge tile no longer matters."""
+"""The factor from the range's end to the shape that stands for all shapes beyond it, where the edge tile no
+longer matters."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,8 +47,7 @@ class Portfolio(Carded):
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
         safe_scheme: serves shapes beyond the range: the plan predicted fastest on the range's end times
             :data:`BEYOND`.
-        reach: how far measurements reach (:func:`~dietlab.tuning.measured.reach_of`); empty if that is not
-            known.
+        reach: the extents that were measured (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
     """
 
     workload: Workload
@@ -98,8 +97,7 @@ class Portfolio(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and the curve of their
-        number."""
+        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and slowdown by size."""
         slowdown = self.curve[-1][1] if self.curve else nan
         facts = (
             counted(len(self), "micro-kernel"),
@@ -127,8 +125,9 @@ def choose_portfolio(
 ) -> Portfolio:
     """Chooses the micro-kernels whose plans lose least time over all shapes, by weight.
 
-    Adds micro-kernels greedily by the decrease of the weighted mean loss (:func:`lost`); then exchanges
-    single ones, from there and from the best families' lowest ``max_kernels``, until no exchange helps.
+    Adds micro-kernels greedily by the decrease of the weighted mean loss
+    (:func:`~dietlab.tuning.losses.lost`); then exchanges single ones, from there and from the best families'
+    lowest ``max_kernels``, until no exchange helps.
 
     Args:
         run: the tuning run whose measured and predicted times decide.
@@ -175,8 +174,8 @@ def _portfolio(
 
 
 def usual_kernels(workload: Workload) -> int:
-    """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
-    12 for layers of several sizes, whose cache levels differ.
+    """Returns the default of the most micro-kernels in a library: 8 if one dimension varies, 12 for layers of
+    several sizes, whose cache levels differ.
 
     Args:
         workload: the operator that the library is for.

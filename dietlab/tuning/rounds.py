@@ -1,4 +1,4 @@
-"""Runs the rounds of a tuner: what the store has no record of is measured."""
+"""Runs the rounds of a tuner, and measures the pairs without a record in the store."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from dietlab.tuning.phases import PhaseTimer, with_records
 from dietlab.tuning.tuner import Proposal, Tuner
 
 Advance = Callable[[str, int], None]
-"""Is told of each new record: a note, and 1 if the record was the last of a scheme that no earlier round had
+"""Receives, for each new record, a note, and 1 if it was the last of a scheme that no earlier round had
 tried, else 0."""
 
-
 RECENT = 64
-"""The latest records that tell what a measurement costs: those of the search are compiled one by one, those
-of deciding share libraries."""
+"""The number of latest records from which the cost of a measurement is estimated: those of the search are
+compiled one by one, those of deciding share libraries."""
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
@@ -33,7 +32,7 @@ def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
 
 
 def without(trials: Iterable[Trial], pairs: Collection[Pair]) -> list[Trial]:
-    """Returns the trials less some pairs of a scheme and a shape."""
+    """Returns the trials without some pairs of a scheme and a shape."""
     return [
         Trial(trial.scheme, left)
         for trial in trials
@@ -43,16 +42,16 @@ def without(trials: Iterable[Trial], pairs: Collection[Pair]) -> list[Trial]:
 
 @dataclass
 class Sitting:
-    """One run of a tuning: the records of earlier ones answer first, each once.
+    """One run of a tuning: records of earlier runs are used first, each once.
 
     Args:
-        space: what is tuned.
-        runner: measures what has no record yet.
+        space: the schemes that are searched.
+        runner: measures pairs without a record.
         store: receives every record before it is announced.
-        listeners: are told of every new measurement. A replay may answer with one that was told before: it
-            is kept for the round that asked, and told no more.
-        clock: tells time that the runner takes from the search's own.
-        budget: what measurements are begun within.
+        listeners: receive every new measurement. A replay may return one that was announced before: it is
+            kept for its round, and not announced again.
+        clock: separates the runner's time from the search's own.
+        budget: the time within which measurements are begun.
     """
 
     space: Space
@@ -68,13 +67,9 @@ class Sitting:
         self._told = dict.fromkeys(each_once(self.store.records))
 
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
-        """Returns the records of a proposal, in its order; measures those that no earlier sitting left.
+        """Returns the records of a proposal, in its order, and measures those that no earlier run left.
 
-        The rest of an interrupted round is another round: the machine may be another by now.
-
-        Raises:
-            BudgetSpentError: if the budget is spent before all are measured.
-        """
+        The rest of an interrupted round is another round, since the machine may have changed."""
         known = self._left_over(proposal)
         asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
         rest = without(proposal.trials, known)
@@ -85,7 +80,7 @@ class Sitting:
         return tuple(known[pair] for pair in proposal.pairs if pair in known)
 
     def _affordable(self, trials: list[Trial]) -> list[Trial]:
-        """Returns the first of the trials, as many as the budget is expected to last for."""
+        """Returns the first trials, as many as the budget is expected to suffice for."""
         self.budget.require()
         costs = [record.phases.total for record in self.store.records[-RECENT:]]
         count = self.budget.affordable(sum(len(trial.shapes) for trial in trials), costs)
@@ -96,8 +91,8 @@ class Sitting:
         return begun
 
     def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
-        """Returns records of the proposal's pairs that no round has taken yet: its own or, after another
-        effort, one of any round."""
+        """Returns unused records of the proposal's pairs: of this round or, after another effort, of
+        any."""
         wanted, found = set(proposal.pairs), dict[Pair, int]()
         numbered = enumerate(self.store.records)
         for number, record in sorted(numbered, key=lambda item: not _is_of(item[1], proposal.round)):
@@ -108,7 +103,7 @@ class Sitting:
         return {pair: self.store.records[number] for pair, number in found.items()}
 
     def _earlier_parts(self, asked_by: Round) -> int:
-        """Returns how many parts of a round other sittings, or another effort's round of its name, left."""
+        """Returns the number of parts of a round in the store, from other runs or efforts."""
         parts = [r.asked_by.part for r in self.store.records if r.asked_by and _is_of(r, asked_by)]
         return 1 + max(parts, default=-1)
 
@@ -133,7 +128,7 @@ class Sitting:
                 last = record.scheme in proposal.new and not left[record.scheme]
                 advance(f"best {best:.1f} GFLOP/s{self.budget.note}", int(last))
                 self.budget.require()
-        except BaseException:  # a stop, too: no worker process stays
+        except BaseException:  # also at a stop no worker process stays
             self.runner.close()
             raise
         return found
@@ -151,7 +146,7 @@ class Sitting:
         )
 
     def announce_round(self, number: int) -> None:
-        """Tells what all rounds so far have come to."""
+        """Sends the totals of all rounds so far."""
         records, workload = [*self._told], self.space.workload
         failures = sum(not record.ok for record in records)
         best = max((record.gflops(workload) for record in records), default=0.0)
@@ -161,12 +156,8 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Answering:
-    """The :class:`~dietlab.measure.Runner` that any object with ``measure`` makes: what else it lacks has a
-    default, and each pair that it was given has one record, or there is an error.
-
-    Args:
-        runner: whatever :class:`~dietlab.measure.Measures` says.
-    """
+    """A :class:`~dietlab.measure.Runner` made of any object with ``measure``: other members have defaults,
+    and each pair of the trials must get one record."""
 
     runner: Measures
 
@@ -182,47 +173,42 @@ class Answering:
         return int(getattr(self.runner, "devices", 1))
 
     def close(self) -> None:
-        """Closes it, if it can be closed."""
+        """Closes the runner, if it can be closed."""
         getattr(self.runner, "close", lambda: None)()
 
     def begin(self, budget: Budget) -> None:
-        """Lets it begin nothing beyond a budget, if it knows such."""
+        """Sets the budget of a runner that has one."""
         if hasattr(self.runner, "budget"):
             self.runner.budget = budget
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Yields the runner's records, as they come.
-
-        Raises:
-            MeasureError: if it returns anything else, another pair, one twice, or leaves one out.
-        """
+        """Yields the runner's records, as they come."""
         what = f"what measure of {name_of(self.runner)} returns"
-        asked = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
+        left = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
         found = self.runner.measure(workload, trials)
         if not isinstance(found, Iterable) or isinstance(found, (str, Mapping)):
             raise MeasureError(f"{what} is records to go over", shown(found))
         for record in found:
             if not isinstance(record, Record):
                 raise MeasureError(f"{what} is records", shown(record))
-            if (record.scheme, record.shape) not in asked:
+            if (record.scheme, record.shape) not in left:
                 pair = f"{record.scheme.key} on {record.shape}"
-                raise MeasureError(f"{what} is one record of each pair that it was asked for", pair)
-            asked.remove((record.scheme, record.shape))
+                raise MeasureError(f"{what} is one record of each pair of the trials", pair)
+            left.remove((record.scheme, record.shape))
             yield record
-        if asked:
-            scheme, shape = min(asked)
+        if left:
+            scheme, shape = min(left)
             raise MeasureError(
-                f"{what} is one record of each pair that it was asked for, also of a failure",
-                f"none of {len(asked)}, such as {scheme.key} on {shape}",
+                f"{what} is one record of each pair of the trials, also of a failure",
+                f"none of {len(left)}, such as {scheme.key} on {shape}",
             )
 
 
 class Proposals:
-    """The proposals of a tuner, in their order: each is made when the one before was measured or, ``ahead``,
-    in a thread while that is being measured. They depend on nothing else, so that a run that is resumed or
-    replayed gets the same.
-
-    A round that follows too little to propose from, such as the first one without a prior, is waited for.
+    """The proposals of a tuner, in order: each is made after the one before was measured or, with ``ahead``,
+    in a thread while that is being measured. They depend on nothing else, so that a resumed or replayed run
+    gets the same ones. Where too little is known to propose ahead, as in the first round without a prior, the
+    round before is waited for.
     """
 
     def __init__(self, ahead: bool) -> None:
@@ -238,11 +224,10 @@ class Proposals:
             self._thread.shutdown(cancel_futures=True)
 
     def next(self, tuner: Tuner, stage: str) -> Proposal | None:
-        """Returns the next proposal of a tuner that was told the last one; None if it is of another stage,
-        for which it is kept, or if there is none."""
+        """Returns the next proposal of a tuner that has the last one's records; None if there is none, or if
+        it is of another stage, for which it is kept."""
         if self._kept is None:
-            thought = self._thought.result() if self._thought is not None else None
-            self._kept = thought or tuner.ask()
+            self._kept = (self._thought.result() if self._thought else None) or tuner.ask()
         found = self._kept
         if found is None or found.round.stage != stage:
             return None
@@ -252,7 +237,7 @@ class Proposals:
         return found
 
     def wait(self) -> None:
-        """Waits until nothing is thought of any more: until then the tuner is the thread's."""
+        """Waits for the thread, which uses the tuner until then."""
         if self._thought is not None:
             wait([self._thought])
 

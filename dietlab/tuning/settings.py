@@ -1,4 +1,4 @@
-"""The settings of a tuning as one value: names and numbers, as a study's manifest holds them."""
+"""The settings of a tuning as one value: the names and numbers in a study's manifest."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from dietlab.tuning.strategies.registry import strategy_found
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a tuning, all of which a file can tell.
+    """The settings of a tuning that a file can hold.
 
     Args:
         effort: a preset's name.
-        strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
+        strategy: the name of the search strategy (``MODULE:NAME`` of your own).
         cover: how plans cover a shape.
         max_kernels: the most micro-kernels of the library.
-        cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
+        cost_model: the name of the cost model (``MODULE:NAME`` of your own).
         seed: of the proposals and of the model.
 
     Raises:
@@ -56,12 +56,12 @@ class Settings:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings by name, as JSON has them."""
+        """The settings by name, as JSON values."""
         return {field.name: getattr(self, field.name) for field in fields(Settings)}
 
     @staticmethod
     def settings_in(value: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns those that a JSON value holds; before there were several cost models it names none."""
+        """Returns those in a JSON value; early files name no cost model."""
         known = {"cost_model": COST_MODEL, **value}
         return {field.name: known[field.name] for field in fields(Settings)}
 
@@ -76,17 +76,12 @@ class Settings:
         return self.timing.cache
 
     def predictor(self) -> Predictor:
-        """Returns the cost model, which must be known here: no module is imported for it."""
+        """Returns the cost model, which must be registered: no module is imported for it."""
         return predictor_found(self.cost_model, self.cache, self.seed)
 
     def resolved(self) -> dict[str, Any]:
-        """Returns what the names stand for, as arguments of :class:`~dietlab.tuning.Tuner` and
-        :func:`~dietlab.tuning.tune`; no module is imported for them.
-
-        Raises:
-            SpaceError: for a strategy that is not known here.
-            ModelError: for such a cost model.
-        """
+        """Returns the objects of these names, as arguments of :class:`~dietlab.tuning.Tuner` and
+        :func:`~dietlab.tuning.tune`; no module is imported for them."""
         return {
             "effort": effort_named(self.effort),
             "strategy": strategy_found(self.strategy),
@@ -100,18 +95,14 @@ def refitted(
     settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
 ) -> Fitted:
     """Returns the cost model of the settings fitted on the records; the trees of the default come from the
-    file ``kept``, if it is there.
-
-    Raises:
-        ModelError: if no record is successful, or the file is damaged.
-    """
+    file ``kept``, if it is there."""
     if settings.cost_model == COST_MODEL and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
     return fitted_by(with_prior(settings.predictor(), prior), space, records)
 
 
 def explaining(settings: Settings, known: Known) -> CostModel:
-    """Returns the model that views explain times with: the default's, whatever predicted them."""
+    """Returns the model with which views explain times: the default's, whichever model predicted them."""
     if isinstance(known.predictor, Calibrated):
         return known.predictor.model
     work, chip = known.space.workload, known.space.hardware

@@ -1,4 +1,4 @@
-"""The interface of a search strategy, which proposes the next round's schemes from what is known."""
+"""The interface of a search strategy, which proposes the schemes of the next round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SearchState:
         records: all measurements so far, failures included.
         predictor: None before the first fit.
         cache: where operands are while candidates are timed.
-        asked: schemes that are being measured, of which no record tells yet.
+        asked: schemes that are being measured, without a record yet.
     """
 
     space: Space
@@ -59,8 +59,8 @@ class SearchState:
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """Predicted seconds of the best scheme on each shape, of those that were measured or are being
-        measured; before any, the most of any."""
+        """Predicted seconds of the best scheme on each shape, of those that were or are being measured;
+        before any, of the slowest scheme."""
         tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
         if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
@@ -69,14 +69,14 @@ class SearchState:
         return dict(zip(self.shapes, table.tolist(), strict=True))
 
     def relative(self, schemes: Sequence[Scheme]) -> Values:
-        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``:
-        above 1 where a scheme is expected to be faster. It needs a predictor."""
+        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``. It
+        needs a predictor."""
         assert self.predictor is not None
         best = np.array([self.best_seconds[shape] for shape in self.shapes])
         return np.asarray(best / self.predictor.seconds(schemes, self.shapes.shapes))
 
     def filled(self, picks: Iterable[Scheme], count: int, random: Random) -> list[Scheme]:
-        """Returns the picks and, up to ``count``, others at random that were not tried."""
+        """Returns the picks and, up to ``count`` in all, untried others at random."""
         found = list(picks)
         left = [scheme for scheme in self.untried if scheme not in set(found)]
         return found + random.sample(left, max(0, min(count - len(found), len(left))))
@@ -90,34 +90,22 @@ class Strategy(Protocol):
 
         Args:
             state: the space, the shapes and all records so far.
-            count: how many at most.
-            random: the only source of chance, so that equal seeds search alike.
+            count: the most schemes.
+            random: the only source of chance, so that equal seeds give equal searches.
         """
 
 
 def proposed(strategy: Strategy, state: SearchState, count: int, random: Random) -> tuple[Scheme, ...]:
-    """Returns what a strategy proposes: schemes of the space that were not tried, each once.
-
-    Args:
-        strategy: is asked.
-        state: what it is told.
-        count: how many at most.
-        random: its source of chance.
-
-    Raises:
-        SpaceError: if it proposes anything else, or nothing while schemes are left.
-    """
+    """Returns the proposal of a strategy: untried schemes of the space, each once, ``count`` at most."""
     require_methods("a strategy", strategy, ("propose",), SpaceError)
     name = name_of(strategy)
-    what = f"what propose of {name} returns"
+    what, remedy = f"what propose of {name} returns", "Return some of state.untried."
     found = listed(what, strategy.propose(state, count, random), SpaceError)
     for scheme in found:
         if not isinstance(scheme, Scheme):
-            raise SpaceError(f"{what} is a list of schemes", shown(scheme), "Return some of state.untried.")
+            raise SpaceError(f"{what} is a list of schemes", shown(scheme), remedy)
         if scheme not in state.space:
-            raise SpaceError(
-                f"{name} proposes schemes of the space", scheme.key, "Return some of state.untried."
-            )
+            raise SpaceError(f"{name} proposes schemes of the space", scheme.key, remedy)
         if scheme in state.tried:
             raise SpaceError(
                 f"{name} proposes schemes that were not tried", scheme.key, "state.untried has them."
@@ -126,7 +114,7 @@ def proposed(strategy: Strategy, state: SearchState, count: int, random: Random)
         twice = next(scheme.key for scheme in found if found.count(scheme) > 1)
         raise SpaceError(f"{name} proposes each scheme once", f"{twice} twice")
     if len(found) > count:
-        raise SpaceError(f"{name} proposes at most as many schemes as it is asked for, {count}", len(found))
+        raise SpaceError(f"{name} proposes at most as many schemes as it should, {count}", len(found))
     if not found and state.untried:
         raise SpaceError(
             f"{name} proposes a scheme as long as some are left",

@@ -15,7 +15,7 @@ from dietlab.tuning.build import versions
 from dietlab.tuning.rounds import Answering, missing
 
 BATCH = 32
-"""Schemes that are built together before any of them is timed: enough to keep all cores compiling."""
+"""The number of schemes that are built together before they are timed: enough to keep all cores compiling."""
 
 
 def survey(
@@ -28,10 +28,10 @@ def survey(
     """Measures the whole space and returns its records; those in ``store`` are not measured again.
 
     Args:
-        space: every scheme of it is measured.
-        shapes: on each of these.
-        runner: what measures.
-        store: keeps records as they come (None: nowhere).
+        space: the schemes to measure.
+        shapes: the shapes to measure each of them on.
+        runner: measures trials.
+        store: receives each record at once (None: in memory).
         observers: get each event as it happens.
     """
     store = RecordStore() if store is None else store
@@ -48,7 +48,7 @@ def survey(
 
 
 def records_header(workload: Workload, hardware: Hardware, cache: CacheState) -> dict[str, Any]:
-    """Returns the first line of a file of records: what was measured, on what, and by which programs."""
+    """Returns the first line of a file of records: workload, hardware, versions, cache state and lowering."""
     return {
         "workload": workload_to_json(workload),
         "hardware": hardware.to_json(),

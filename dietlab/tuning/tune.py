@@ -1,4 +1,4 @@
-"""Tuning: runs the rounds of a tuner, and keeps every record."""
+"""Runs a tuning: all rounds of a tuner, with every record kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def tune(
     ahead: bool | None = None,
     budget: Budget | None = None,
 ) -> TuningRun:
-    """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
+    """Tunes for all ``shapes`` at once: searches ``space``, then measures the pairs on which the library
+    depends.
 
     The rounds are those of :class:`~dietlab.tuning.tuner.Tuner`. An interrupted run continues from the
     records in ``store``, if ``ahead`` is the same.
@@ -51,29 +52,28 @@ def tune(
         space: the schemes to search, of one workload and hardware.
         shapes: the weighted shapes to tune for; held-out ones are never measured.
         runner: measures trials: local, replay or synthetic.
-        effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
+        effort: a preset's name (``smoke``, ``brief``, ``quick``, ``full``) or counts of trials and seconds.
         strategy: a strategy's name (:data:`~dietlab.tuning.STRATEGIES`, or ``MODULE:NAME``) or an object with
             ``propose``.
         observers: get every progress event.
         store: receives every record before it is announced; in memory if None.
-        predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
+        predictor: predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
             ``MODULE:NAME``) or an object with ``fit``.
         max_kernels: the most micro-kernels of the library that the tuning is for.
         seed: of the proposals and of the default predictor.
         measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
-            such, as a replay does; else all).
-        prior: what records of other shapes, layers, operators or processors let expect, for the default
-            predictor.
-        ahead: whether a round is proposed while the one before is measured, from what was known before that:
-            no device waits, but each round knows less (None: where ``runner`` has several ``devices``).
-        budget: seconds after which nothing more is begun (None: no limit). What was measured is fitted, and a
-            later call with the same ``store`` goes on.
+            any, as a replay does; else all).
+        prior: a model of records of other shapes, layers, operators or processors, for the default predictor.
+        ahead: whether a round is proposed while the one before is measured, without its records: no device
+            waits, but each round knows less (None: if ``runner`` has several ``devices``).
+        budget: seconds after which nothing more is begun (None: no limit). The model is fitted on the records
+            so far, and a later call with the same ``store`` continues.
 
     Raises:
-        ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
-            takes none, or of another kind of processor; or if what it fitted gives no times.
-        SpaceError: if an argument stands in another's place, there is no such strategy, or it proposes
-            anything but schemes that were not tried.
+        ModelError: if every candidate failed, the cost model is unknown, takes no prior or predicts no times,
+            or the prior is for another kind of processor.
+        SpaceError: if arguments are in the wrong order, the strategy is unknown, or it proposes anything but
+            untried schemes.
         MeasureError: if ``runner`` does not measure, or leaves something out.
         BudgetSpentError: if the budget is spent before anything was measured.
     """
@@ -98,7 +98,7 @@ def tune(
     before = budget.spent
     measures.begin(budget)
     sitting = Sitting(space, measures, store, audience(observers), clock, budget)
-    # Deciding multiplies many small matrices: threads of a BLAS mostly wait for each other in them, spinning.
+    # Deciding multiplies many small matrices, in which threads of a BLAS mostly spin and wait for each other.
     with (
         threadpool_limits(1, "blas"),
         Proposals(measures.devices > 1 if ahead is None else ahead) as proposals,
@@ -111,7 +111,7 @@ def tune(
                 raise BudgetSpentError(
                     "a budget lasts until something is measured",
                     f"{budget.seconds:g} s, of which {before:.1f} s were over when tuning began",
-                    "Give it more seconds; what is known of the machine stays.",
+                    "Give it more seconds; the measurements of the machine are kept.",
                 ) from None
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
@@ -120,7 +120,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Timed:
-    """A predictor whose fitting is charged to the model."""
+    """A predictor whose time of fitting counts as that of the model."""
 
     predictor: Predictor
     clock: PhaseTimer
@@ -130,7 +130,7 @@ class _Timed:
 
 
 def _after(tuner: Tuner, sitting: Sitting, proposals: Proposals, stage: str) -> Tuner:
-    """Returns the tuner after the rounds of a stage, which ends early where fewer measurements decide."""
+    """Returns the tuner after the rounds of a stage, which ends early if fewer measurements decide."""
     searches = stage == SEARCH
     stages = [(r.scheme, r.asked_by.stage if r.asked_by else SEARCH) for r in sitting.store.records]
     earlier = [scheme for scheme, asked_by in stages if asked_by == stage]
@@ -140,7 +140,7 @@ def _after(tuner: Tuner, sitting: Sitting, proposals: Proposals, stage: str) -> 
     with sitting.listeners.stage(stage, goal, unit, min(goal, known)) as progress:
 
         def advance(note: str, last: int) -> None:
-            # No further than to the goal: how much was done is a guess if the store holds another effort's.
+            # Not beyond the goal: the count of earlier ones is a guess if the store holds another effort's.
             progress.advance(note, min(last if searches else 1, goal - progress.done))
 
         while (proposal := proposals.next(tuner, stage)) is not None:

@@ -1,4 +1,4 @@
-"""The loop of tuning as a value: it proposes rounds of trials, and is told their records."""
+"""The loop of tuning as a value: it proposes rounds of trials, and takes their records."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.state import SearchState, Strategy, proposed, target_shape
 
 REFERENCES = 2
-"""Schemes of earlier rounds that each round of the search measures again on a shape, to compare rounds."""
+"""The number of earlier schemes that each round of the search measures again on a shape, to compare
+rounds."""
 
 COMPARED = 4
-"""The fewest new schemes on a shape for which earlier ones are measured again; beside fewer, these would
+"""The fewest new schemes on a shape beside which earlier ones are measured again: with fewer, these would
 double the cost."""
 
 RIDGE = 4
-"""The inverse of a difference, of natural logarithms of fetching over computing, below which shapes are as
-near to the ridge as each other: 1.3x."""
+"""The steps in which distances from the roofline's ridge are compared, per natural logarithm of fetching over
+computing: shapes within 1.3x are equally near."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Trials that a tuner wants measured together, in turns, as one round.
+    """Trials to be measured together, in turns, as one round.
 
     Args:
         round: its name in the records.
-        trials: schemes, each with the shapes that it is to be timed on.
+        trials: schemes, each with the shapes to time it on.
         new: the schemes that no earlier round has tried.
     """
 
@@ -58,16 +59,16 @@ class Proposal:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Each scheme with each shape that it is to be measured on."""
+        """Each scheme with each of its shapes."""
         return tuple((trial.scheme, shape) for trial in self.trials for shape in trial.shapes)
 
 
 @dataclass(frozen=True)
 class Tuner:
-    """A tuner proposes what to measure next; told the same records, it proposes the same.
+    """A tuner proposes what to measure next; from the same records it proposes the same.
 
     ``tuner.ask()`` returns a proposal, or None at the end; ``tuner.tell(proposal, records)`` returns the
-    tuner that knows them::
+    tuner that has these records, too::
 
         tuner = Tuner(space, shapes, effort, strategy)
         while proposal := tuner.ask():
@@ -75,23 +76,23 @@ class Tuner:
 
     First, rounds of the search try schemes all over the space, each on the shape where it wastes least.
     Then rounds of deciding measure the pairs on which the best library depends
-    (:class:`~dietlab.tuning.decide.Decision`), until that is known or the effort is spent.
+    (:class:`~dietlab.tuning.decide.Decision`), until it is known or the effort is spent.
 
     Args:
         space: the schemes to search, of one workload and hardware.
         shapes: the weighted shapes to tune for; held-out ones are never measured.
         effort: how much to try and to measure.
-        strategy: what proposes the schemes of the search.
-        predictor: what is fitted on the records, to predict all other times.
+        strategy: proposes the schemes of the search.
+        predictor: is fitted on the records, to predict all other times.
         max_kernels: the most micro-kernels of the library that the tuning is for.
         seed: of the proposals.
         measurable: pairs that can be measured, as in a replay (None: all).
-        records: everything told so far.
-        searched: how many of these the search asked for.
-        rounds: proposals told so far.
-        decide_rounds: how many of these were decisions.
-        judged: for each of them ranking metrics, on its new pairs, of the predictor that was fitted on those
-            before; empty where none was.
+        records: all so far.
+        searched: the number of records of the search.
+        rounds: the number of proposals whose records are known.
+        decide_rounds: the number of these that were decisions.
+        judged: for each proposal, ranking metrics of the predictor fitted before it, on its new pairs; empty
+            if there was none.
     """
 
     space: Space
@@ -112,8 +113,8 @@ class Tuner:
         """Returns the next round; None if there is nothing left to search or to decide.
 
         Args:
-            during: a round that is being measured. What is returned comes after it, and knows what it asks
-                for but no record of it; None if that is too little to propose from, or if nothing is left.
+            during: a round that is being measured. The one after it is returned, proposed without its
+                records; None if that is too little to propose from, or if nothing is left.
 
         Raises:
             ModelError: if every scheme of the search failed.
@@ -124,7 +125,7 @@ class Tuner:
 
     def _decide_round(self, during: Proposal | None) -> Proposal | None:
         """Returns the next round of deciding; None once the library's expected loss is below the effort's, or
-        its measurements are spent."""
+        the effort's measurements are spent."""
         if not any(record.ok for record in self.records):
             if during is not None:
                 return None
@@ -135,8 +136,8 @@ class Tuner:
                 f"{len(self.records)} failures{reason}",
                 "All reasons stand in the records; `dietlab doctor` checks the machine.",
             )
-        asked = during.pairs if during is not None and during.round.stage == DECIDE else ()
-        decided = self.decided + len(asked)
+        begun = during.pairs if during is not None and during.round.stage == DECIDE else ()
+        decided = self.decided + len(begun)
         left = self.effort.decisions - decided
         if left <= 0:
             return None
@@ -144,19 +145,19 @@ class Tuner:
         decision = Decision(self.known, self.max_kernels, progress, self.measurable)
         if decision.expected_loss <= self.effort.decided_loss:
             return None
-        trials = decision.trials(min(left, self.effort.decision_batch), {shape for _, shape in asked})
-        number = 1 + self.decide_rounds + bool(asked)
+        trials = decision.trials(min(left, self.effort.decision_batch), {shape for _, shape in begun})
+        number = 1 + self.decide_rounds + bool(begun)
         return Proposal(Round(DECIDE, number), trials) if trials else None
 
     def tell(self, proposal: Proposal, records: Iterable[Record]) -> Tuner:
-        """Returns the tuner that knows the records of a proposal, failures included; those that name no round
-        are of the proposal's."""
+        """Returns the tuner that has the records of a proposal, failures included; records without a round
+        get the proposal's."""
         named = tuple(r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
         found, judged = (*self.records, *named), (*self.judged, self._judged(named))
-        told = replace(self, records=found, rounds=self.rounds + 1, judged=judged)
+        after = replace(self, records=found, rounds=self.rounds + 1, judged=judged)
         if proposal.round.stage == SEARCH:
-            return replace(told, searched=len(found))
-        return replace(told, decide_rounds=self.decide_rounds + 1)
+            return replace(after, searched=len(found))
+        return replace(after, decide_rounds=self.decide_rounds + 1)
 
     def _judged(self, records: Iterable[Record]) -> dict[str, float]:
         known = {(record.scheme, record.shape) for record in self.records}
@@ -165,7 +166,7 @@ class Tuner:
 
     @cached_property
     def fitted(self) -> Fitted | None:
-        """The predictor fitted on all records; before one is successful, what it knows without, or None."""
+        """The predictor fitted on all records; None before one is successful, unless it can do without."""
         try:
             return fitted_by(self.predictor, self.space, self.records)
         except ModelError:
@@ -175,7 +176,7 @@ class Tuner:
 
     @property
     def known(self) -> Known:
-        """The records and the fitted model, as choosing a portfolio takes them."""
+        """The records and the fitted model, for choosing a portfolio."""
         assert self.fitted is not None
         return Known(self.space, self.shapes, self.records, self.fitted)
 
@@ -187,24 +188,23 @@ class Tuner:
     @cached_property
     def state(self) -> SearchState:
         """The knowledge that a strategy proposes from."""
-        # The cost model alone costs less to ask than the calibrated one, and in a replay of quickstart's
-        # records (eight seeds) its proposals find equally fast schemes.
-        # What a prior says is in the calibrated one alone.
+        # The cost model alone predicts quicker than the calibrated one, and its proposals find equally fast
+        # schemes (replay of quickstart's records, eight seeds). A prior is in the calibrated one only.
         fitted = self.fitted
         model = fitted.model if isinstance(fitted, Calibrated) and fitted.prior is None else fitted
         return SearchState(self.space, self.shapes.train, self.records, model, self.effort.timing.cache)
 
     @property
     def decided(self) -> int:
-        """The number of measurements that decisions have cost."""
+        """The number of measurements for decisions."""
         return len(self.records) - self.searched
 
     @property
     def held_out_metrics(self) -> dict[str, float]:
-        """Ranking metrics of predictions one round ahead: of each round of the search, by the predictor that
-        was fitted on the rounds before; their mean. Empty if the search had one round.
+        """The mean ranking metrics of predictions one round ahead: of each round of the search, by the
+        predictor fitted on the rounds before. Empty if the search had one round.
 
-        Decisions do not count: they measure what is expected to be as fast, whose order is mostly noise.
+        Decisions do not count: they measure pairs of nearly equal predictions, whose order is mostly noise.
         """
         return mean_metrics(filter(None, self.judged[1 : self.rounds - self.decide_rounds]))
 
@@ -226,26 +226,25 @@ class Tuner:
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
         """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost
         and, if operands come from memory, the one that waits for it most and the one that takes as long to
-        fetch as to compute. How well a scheme streams its weights says nothing about how well it computes,
-        and neither says how much of both it does at once."""
-        shapes, told = self.state.shapes.shapes, self.measurable
-        if told is not None:
-            shapes = tuple(shape for shape in shapes if (scheme, shape) in told) or shapes
+        fetch as to compute. Streaming weights, computing, and doing both at once are three abilities of a
+        scheme, and none says anything about another."""
+        shapes, pairs = self.state.shapes.shapes, self.measurable
+        if pairs is not None:
+            shapes = tuple(shape for shape in shapes if (scheme, shape) in pairs) or shapes
         found = {target_shape(scheme, self.space, shapes)}
         more = self._bound_by_memory if self.effort.timing.cache == "rotating" else ()
-        found |= {shape for shape in more if told is None or (scheme, shape) in told}
+        found |= {shape for shape in more if pairs is None or (scheme, shape) in pairs}
         return tuple(sorted(found))
 
     @cached_property
     def _bound_by_memory(self) -> tuple[Shape, ...]:
-        """The shape with the most bytes at the fewest flops a byte, of layers of a network one row of the
-        largest; and the one at the roofline's ridge, of several the one with the most bytes, if that is
-        known."""
+        """The shape with the most bytes at the fewest flops per byte (of a network's layers, one row of the
+        largest); and the one at the roofline's ridge with the most bytes, if the roofline is known."""
         workload, held_out = self.space.workload, self.shapes.held_out
         grid = [shape for shape in length_grid(workload, self.shapes) if shape not in held_out]
         if self.measurable is not None:
-            told = {shape for _, shape in self.measurable}
-            grid = [shape for shape in grid if shape in told]
+            allowed = {shape for _, shape in self.measurable}
+            grid = [shape for shape in grid if shape in allowed]
         most = max(grid, key=lambda shape: workload.bytes(shape) ** 2 / max(1, workload.flops(shape)))
         limits = {shape: roofline_of(workload, shape, self.space.hardware) for shape in grid}
         apart = {
@@ -257,17 +256,17 @@ class Tuner:
         return (most, *ridge)
 
     def _references(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Returns trials of the best earlier schemes on the shapes of many new ones, to be measured again.
+        """Returns trials of the best earlier schemes, to be measured again on the shapes of many new ones.
 
-        A shared machine can be half as fast a minute later, for good: its memory, or while a neighbour uses
-        the other half of the core all that computes. So rounds are compared by the schemes that they have in
-        common (:func:`dietlab.cost.calibration.settled_seconds`).
+        A shared machine can lose half of its speed for long: that of memory or, while a neighbour uses the
+        other thread of the core, that of computing. So rounds are compared by the schemes that they have in
+        common (:func:`dietlab.cost.measured.settled_seconds`).
         """
         if self.effort.timing.cache != "rotating":
             return ()
-        asked = Counter(shape for trial in trials for shape in trial.shapes)
+        counts = Counter(shape for trial in trials for shape in trial.shapes)
         wanted: dict[Scheme, list[Shape]] = {}
-        for shape in sorted(shape for shape, count in asked.items() if count >= COMPARED):
+        for shape in sorted(shape for shape, count in counts.items() if count >= COMPARED):
             seconds = {r.scheme: r.seconds for r in self.records if r.shape == shape and r.seconds}
             for scheme in sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]:
                 wanted.setdefault(scheme, []).append(shape)

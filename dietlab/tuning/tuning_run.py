@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TuningRun(Known, Carded):
-    """The result of a search: its records and the model fitted on them. Of a replay, the records name a
-    measurement again in each round that asked for it; ``measurements``, ``seconds`` and what is told count it
-    once.
+    """The result of a tuning: its records and the model fitted on them. The records of a replay repeat a
+    measurement in each round that used it; ``measurements`` and ``seconds`` count it once.
 
     Args:
         seconds: wall-clock time by phase; of a resumed run's earlier parts only compile, verify and measure.
@@ -47,7 +46,7 @@ class TuningRun(Known, Carded):
         return len({record.scheme for record in self.records if not record.ok})
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a record, a round's question: see
+        """Returns a table with one row for each record: see
         :func:`~dietlab.measure.record_tables.frame_records`."""
         return frame_records(self.records, self.space.workload)
 
@@ -79,5 +78,5 @@ class TuningRun(Known, Carded):
 
     def _quality(self) -> Listing:
         fitted = {"schemes that it was fitted on": float(len(self.schemes))}
-        told = {**fitted, **self.held_out_metrics, **too_few_pairs(self.held_out_metrics)}
-        return Listing(("quality on held-out measurements", "value"), [*told.items()])
+        rows = {**fitted, **self.held_out_metrics, **too_few_pairs(self.held_out_metrics)}
+        return Listing(("quality on held-out measurements", "value"), [*rows.items()])

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
+from dietlab.cost.gaussian_process import unlikeliness
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.lab.published.bound import Pairs
 from dietlab.targets.cuda.bound import step_cycles
@@ -156,10 +157,9 @@ class Smooth:
         tried = []
         for length, wide, noise in product(LENGTHS, WIDE, NOISES):
             covariance = wide**2 * _near(seen, seen, length) + noise**2 * np.eye(len(rest))
-            weights = np.linalg.solve(covariance, rest)
-            unlikely = rest @ weights + np.linalg.slogdet(covariance)[1]
-            tried.append((float(unlikely), length, np.asarray(wide**2 * weights, np.float64)))
-        _, length, weights = min(tried, key=lambda one: one[0])
+            tried.append((unlikeliness(covariance, rest), length, wide, covariance))
+        _, length, wide, covariance = min(tried, key=lambda one: one[0])
+        weights = np.asarray(wide**2 * np.linalg.solve(covariance, rest), np.float64)
         return cls(centre, scale, seen, weights, level, length)
 
     def expected(self, features: Values) -> Values:

@@ -19,11 +19,11 @@ from dietlab.tuning.strategies.knobs import Codes, Knobs, knobs_of, numbers_of
 
 @dataclass(frozen=True)
 class AnnealingStrategy:
-    """Simulated annealing as AutoTVM's ``XGBTuner``, with its constants.
+    """Simulated annealing as in AutoTVM's ``XGBTuner``, with its constants.
 
-    Markov chains walk through the space, one knob a step; a chain goes to a scheme of lower predicted
+    Markov chains walk through the space, one knob a step. A chain accepts a scheme of lower predicted
     throughput on its target shape with a probability that falls with the temperature, from 1 to 0. The best
-    untried schemes that any chain met are measured, and a share at random. The first round is random.
+    untried schemes of all chains are measured, and a share at random. The first round is random.
 
     Args:
         chains: Markov chains.
@@ -44,7 +44,7 @@ class AnnealingStrategy:
         return state.filled((state.space.schemes[number] for number in guided), count, random)
 
     def _met(self, state: SearchState, count: int, random: Random) -> dict[int, float]:
-        """Returns the untried schemes that chains met, by number, and the best relative throughput."""
+        """Returns the best relative throughput of each untried scheme that chains met, by its number."""
         knobs, scores = knobs_of(state.space), state.relative(state.space.schemes).tolist()
         tried = {number for number, scheme in enumerate(state.space) if scheme in state.tried}
         shapes = random.choices(range(len(state.shapes)), state.shapes.weights, k=self.chains)
@@ -70,15 +70,15 @@ class AnnealingStrategy:
 
 @dataclass(frozen=True)
 class GeneticStrategy:
-    """A genetic algorithm as AutoTVM's ``GATuner``, with its constants; it predicts no scheme.
+    """A genetic algorithm as in AutoTVM's ``GATuner``, with its constants; it predicts no scheme.
 
-    Two parents, drawn by what is known of their throughput on the child's target shape, are crossed at one
-    point of their knobs, and each knob of the child changes with a small probability. A child that was tried
-    changes further. The first generation is random.
+    Two parents, drawn by their throughput on the child's target shape, are crossed at one point of their
+    knobs, and each knob of the child changes with a small probability. In place of a child that was tried,
+    the nearest untried scheme is taken. The first generation is random.
 
     Args:
-        population: the last schemes tried that may be parents.
-        elite: the best schemes of all, which may be, too.
+        population: the number of last schemes that may be parents.
+        elite: the number of best schemes that may be parents, too.
         mutation: the probability that a knob changes.
     """
 
@@ -105,7 +105,7 @@ class GeneticStrategy:
         return picks
 
     def _child(self, mother: Codes, father: Codes, knobs: Knobs, free: set[int], random: Random) -> int:
-        """Returns an untried scheme: the child of two, changed until it is one."""
+        """Returns the untried scheme nearest to a child of two."""
         point = random.randrange(len(mother) + 1)
         codes = [*mother[:point], *father[point:]]
         for knob, values in enumerate(knobs.values):

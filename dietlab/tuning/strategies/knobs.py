@@ -10,7 +10,7 @@ from typing import Any
 from dietlab.scheme import Scheme, Space
 
 Codes = tuple[int, ...]
-"""The number of each knob's value among all values that the space has of it."""
+"""For each knob, the place of its value among all its values in the space."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Knobs:
 
     @cached_property
     def _lines(self) -> tuple[dict[Codes, list[int]], ...]:
-        """For each knob, the schemes that are alike in all others."""
+        """For each knob, the schemes with the same codes of all others."""
         lines: tuple[dict[Codes, list[int]], ...] = tuple({} for _ in self.names)
         for number, codes in enumerate(self.codes):
-            for knob, alike in enumerate(lines):
-                alike.setdefault((*codes[:knob], *codes[knob + 1 :]), []).append(number)
+            for knob, line in enumerate(lines):
+                line.setdefault((*codes[:knob], *codes[knob + 1 :]), []).append(number)
         return lines
 
     def along(self, number: int, knob: int) -> list[int]:
         """Returns the schemes that differ from one in this knob only."""
         codes = self.codes[number]
-        alike = self._lines[knob][(*codes[:knob], *codes[knob + 1 :])]
-        return [other for other in alike if other != number]
+        line = self._lines[knob][(*codes[:knob], *codes[knob + 1 :])]
+        return [other for other in line if other != number]
 
     @cached_property
     def _neighbours(self) -> dict[int, list[int]]:
@@ -59,8 +59,8 @@ class Knobs:
         return self._neighbours[number]
 
     def nearest(self, codes: Sequence[int], among: Sequence[int], key: Callable[[int], float]) -> int:
-        """Returns the scheme ``among`` some whose codes differ least from these, each knob's difference as a
-        share of its range; of equals the one with the least ``key``."""
+        """Returns the scheme ``among`` some whose codes differ least from these, as shares of each knob's
+        range; of equals the one with the least ``key``."""
         spans = [max(1, len(values) - 1) for values in self.values]
 
         def distance(number: int) -> float:
@@ -70,9 +70,9 @@ class Knobs:
         return min(among, key=lambda number: (distance(number), key(number)))
 
 
-@lru_cache(maxsize=4)  # each round of a tuning asks for those of its space
+@lru_cache(maxsize=4)  # each round of a tuning needs those of its space
 def knobs_of(space: Space) -> Knobs:
-    """Returns the knobs of a space; a parameter that all its schemes share is none."""
+    """Returns the knobs of a space: the parameters with several values."""
     rows = [scheme.parameters for scheme in space]
     found = {name: tuple(sorted({row[name] for row in rows})) for name in rows[0]}
     names = tuple(name for name, values in found.items() if len(values) > 1)

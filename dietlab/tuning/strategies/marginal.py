@@ -12,34 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost import Analytic, adaptation_cost
-from dietlab.cost.calibration import Measured
+from dietlab.cost.measured import Measured
 from dietlab.scheme import Scheme
 from dietlab.tuning.state import SearchState, Values
 
 TIES = 1e-3
-"""The weight of a scheme's mean time beside what it gains: where none gains, the best on average goes first,
-so that a round is never wasted."""
+"""The weight of a scheme's mean time beside its gain: where no scheme gains, the best on average goes
+first."""
 
 
 @dataclass(frozen=True)
 class MarginalStrategy:
     """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
 
-    Predicts every untried scheme on every shape and adds, one by one, the one that lowers the
-    weighted sum of logarithms of time most, given the best known time of each shape and the picks
-    before it. Some of the others differ in one parameter from the fastest so far on a shape that was
-    measured: the model expects nothing of an access pattern of which nothing fast was tried. A share at
-    random keeps the model honest. (Replayed on all 2992 schemes of a layer with weights from memory on a
-    Xeon, T = 1, 24 and 128, 16 seeds: 64 trials find 96 % of the best speeds in place of 94.5 %.)
+    Predicts every untried scheme on every shape and adds, one by one, the one that lowers the weighted sum of
+    logarithms of time most, given the best known time of each shape and the picks before it. A share of
+    ``near_share`` differs in one parameter from the fastest so far on a measured shape, since the model
+    predicts slow times for an access pattern of which nothing fast was tried. A share is random. (Replayed on
+    all 2992 schemes of a layer with weights from memory on a Xeon, T = 1, 24 and 128, 16 seeds: 64 trials
+    find 96 % of the best speeds in place of 94.5 %.)
 
-    Predictions of similar schemes are similar, and the first ones err together. So at most
-    ``tile_share`` of the picks have one tile, and at most ``width_share`` one tile width, until only such
-    are left. (Replayed on all 1512 schemes of a dense layer from a uniform first round, 64 trials end
-    0.7 % above the fastest on average with these limits, 1.7 % without.)
+    Predictions of similar schemes are similar, and the first ones err together. So at most ``tile_share`` of
+    the picks have one tile, and at most ``width_share`` one tile width, until no others are left. (Replayed
+    on all 1512 schemes of a dense layer from a uniform first round, 64 trials end 0.7 % above the fastest on
+    average with these limits, 1.7 % without.)
 
     The first round, before there is a predictor, tries every access pattern
-    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: one that it leaves out has no
-    evidence in its favour and may never be proposed.
+    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: without evidence in its favour, one
+    that is left out may never be proposed.
     """
 
     near_share: float = 0.3
@@ -55,20 +55,14 @@ class MarginalStrategy:
     def chosen(
         self, state: SearchState, schemes: Sequence[Scheme], count: int, random: Random
     ) -> list[Scheme]:
-        """Returns the picks of a round.
-
-        Args:
-            state: what is known, a predictor among it.
-            schemes: untried ones, of which the predictor is asked.
-            count: how many at most.
-            random: the only source of chance.
-        """
+        """Returns the picks of a round; the predictor, which the state must have, predicts ``schemes``
+        only."""
         picks = self.guided(state, schemes, count)
         near = [scheme for scheme in _near(state, random) if scheme not in picks]
         return state.filled([*picks, *near[: round(count * self.near_share)]], count, random)
 
     def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
-        """Returns the picks of a round that the predictor asks for, out of some schemes."""
+        """Returns those picks of a round that the predictor determines, out of some schemes."""
         assert state.predictor is not None
         logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
         known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
@@ -84,16 +78,16 @@ class MarginalStrategy:
 class DraftStrategy:
     """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
 
-    The draft (:class:`~dietlab.cost.Analytic`) costs no measurement. In the first round, before there is
-    a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
-    together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`, on a GPU out of
-    those alone that the draft puts first (:attr:`CostTarget.DEALT`). Later, the
-    learned model verifies these or, if they are more, the best ``drafts`` schemes for each one that is
-    wanted, by their marginal gain: in a large space it is asked about few.
+    The draft (:class:`~dietlab.cost.Analytic`) needs no measurement. In the first round, before there is a
+    model, it picks a share of the schemes, each of another tile, since it errs equally on equal tiles. The
+    others are dealt over the access patterns, as in :class:`MarginalStrategy`, on a GPU only out of those
+    that the draft puts first (:attr:`Formulas.DEALT`). Later, the learned model chooses among these or, if
+    they are more, among the best ``drafts`` schemes per proposed one, by their marginal gain: in a large
+    space it predicts few.
 
     Args:
-        drafts: schemes that are drafted for each one that is proposed.
-        first_share: of the first round that is drafted.
+        drafts: the number of drafted schemes for each proposed one.
+        first_share: the share of the first round that is drafted.
     """
 
     drafts: int = 64
@@ -120,8 +114,8 @@ class DraftStrategy:
 
 
 def _near(state: SearchState, random: Random) -> list[Scheme]:
-    """Returns the untried schemes that differ in one parameter from the fastest on a shape that was measured:
-    one at random of each shape in turn."""
+    """Returns the untried schemes that differ in one parameter from the fastest on a measured shape: a random
+    one for each shape in turn."""
     if not state.measured:
         return []
     measured = Measured.of(state.space.workload, state.records)
@@ -138,16 +132,12 @@ def _near(state: SearchState, random: Random) -> list[Scheme]:
 
 
 def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
-    """Returns the numbers of the untried schemes that a search takes its own from: the fastest by the
-    logarithms of the draft, ``least`` of them or more (:attr:`CostTarget.DEALT`)."""
+    """Returns the numbers of the untried schemes that a search chooses from: the fastest by the logarithms of
+    the draft, ``least`` of them or more (:attr:`Formulas.DEALT`)."""
     share = adaptation_cost(state.space.workload, state.space.hardware).formulas.DEALT
-    return [int(number) for number in _order(logs)[: max(least, ceil(share * len(state.untried)))]]
-
-
-def _order(logs: Values) -> npt.NDArray[np.intp]:
-    """Returns the numbers of the schemes, first those that are nearest to the fastest on some shape."""
-    behind: Values = (logs - logs.min(axis=0)).min(axis=1)
-    return behind.argsort(kind="stable")
+    behind: Values = (logs - logs.min(axis=0)).min(axis=1)  # the fastest of a shape, where it is least behind
+    order = behind.argsort(kind="stable").tolist()
+    return [*order[: max(least, ceil(share * len(state.untried)))]]
 
 
 def greedy(
@@ -157,15 +147,15 @@ def greedy(
     count: int,
     limits: Sequence[tuple[npt.NDArray[np.intp], float]],
 ) -> list[int]:
-    """Returns the numbers of ``count`` schemes, each of which lowers the weighted mean most beside those
+    """Returns the numbers of ``count`` schemes, each of which lowers the weighted mean most after those
     before it.
 
     Args:
         logs: logarithms of times, ``[schemes, shapes]``.
         known: those of the best known times, ``[shapes]``.
         weights: of the shapes.
-        count: at most as many as there are schemes.
-        limits: the group of each scheme, and the most picks of one group, until only such are left.
+        count: at most the number of schemes.
+        limits: the group of each scheme, and the most picks of one group, until no others are left.
     """
     means = TIES * (logs @ weights)
     chosen: list[int] = []

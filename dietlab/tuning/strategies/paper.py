@@ -17,7 +17,8 @@ from dietlab.tuning.state import SearchState, Values
 from dietlab.tuning.strategies.knobs import Knobs, knobs_of
 
 SHRINKS = 1.1
-"""How far a tile may stick out of the target shape before mutation halves it, a ratio (AE, ``utils.cc``)."""
+"""The largest ratio of a tile's rows to the target shape's at which mutation does not halve it (AE,
+``utils.cc``)."""
 
 DIVIDED = frozenset({"rows", "cols", "step", "unroll", "down", "across"})
 """Knobs that split an axis: mutation moves a divisor into or out of them."""
@@ -27,23 +28,24 @@ DIVIDED = frozenset({"rows", "cols", "step", "unroll", "down", "across"})
 class PaperStrategy:
     """The evolutionary search of the paper (section 4), with the constants of its published code.
 
-    A round draws a population, a part of it from the best schemes measured, and mutates it for some
-    generations; the best untried schemes that any generation met are proposed, and a share at random.
+    A round draws a population, a part of it from the best measured schemes, and mutates it for some
+    generations. It proposes the best untried schemes of all generations, and a share at random.
 
     - Fitness is the best score over all shapes; parents are drawn in proportion to its power, which grows by
       one every ``sharpening`` trials.
     - A mutation is for a target shape, drawn in proportion to ``flops * weight / best throughput``, the time
-      spent in it. It halves rows that the target has not, then moves a divisor in or out of one axis.
+      spent in it. It halves the tile's rows until the target has nearly as many, then moves a divisor into or
+      out of one axis.
     - Until the model has ``warm_up`` samples the score is the adaptation cost alone, ``f_occ * f_pad``.
 
-    Every difference from that code stands in ``docs/search.md``.
+    ``docs/search.md`` lists every difference from that code.
 
     Args:
         population: schemes of a generation.
-        generations: times that it is mutated.
+        generations: the number of mutations of a population.
         mutation: the probability that a child is a mutation and not a copy.
-        incumbents: the most of the first generation that are measured schemes, a share.
-        kept: untried schemes that are kept for proposal.
+        incumbents: the largest share of measured schemes in the first generation.
+        kept: the most untried schemes for proposal.
         random_share: of the proposals.
         warm_up: samples.
         sharpening: trials.
@@ -70,15 +72,14 @@ class PaperStrategy:
 
 @dataclass(frozen=True)
 class Evolution:
-    """One round of the evolution, over schemes by their numbers in the space."""
+    """One round of the evolution; schemes are numbers in the space."""
 
     constants: PaperStrategy
     state: SearchState
 
     @cached_property
     def scores(self) -> Values:
-        """The score of each scheme on each shape, ``[schemes, shapes]``: predicted throughput, or the
-        adaptation alone."""
+        """The predicted throughput, or the adaptation cost alone, ``[schemes, shapes]``."""
         state, space = self.state, self.state.space
         if state.predictor is None or len(state.measured) < self.constants.warm_up:
             cost = adaptation_cost(space.workload, space.hardware, "paper")
@@ -133,8 +134,8 @@ class Evolution:
         return [self._mutated(parent, target, random) if lot else parent for parent, target, lot in lots]
 
     def _mutated(self, number: int, target: int, random: Random) -> int:
-        """Returns a scheme that differs in one axis, of a height that the target shape fills; the parent if
-        the space has none."""
+        """Returns a scheme that differs in one axis, of a height that the target shape fills, if the space
+        has one; else the shrunk parent."""
         number = self._shrunk(number, target)
         knob = random.randrange(len(self.knobs.names))
         ways = self.knobs.along(number, knob)

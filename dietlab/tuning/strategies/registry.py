@@ -1,4 +1,4 @@
-"""Search strategies by name, and the two that ask no model."""
+"""Search strategies by name, and the two that use no model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class RandomStrategy:
 
 @dataclass(frozen=True)
 class GridStrategy:
-    """Grid search goes over the ordered space in even steps, which halve whenever it comes to the end; at
-    last it has proposed every scheme."""
+    """Grid search goes over the ordered space in even steps, which it halves at each end, until it has
+    proposed every scheme."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         schemes, bits = state.space.schemes, max(1, (len(state.space) - 1).bit_length())
@@ -40,7 +40,7 @@ class GridStrategy:
 
 
 def _strategy(name: str, value: object) -> Callable[[], Strategy]:
-    """Returns what makes the strategy: its class, a function, or one that returns what is an object."""
+    """Returns a function without arguments that makes the strategy, or that returns it if it is an object."""
     if hasattr(value, "propose") and not isinstance(value, type):
         return lambda: cast(Strategy, value)
     if not callable(value) or (isinstance(value, type) and not hasattr(value, "propose")):
@@ -73,9 +73,6 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
     Args:
         strategy: a key of :data:`STRATEGIES`, ``MODULE:NAME``, or an object with ``propose``.
-
-    Raises:
-        SpaceError: for an unknown name, or anything else.
     """
     if not isinstance(strategy, str):
         require_methods("a strategy", strategy, ("propose",), SpaceError)
@@ -84,14 +81,7 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
 
 def strategy_found(name: str) -> Strategy:
-    """Returns the strategy that a file names; no module is imported for it.
-
-    Args:
-        name: a key of :data:`STRATEGIES`.
-
-    Raises:
-        SpaceError: for a name that is not known here.
-    """
+    """Returns the strategy of a name in a file; no module is imported for it."""
     return _made(name, STRATEGIES.found(name))
 
 

@@ -1,4 +1,4 @@
-"""Optuna's sampler as the reference from outside: a tree-structured Parzen estimator over the knobs."""
+"""Optuna's sampler as an independent reference: a tree-structured Parzen estimator over the knobs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from dietlab.tuning.strategies.knobs import Knobs, knobs_of, numbers_of
 
 @dataclass(frozen=True)
 class TpeStrategy:
-    """The tree-structured Parzen estimator of Optuna, with its own settings but for knobs taken together.
+    """The tree-structured Parzen estimator of Optuna, with its defaults except that knobs are sampled
+    together.
 
-    Each proposal has a target shape, drawn by the shapes' weights. A separate study knows all that was
-    tried by its time on that shape, as far as the records tell, and asks for more; what it asks for is
-    rounded to the nearest scheme that fits and was not tried. The first round is random.
+    Each proposal has a target shape, drawn by the shapes' weights. A separate study gets all measured
+    schemes with their predicted throughput on that shape, and samples knobs; the nearest untried scheme is
+    proposed. The first round is random.
     """
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        """Returns the schemes.
-
-        Raises:
-            MissingDependencyError: if Optuna is not installed.
-        """
+        """Returns the schemes."""
         optuna = _optuna()
         if state.predictor is None or not state.measured:
             return state.filled((), count, random)
@@ -38,13 +35,16 @@ class TpeStrategy:
         shapes = random.choices(range(len(state.shapes)), state.shapes.weights, k=min(count, len(free)))
         picks: list[Scheme] = []
         for shape, wanted in sorted(Counter(shapes).items()):
-            study = _study(optuna, knobs, random.randrange(1 << 31))
+            sampler = optuna.samplers.TPESampler(
+                multivariate=True, constant_liar=True, seed=random.randrange(1 << 31)
+            )
+            study = optuna.create_study(direction="maximize", sampler=sampler)
             for scheme, value in zip(state.measured, known[:, shape].tolist(), strict=True):
                 codes = knobs.codes[numbers[scheme]]
                 study.add_trial(_trial(optuna, knobs, codes, value))
             for _ in range(wanted):
-                asked = study.ask(_distributions(optuna, knobs)).params
-                codes = tuple(asked[name] for name in knobs.names)
+                sampled = study.ask(_distributions(optuna, knobs)).params
+                codes = tuple(sampled[name] for name in knobs.names)
                 number = knobs.nearest(codes, sorted(free), lambda _: random.random())
                 free.discard(number)
                 picks.append(state.space.schemes[number])
@@ -60,11 +60,6 @@ def _optuna() -> Any:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _study(optuna: Any, knobs: Knobs, seed: int) -> Any:
-    sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, seed=seed)
-    return optuna.create_study(direction="maximize", sampler=sampler)
 
 
 def _distributions(optuna: Any, knobs: Knobs) -> dict[str, Any]:

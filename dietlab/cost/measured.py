@@ -1,0 +1,169 @@
+"""One time for each measured program, out of rounds in which the machine was quicker or slower."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, log
+from statistics import median, median_low
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import ModelError
+from dietlab.measure import Record
+from dietlab.problem import Role, Shape, Workload, axis_of
+from dietlab.scheme import Scheme, tiling
+
+Values = npt.NDArray[np.float64]
+
+Program = tuple[Hashable, Shape]
+"""What runs (:func:`program_on`), and on which shape."""
+
+Times = Mapping[Hashable, Mapping[Hashable, float]]
+"""Seconds on one shape by program and round."""
+
+FITS = 16
+"""Reweighted fits of the rounds' slowness; each weighs less what the one before left unexplained."""
+
+NOISE = 0.01
+"""The difference of times, as a logarithm, that no fit should try to explain: 1 %."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Pairs that were measured, each program once: schemes, shapes, settled seconds, and how often each was
+    timed, ``[n]``.
+
+    Args:
+        programs: what ran, as keys.
+    """
+
+    programs: tuple[Program, ...]
+    schemes: tuple[Scheme, ...]
+    shapes: tuple[Shape, ...]
+    seconds: Values
+    times: Values
+
+    @classmethod
+    def of(cls, workload: Workload, records: Iterable[Record]) -> Measured:
+        """Returns the pairs of the successful records."""
+        records = successful(records)
+        distinct: dict[Program, Record] = {}
+        rounds: dict[Program, set[Hashable]] = {}
+        for record in records:
+            program = program_on(record.scheme, workload, record.shape), record.shape
+            distinct.setdefault(program, record)
+            rounds.setdefault(program, set()).add(record.asked_by)
+        settled = settled_seconds(workload, records)
+        return cls(
+            tuple(distinct),
+            tuple(record.scheme for record in distinct.values()),
+            tuple(record.shape for record in distinct.values()),
+            np.array([settled[program] for program in distinct]),
+            np.array([len(rounds[program]) for program in distinct], np.float64),
+        )
+
+    def at(self, numbers: Sequence[int]) -> Measured:
+        """Returns some of the pairs."""
+        programs, schemes = tuple(self.programs[n] for n in numbers), tuple(self.schemes[n] for n in numbers)
+        shapes = tuple(self.shapes[n] for n in numbers)
+        return Measured(programs, schemes, shapes, self.seconds[numbers], self.times[numbers])
+
+
+def successful(records: Iterable[Record]) -> list[Record]:
+    """Returns the records that have a time; if there is none, raises a ModelError."""
+    found = [record for record in records if record.ok and record.seconds]
+    if not found:
+        raise ModelError(
+            "a cost model is fitted on successful records",
+            "none",
+            "Tune longer, or look at the reasons in the records.",
+        )
+    return found
+
+
+def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
+    """Returns one time for each program.
+
+    Schemes that are one program on a shape share a time, whichever was measured. On each shape a measured
+    time is the program's own, times how slow its round was for all (``asked_by``), since records of a round
+    ran in turns. Rounds that have programs in common are compared by these. Then the lower of two times of a
+    program counts, and the middle one of three, since disturbances only slow down.
+    """
+    shapes: dict[Shape, dict[Hashable, dict[Hashable, float]]] = {}
+    for record in records:
+        if record.ok and record.seconds:
+            program = program_on(record.scheme, workload, record.shape)
+            rounds = shapes.setdefault(record.shape, {}).setdefault(program, {})
+            rounds[record.asked_by] = min(record.seconds, rounds.get(record.asked_by, record.seconds))
+    return {
+        (program, shape): seconds
+        for shape, times in shapes.items()
+        for program, seconds in _settled(times).items()
+    }
+
+
+def _settled(times: Times) -> dict[Hashable, float]:
+    """Returns the time of each program in a round of mean slowness."""
+    slowness = _slowness(tuple(tuple(rounds.items()) for rounds in times.values()))
+    return {
+        program: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
+        for program, rounds in times.items()
+    }
+
+
+@lru_cache(maxsize=1 << 10)  # a round of a tuning measures on a few of all shapes
+def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Hashable, float]:
+    """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
+    reweighted least squares. The programs' times drop out of the normal equations, of which there is one
+    for each round."""
+    found = dict.fromkeys(name for rounds in times for name, _ in rounds)
+    names = {name: number for number, name in enumerate(found)}
+    groups: list[Values] = [
+        np.array([(names[name], log(seconds)) for name, seconds in rounds]).T
+        for rounds in times
+        if len(rounds) > 1
+    ]
+    added: Values = np.zeros(len(names))
+    weights: list[Values] = [np.ones(len(values)) for _, values in groups]
+    for _ in range(FITS if groups else 0):
+        matrix, right = np.zeros((len(names), len(names))), np.zeros(len(names))
+        for (rounds, values), weight in zip(groups, weights, strict=True):
+            at = rounds.astype(int)
+            share = weight / weight.sum()
+            np.add.at(matrix, (at[:, None], at[None, :]), np.diag(weight) - weight[:, None] * share)
+            np.add.at(right, at, weight * (values - share @ values))
+        added = np.linalg.pinv(matrix, rcond=1e-9, hermitian=True) @ right
+        weights = [_weights(values - added[rounds.astype(int)]) for rounds, values in groups]
+    return {name: exp(float(added[number])) for name, number in names.items()}
+
+
+def _weights(own: Values) -> Values:
+    """Returns the weights of one program's times, which fall with the distance from their middle."""
+    found: Values = 1.0 / np.maximum(np.abs(own - median(own.tolist())), NOISE)
+    return found
+
+
+def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
+    """Returns a value that is equal for schemes that run one program on a shape and share its time: those
+    with the same tiles, unless the launch reserves what its tallest tile takes."""
+    return scheme if scheme.kernel.reserves else tiling(scheme, workload, shape)
+
+
+def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
+    """Returns a shape that is equal for those on which a scheme does the same work.
+
+    A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
+    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on
+    each row."""
+    rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
+    others: tuple[Role, ...] = "cols", "depth"
+    if (
+        not scheme.kernel.reserves
+        or tuple(workload.dims) != (rows,)
+        or rows in [axis_of(workload, role).name for role in others]
+    ):
+        return shape
+    return Shape.of(**{rows: -(-shape[rows] // granule) * granule})

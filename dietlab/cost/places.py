@@ -1,0 +1,189 @@
+"""Coordinates of schemes and shapes, by which a Gaussian process compares pairs.
+
+Two pairs of one label have a covariance of ``near(parameters) * near(tile height) * near(extents)``, each
+factor a squared exponential of the distance. So small matrices give that of a table ``[schemes, shapes]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.problem import Role, Shape, Workload, extents_of
+from dietlab.scheme import Edge, Scheme, tiles_of
+
+Values = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.intp]
+
+ROWS, OTHERS, HEIGHT, WIDTH = 2.5, 8.0, 1.0, 2.0
+"""Distances at which the covariance has fallen to 0.6, in natural logarithms: of extents (rows, other axes),
+tile heights and tile widths. Of the order that the likelihood finds for records of four layers on one CPU."""
+
+PARAMETER = 20.0
+"""The same distance of any other numeric parameter, in factors of two: unrolling, prefetch and K-blocks
+change times a little, by the same factor for all sizes."""
+
+NEAR_HEIGHT, NEAR_EXTENT = 0.1, 5.0
+"""The same distances of heights and extents for the part that only one family's schemes share."""
+
+
+class Near(NamedTuple):
+    """The factors of a covariance with ``n`` pairs: of schemes, shapes and heights, each ``[., n]``."""
+
+    schemes: Values
+    shapes: Values
+    heights: Values
+
+
+@dataclass(frozen=True)
+class Places:
+    """Coordinates of schemes, shapes and tile heights; at a distance of 1 the covariance has fallen to 0.6.
+
+    Args:
+        labels: of schemes, ``[schemes]``; those with different labels have nothing in common.
+        schemes, shapes, heights: coordinates, ``[., axes]``.
+    """
+
+    labels: Numbers
+    schemes: Values
+    shapes: Values
+    heights: Values
+
+    def near(self, pairs: Places) -> Near:
+        """Returns the factors of the covariance with pairs, which have as many schemes as shapes and
+        heights."""
+        schemes = squared_exponential(self.schemes, pairs.schemes)
+        return Near(
+            schemes * (self.labels[:, None] == pairs.labels),
+            squared_exponential(self.shapes, pairs.shapes),
+            squared_exponential(self.heights, pairs.heights),
+        )
+
+    @cached_property
+    def covariance(self) -> Values:
+        """The covariance of pairs with each other, ``[n, n]``."""
+        near = self.near(self)
+        return near.schemes * near.shapes * near.heights
+
+
+class Parts(NamedTuple):
+    """The places in both parts of a covariance: of what a processor does, and of what one family does."""
+
+    wide: Places
+    own: Places
+
+
+@dataclass(frozen=True)
+class Table:
+    """Pairs of every scheme with every shape; plans of one family, height and shape are predicted once.
+
+    Args:
+        places: of one scheme of each family and group, of the shapes, and of the different heights.
+        families: the place of each plan's family, ``[plans]``.
+        heights: the place of the height of each plan's tallest tile, ``[plans, shapes]``.
+        plans: the plan of each scheme.
+    """
+
+    places: Parts
+    families: Numbers
+    heights: Numbers
+    plans: Numbers
+
+
+class Pairs:
+    """The places of measured pairs of ``schemes`` and ``shapes``, ``[n]`` each, and of others beside them."""
+
+    def __init__(self, workload: Workload, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> None:
+        self._workload = workload
+        self._groups = _numbered(map(group_of, schemes))
+        self._families = _numbered(scheme.family for scheme in schemes)
+        rows = extents_of(workload, shapes)["rows"]
+        heights = [height(scheme, tall) for scheme, tall in zip(schemes, rows, strict=True)]
+        self.places = self._parts(schemes, shapes, np.array(heights))
+
+    def table(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Table:
+        """Returns the places of every scheme on every shape."""
+        families: dict[tuple[Scheme, object], tuple[int, Scheme]] = {}
+        plans: dict[tuple[int, Edge, int], tuple[int, Scheme]] = {}
+        places = []
+        for scheme in schemes:
+            family, _ = families.setdefault((scheme.family, group_of(scheme)), (len(families), scheme))
+            plan, _ = plans.setdefault((family, scheme.edge, scheme.rows), (len(plans), scheme))
+            places.append(plan)
+        members, firsts = ([scheme for _, scheme in found.values()] for found in (families, plans))
+        rows = extents_of(self._workload, shapes)["rows"]
+        sizes, heights = np.unique(heights_of(firsts, rows), return_inverse=True)
+        return Table(
+            self._parts(members, shapes, sizes),
+            np.array([family for family, _, _ in plans], np.intp),
+            heights.reshape(len(firsts), len(shapes)),
+            np.array(places, np.intp),
+        )
+
+    def _parts(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], heights: npt.NDArray[np.int64]
+    ) -> Parts:
+        found = extents_of(self._workload, shapes)
+        roles: list[Role] = ["rows", *(role for role in found if role != "rows")]
+        extents: Values = np.log(np.maximum(1, np.stack([found[role] for role in roles], axis=1)))
+        tall = np.log(heights)[:, None]
+        groups = np.array([self._groups.get(group_of(scheme), -1) for scheme in schemes], np.intp)
+        families = np.array([self._families.get(scheme.family, -1) for scheme in schemes], np.intp)
+        parameters = np.array([coordinates(scheme) for scheme in schemes])
+        scales = np.array([ROWS, *[OTHERS] * (len(roles) - 1)])
+        return Parts(
+            Places(groups, parameters, extents / scales, tall / HEIGHT),
+            Places(families, np.zeros((len(schemes), 0)), extents / NEAR_EXTENT, tall / NEAR_HEIGHT),
+        )
+
+
+def squared_exponential(some: Values, others: Values) -> Values:
+    """Returns ``exp(-distance^2 / 2)`` of points ``[., axes]``, ``[some, others]``."""
+    squares = np.zeros((len(some), len(others)))
+    for here, there in zip(some.T, others.T, strict=True):
+        squares += (here[:, None] - there) ** 2
+    return np.asarray(np.exp(-0.5 * squares))
+
+
+def _numbered(keys: Iterable[Hashable]) -> dict[Hashable, int]:
+    return {key: number for number, key in enumerate(dict.fromkeys(keys))}
+
+
+@lru_cache(maxsize=1 << 16)
+def group_of(scheme: Scheme) -> Hashable:
+    """Returns what schemes must share to have times in common: every parameter that is no number, such as the
+    loop order, but for the edge of composed plans, whose tiles are the same."""
+    named = {name: value for name, value in scheme.parameters.items() if isinstance(value, str)}
+    edge = "" if scheme.composed else scheme.edge
+    return tuple(sorted({**named, "edge": edge}.items()))
+
+
+def coordinates(scheme: Scheme) -> list[float]:
+    """Returns the parameters of a family that are numbers, without its height, each over its distance."""
+    numbers = {name: v for name, v in scheme.kernel.parameters.items() if not isinstance(v, str)}
+    del numbers["rows"]
+    width = float(np.log(numbers.pop("cols"))) / WIDTH
+    return [width, *(float(np.log2(1 + v)) / PARAMETER for v in numbers.values())]
+
+
+def height(scheme: Scheme, rows: int) -> int:
+    """Returns the height of the tallest tile that a scheme has for ``rows`` rows."""
+    return int(heights_of([scheme], np.array([rows]))[0, 0])
+
+
+def heights_of(schemes: Sequence[Scheme], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns :func:`height` of every scheme for every number of rows, ``[schemes, rows]``."""
+    known: dict[tuple[str, int, int], npt.NDArray[np.int64]] = {}
+    found = []
+    for scheme in schemes:
+        key = scheme.edge, scheme.kernel.granule, scheme.rows
+        if key not in known:
+            (tall, tiles), *lower = tiles_of(scheme.edge, key[1], np.full_like(rows, key[2]), rows)
+            known[key] = np.maximum(1, np.where(tiles > 0, tall, lower[0][0]) if lower else tall)
+        found.append(known[key])
+    return np.array(found, np.int64).reshape(len(schemes), len(rows))
