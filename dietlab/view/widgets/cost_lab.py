@@ -24,6 +24,7 @@ from dietlab.view.figures.predictions import (
 )
 from dietlab.view.theme import PALETTE, TIE
 from dietlab.view.widgets.arguments import RunSource, run_of
+from dietlab.view.widgets.controls import Control, OneOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,24 +207,16 @@ def usual_counts(run: TuningRun) -> list[int]:
     return sorted({int(count) for count in np.geomspace(low, total, STEPS).round()})
 
 
-def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Control]:
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
     kernels = tuple(kernel.key for kernel in run.schemes)
-    slider = ipywidgets.SelectionSlider(
-        options=tuple(counts),
-        value=start,
-        description="records",
-        tooltip="Records that the model is fitted on, from the first on (a count); the others judge it",
-        continuous_update=False,
-    )
+    fitted = "Records that the model is fitted on, from the first on (a count); the others judge it"
 
-    def dropdown(label: str, tooltip: str, *options: str) -> Any:
-        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip)
+    def dropdown(label: str, tooltip: str, *options: str) -> OneOf:
+        return OneOf(options[0], options, label=label, tooltip=tooltip)
 
     return {
-        "records": slider,
+        "records": OneOf(start, tuple(counts), slider=True, lazy=True, label="records", tooltip=fitted),
         "show": dropdown("show", "The figure, and the table behind it", PREDICTIONS, IMPORTANCES, RANKING),
         "colour": dropdown("colour by", "What the colour of a point tells", *run.space.workload.dims, *TILE),
         "scheme": dropdown(

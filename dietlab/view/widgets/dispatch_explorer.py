@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
+from dietlab.view.widgets.controls import Control, Number, OneOf, Text
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
 
@@ -284,41 +285,35 @@ def _map_of(
     return figure, frame_map(dispatcher, x=x, y=y, fixed=fixed)
 
 
-def _controls(trees: Trees) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(trees: Trees) -> dict[str, Control]:
     portfolio, name, dim = trees.board.portfolio, trees.length, trees.dim
     plans, first = [plan.key for plan in portfolio.schemes], one_for_all(trees.board).key
     third = (dim.high / dim.low) ** (1 / 3)
-    style = {"description_width": "initial"}
 
-    def slider(value: float, low: int, high: int, words: str) -> Any:
-        return ipywidgets.IntSlider(round(value), low, high, description=words, style=style)
+    def slider(field: str, value: float, low: int, high: int, label: str) -> Number:
+        return Number(round(value), low, high, label=label, tooltip=TOOLTIPS[field])
 
-    def dropdown(options: Sequence[str], value: str, words: str) -> Any:
-        return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
+    def choice(field: str, value: str, options: Iterable[str], label: str = "") -> OneOf:
+        return OneOf(value, tuple(options), label=label or field, tooltip=TOOLTIPS[field])
 
-    several: dict[str, Any] = {}
+    controls: dict[str, Control] = {}
     if trees.layers:
-        several["layer"] = dropdown(tuple(trees.layers), next(iter(trees.layers)), "layer")
-        several["show"] = dropdown((f"along {name}", *trees.maps), f"along {name}", "show")
+        controls["layer"] = choice("layer", next(iter(trees.layers)), trees.layers)
+        controls["show"] = choice("show", f"along {name}", (f"along {name}", *trees.maps))
     codes = [kernel.key for kernel in portfolio.micro_kernels]
-    controls = {
-        **several,
-        "shape": slider((dim.low * dim.high) ** 0.5, dim.low, last_drawn(dim), f"path of {name}"),
-        "without": dropdown([NOTHING, *codes], NOTHING, "without"),
-        "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
-        "levels": slider(LEVELS, 1, MOST_LEVELS, "levels unfolded"),
-        "unfolded": ipywidgets.Text("", layout={"display": "none"}),
-        "plan_1": dropdown(plans, first, "first"),
-        "cut_1": slider(dim.low * third, dim.low, dim.high, f"up to {name}"),
-        "plan_2": dropdown(plans, first, "then"),
-        "cut_2": slider(dim.low * third**2, dim.low, dim.high, f"up to {name}"),
-        "plan_3": dropdown(plans, first, "at last"),
+    middle = (dim.low * dim.high) ** 0.5
+    return controls | {
+        "shape": slider("shape", middle, dim.low, last_drawn(dim), f"path of {name}"),
+        "without": choice("without", NOTHING, (NOTHING, *codes)),
+        "tree": choice("tree", TRAINED, (TRAINED, BY_HAND)),
+        "levels": slider("levels", LEVELS, 1, MOST_LEVELS, "levels unfolded"),
+        "unfolded": Text("", hidden=True),
+        "plan_1": choice("plan_1", first, plans, "first"),
+        "cut_1": slider("cut_1", dim.low * third, dim.low, dim.high, f"up to {name}"),
+        "plan_2": choice("plan_2", first, plans, "then"),
+        "cut_2": slider("cut_2", dim.low * third**2, dim.low, dim.high, f"up to {name}"),
+        "plan_3": choice("plan_3", first, plans, "at last"),
     }
-    for control in controls.keys() & TOOLTIPS.keys():
-        controls[control].tooltip = TOOLTIPS[control]
-    return controls
 
 
 def one_for_all(board: Board) -> Scheme:

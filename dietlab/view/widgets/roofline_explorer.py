@@ -19,6 +19,7 @@ from dietlab.view.figures.roofline import (
     tile_level,
 )
 from dietlab.view.widgets.arguments import Source, hardware_of, reports_of, workload_of
+from dietlab.view.widgets.controls import OneOf
 
 if TYPE_CHECKING:
     from dietlab.compare.study import Study
@@ -61,8 +62,6 @@ def roofline_explorer(
 
 
 def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...]) -> Explorer:
-    import ipywidgets
-
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     studies: dict[str, tuple[Workload, Hardware, Report | None]] = {}
@@ -84,18 +83,13 @@ def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...
             return {}
         return {"length": LENGTHS[number]}
 
-    def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> Any:
-        return ipywidgets.SelectionSlider(options=options, value=value, description=label, tooltip=tooltip)
+    def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> OneOf:
+        return OneOf(value, options, slider=True, label=label, tooltip=tooltip)
 
     names = tuple(studies)
     tile = (8, 32) if hardware.limits.on_host else (128, 128)
     controls = {
-        "study": ipywidgets.Dropdown(
-            options=names,
-            value=names[min(1, len(names) - 1)],
-            description="layer",
-            tooltip=STUDY,
-        ),
+        "study": OneOf(names[min(1, len(names) - 1)], names, label="layer", tooltip=STUDY),
         "length": slider(only_length(workload), LENGTH, LENGTHS, 1),
         "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),
         "cols": slider("columns", TILE_COLS, COLS, tile[1]),

@@ -18,6 +18,7 @@ from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
+from dietlab.view.widgets.controls import Control, OneOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,22 +230,13 @@ def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[S
     return f"With {changes}: {gained:,} more schemes fit, {lost:,} fit no longer."
 
 
-def _controls(hardware: Hardware) -> dict[str, Any]:
-    import ipywidgets
-
-    sliders = {
-        knob.field: ipywidgets.SelectionSlider(
-            options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
-            value=knob.of(hardware),
-            description=knob.label,
-            tooltip=_knob_tooltip(hardware, knob),
-        )
-        for knob in hardware_target(hardware.kind).KNOBS
-    }
-    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", tooltip=PLANS)
-    return {**sliders, "cover": cover}
+def _controls(hardware: Hardware) -> dict[str, Control]:
+    sliders = {knob.field: _slider(knob, knob.of(hardware)) for knob in hardware_target(hardware.kind).KNOBS}
+    return {**sliders, "cover": OneOf("composed", COVERS, label="plans", tooltip=PLANS)}
 
 
-def _knob_tooltip(hardware: Hardware, knob: Knob) -> str:
+def _slider(knob: Knob, real: int) -> OneOf:
+    options = [(knob_words(knob, value), value) for value in knob.values(real)]
     unit = "" if knob.field.endswith("_bytes") else " (a count)"
-    return f"What if {knob.label} were another{unit}? The real value: {knob_words(knob, knob.of(hardware))}"
+    words = f"What if {knob.label} were another{unit}? The real value: {knob_words(knob, real)}"
+    return OneOf(real, options, slider=True, label=knob.label, tooltip=words)

@@ -23,6 +23,7 @@ from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import plot_map
 from dietlab.view.figures.speedup import both_times, frame_against, frame_parts, plot_against
 from dietlab.view.widgets.arguments import Source
+from dietlab.view.widgets.controls import Control, OneOf, labelled
 from dietlab.view.widgets.speedup_sources import Chosen, Setting, loaded_tables, overlay, settings_beside
 
 if TYPE_CHECKING:
@@ -118,18 +119,14 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
             {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
         )
 
-    controls = _controls(chosen(reports, {}).options) | settings_beside(reports)
+    options = chosen(reports, {}).options.items()
+    controls: dict[str, Control] = {
+        name: OneOf(next(iter(labelled(found).values())), found, label=name, tooltip=TOOLTIPS[name])
+        for name, found in options
+    }
+    controls |= settings_beside(reports)
     opener = f"dl.speedup_explorer({'table' if runs is None else 'table, runs'})"
     return Explorer(draw, controls, clicked, groups=GROUPS, opener=opener, wide=("beside",))
-
-
-def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    import ipywidgets
-
-    return {
-        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name])
-        for name, found in options.items()
-    }
 
 
 # --- what there is to choose from -------------------------------------------------------------

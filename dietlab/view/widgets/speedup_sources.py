@@ -15,6 +15,7 @@ from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
 from dietlab.view.widgets.arguments import Source, read_source
+from dietlab.view.widgets.controls import Control, SomeOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,19 +87,13 @@ def loaded_tables(
     return loaded, left_out
 
 
-def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
+def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Control]:
     """Returns the control of the settings that are drawn beside the chosen one; none if there is one only."""
-    import ipywidgets
-
     if len(reports) < 2:
         return {}
     options = [(str(setting), setting) for setting in reports]
-    look = {
-        "description": "beside",
-        "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
-        "rows": min(5, len(options)),
-    }
-    return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
+    words = "Other settings whose speedups are drawn over these (Ctrl and a click choose several)"
+    return {"beside": SomeOf((), options, label="beside", tooltip=words)}
 
 
 def overlay(

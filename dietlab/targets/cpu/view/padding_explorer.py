@@ -32,6 +32,7 @@ from dietlab.view.figures.shape_map import middle
 from dietlab.view.figures.traffic import COLOURS
 from dietlab.view.theme import GRID, OPEN, PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
+from dietlab.view.widgets.controls import Control, Number, OneOf
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -108,16 +109,14 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
     return Explorer(draw, controls, clicked, groups=groups, opener=opener)
 
 
-def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Control]:
     lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
 
-    def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Any:
-        bounds = {"value": value, "min": low, "max": high, "step": step}
-        return ipywidgets.IntSlider(**bounds, description=label, tooltip=tooltip)
+    def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Number:
+        return Number(value, low, high, step, label=label, tooltip=tooltip)
 
     edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
+    compositions = [(EDGE_WORDS[edge], edge) for edge in edges]
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
     dim = workload.dims[name]
     others = {other: ends for other, ends in workload.dims.items() if other != name}
@@ -126,12 +125,7 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, An
         **{other: slider(other, EXTENT, middle(ends), ends.low, ends.high) for other, ends in others.items()},
         "rows": slider("tile: rows", ROWS, tallest, 1, registers),
         "cols": slider("tile: columns", COLS, 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
-        "edge": ipywidgets.Dropdown(
-            options=[(EDGE_WORDS[edge], edge) for edge in edges],
-            value=edges[-1],
-            description="composition",
-            tooltip=COMPOSITION,
-        ),
+        "edge": OneOf(edges[-1], compositions, label="composition", tooltip=COMPOSITION),
         "cores": slider("cores", CORES, hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
     }
 

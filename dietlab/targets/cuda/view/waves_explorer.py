@@ -29,6 +29,7 @@ from dietlab.targets.cuda.view.waves import (
 )
 from dietlab.view.figures.base import MICRO
 from dietlab.view.widgets.arguments import hardware_of, records_of, workload_of
+from dietlab.view.widgets.controls import Control, Number, OneOf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +48,8 @@ REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
 """Registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
 
 SPLITS = (1, 2, 4, CLUSTER)
+MIDDLE = 1024
+"""The extent that is shown first, or the one nearest to it in the range: several waves of most tiles."""
 OPENING: dict[Unit, tuple[int, int, int, int]] = {
     "fma": (16, 16, 8, 4),
     "mma": (2, 2, 64, 64),
@@ -145,7 +148,14 @@ def _explorer(workload: Workload, gpu: Hardware, measured: tuple[Record, ...]) -
 
     controls = _controls(workload, gpu, tuple(chips), _keys(measured, workload))
     given = "workload, gpu, records" if measured else "workload, gpu"
-    return Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
+    explorer = Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
+
+    def call_workers(change: Any) -> None:
+        for way, label in _workers(change["new"]).items():
+            explorer.controls[way].description = label
+
+    explorer.controls["unit"].observe(call_workers, "value")
+    return explorer
 
 
 def _checked(records: object) -> tuple[Record, ...]:
@@ -248,47 +258,30 @@ def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int
 
 def _controls(
     workload: Workload, gpu: Hardware, chips: tuple[str, ...], keys: tuple[str, ...]
-) -> Mapping[str, Any]:
-    import ipywidgets
-
+) -> Mapping[str, Control]:
     name, dim = only_dim(workload)
     known = units(workload, gpu)
     unit = known[-1]
-    controls: dict[str, Any] = {}
-
-    def call_workers(_: Any) -> None:
-        for way in ("down", "across"):
-            controls[way].description = f"{WORKERS[controls['unit'].value]} {way}"
-
-    def choice(label: str, options: Any, value: Any) -> Any:
-        return ipywidgets.Dropdown(options=options, value=value, description=label)
-
     opening, options = _opening(unit), _options(unit)
-    labels = {
-        "down": "down",
-        "across": "across",
-        "each_rows": "rows of each",
-        "each_cols": "columns of each",
-        "step": "step",
-        "stages": "stages",
-    }
-    middle = min(dim.high, max(dim.low, 1024))
-    length = ipywidgets.IntSlider(
-        value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False
-    )
+    labels = {**_workers(unit), "each_rows": "rows of each", "each_cols": "columns of each"}
     registers = [(str(count) if count else "estimated", count) for count in REGISTERS]
-    controls |= {
-        "chip": choice("GPU", chips, gpu.name),
-        "length": length,
-        "scheme": choice("scheme", (OWN, *keys), OWN),
-        "unit": choice("unit", known, unit),
-        **{field: choice(label, options[field], opening[field]) for field, label in labels.items()},
-        "splits": choice("splits", SPLITS, 1),
-        "registers": choice("registers", registers, ESTIMATED),
-        "edge": choice("last rows", EDGES, "even"),
+    middle = min(dim.high, max(dim.low, MIDDLE))
+
+    def choice(field: str, value: Any, options: Any, label: str = "") -> OneOf:
+        return OneOf(value, options, label=label or field, tooltip=TOOLTIPS[field])
+
+    return {
+        "chip": choice("chip", gpu.name, chips, "GPU"),
+        "length": Number(middle, dim.low, dim.high, lazy=True, label=name, tooltip=TOOLTIPS["length"]),
+        "scheme": choice("scheme", OWN, (OWN, *keys)),
+        "unit": choice("unit", unit, known),
+        **{field: choice(field, opening[field], options[field], labels.get(field, "")) for field in options},
+        "splits": choice("splits", 1, SPLITS),
+        "registers": choice("registers", ESTIMATED, registers),
+        "edge": choice("edge", "even", EDGES, "last rows"),
     }
-    for control, words in TOOLTIPS.items():
-        controls[control].tooltip = words
-    call_workers(None)
-    controls["unit"].observe(call_workers, "value")
-    return controls
+
+
+def _workers(unit: Unit) -> dict[str, str]:
+    """Returns the labels of the numbers of a unit's workers, by control."""
+    return {way: f"{WORKERS[unit]} {way}" for way in ("down", "across")}
