@@ -158,7 +158,7 @@ def drawn_nodes(
 ) -> list[Shown]:
     """Returns the nodes of the figure of :func:`draw_dispatch`, in the order of its traces
     :data:`~dietlab.view.figures.tree_traces.SPLITS` (those that are unfolded) and
-    :data:`~dietlab.view.figures.tree_traces.COLUMNS_SHOWN` (the others)."""
+    :data:`~dietlab.view.figures.tree_traces.ENDS` (the others)."""
     weights = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
     return shown_nodes(_root(dispatcher), extent, levels, toggled, weights)
 

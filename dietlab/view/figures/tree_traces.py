@@ -24,8 +24,8 @@ WORDS_BELOW = 0.4
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}
-SPLITS, COLUMNS_SHOWN = 2, 3
-"""Places among the traces of splits that are unfolded, and of leaves and folds."""
+SPLITS, ENDS, WORDS = 2, 3, 4
+"""Numbers of the traces of unfolded splits, of leaves and folds, and of the words below these."""
 
 
 def add_tree(

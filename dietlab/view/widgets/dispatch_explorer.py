@@ -28,7 +28,7 @@ from dietlab.view.figures.dispatch_tree import (
 from dietlab.view.figures.folding import LEVELS, spans_of, spans_text
 from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
-from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
+from dietlab.view.figures.tree_traces import ENDS, SPLITS, WORDS
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
 from dietlab.view.widgets.controls import Control, Number, OneOf, Text
 from dietlab.view.widgets.cost_lab import nothing_measured
@@ -194,19 +194,25 @@ class Trees:
             everywhere = self.without(without)
             numbers["over all layers"] = regret_words(everywhere.expected_slowdown)
             numbers["micro-kernels compiled"] = str(len(everywhere.micro_kernels))
-        path = path_words(shown, Shape.of(**{self.length: extent}))
         if values.get("show") in self.maps:
             axes, place = self.maps[values["show"]], {**layer, self.length: extent}
             figure, frame = _map_of(self.without(without), axes, place)
         else:
-            rival = TRAINED if tree == BY_HAND else WHOLE
-            beside = ("trained tree" if tree == BY_HAND else WHOLE, frames[rival])
-            name = f"tree {BY_HAND}" if tree == BY_HAND else "trained tree"
-            alone = tree == TRAINED and without == NOTHING
-            folding = {"levels": values["levels"], "toggled": spans_of(values["unfolded"])}
-            figure = draw_dispatch(frame, shown, extent, name, None if alone else beside, **folding)
+            figure = self._tree_figure(values, shown, frames, without)
+        path = path_words(shown, Shape.of(**{self.length: extent}))
         verdict = f"{note}{path} {_verdict(means, without, tree)}"
         return Drawn(figure, frame, numbers, verdict, self._options(without))
+
+    def _tree_figure(
+        self, values: Values, shown: Dispatcher, frames: Mapping[str, pd.DataFrame], without: str
+    ) -> go.Figure:
+        """Returns the tree beside its rival: the trained one, or the one with all micro-kernels."""
+        tree, name, beside = values["tree"], "trained tree", (WHOLE, frames[WHOLE])
+        if tree == BY_HAND:
+            name, beside = f"tree {BY_HAND}", (name, frames[TRAINED])
+        folding = {"levels": values["levels"], "toggled": spans_of(values["unfolded"])}
+        alone = tree == TRAINED and without == NOTHING
+        return draw_dispatch(frames[tree], shown, values["shape"], name, None if alone else beside, **folding)
 
     def _options(self, without: str) -> dict[str, list[str]]:
         """Schemes for the tree by hand: all but those of the missing micro-kernel."""
@@ -215,15 +221,15 @@ class Trees:
         return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
 
     def clicked(self, values: Values, point: Values) -> Values:
-        """Returns what a click changes: a fold unfolds, a split folds, a leaf chooses an extent that it
-        serves, and everywhere else that has extents on its x axis the one that was clicked is chosen."""
+        """Returns what a click changes: a fold unfolds, a split folds, and a leaf chooses an extent that it
+        serves, as do the words below them. On the strip and the slowdown a click chooses the extent there."""
         trace, x = point.get("trace", 0), point.get("x")
         if values.get("show") in self.maps:
             on_length = self.maps[values["show"]][0] == self.length
-        elif trace in (SPLITS, COLUMNS_SHOWN):
+        elif trace in (SPLITS, ENDS, WORDS):
             return self._clicked_node(values, point)
         else:
-            on_length = trace > COLUMNS_SHOWN
+            on_length = trace > WORDS
         if not on_length or not isinstance(x, (int, float)):
             return {}
         return {"shape": min(max(round(x), self.dim.low), last_drawn(self.dim))}
@@ -232,7 +238,7 @@ class Trees:
         shown, toggled = self.at(values)[0][values["tree"]], spans_of(values["unfolded"])
         frame, extent = self.board.table(shown, self.layer(values)), values["shape"]
         drawn = drawn_nodes(frame, shown, extent, values["levels"], toggled)
-        nodes = [one.node for one in drawn if one.end == (point["trace"] == COLUMNS_SHOWN)]
+        nodes = [one.node for one in drawn if one.end == (point["trace"] != SPLITS)]
         number = point.get("point")
         if not isinstance(number, int) or not 0 <= number < len(nodes):
             return {}
