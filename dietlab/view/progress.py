@@ -66,8 +66,7 @@ def _sentence(event: Event) -> str:
 class StageClock:
     """The progress of a stage; times are readings of one monotonic clock, in seconds.
 
-    ``resumed`` is what was already done at the start: it must not count as speed.
-    """
+    ``resumed`` is what was already done at the start: it must not count as speed."""
 
     stage: str
     total: int

@@ -50,8 +50,7 @@ class _Course:
 
     Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``: what is
     ``done`` of all, ``worked`` of that since the command began, and what lies ``before`` and ``after`` the
-    stage.
-    """
+    stage."""
 
     shares: Mapping[str, float]
     began: float

@@ -14,11 +14,7 @@ Layer = Mapping[str, int]
 
 
 def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
-    """Returns a dispatcher whose only dynamic dimension is the length: what its tree asks at one layer.
-
-    Raises:
-        WorkloadError: if the layer lacks a dimension, or has another.
-    """
+    """Returns a dispatcher whose only dynamic dimension is the length: what its tree asks at one layer."""
     workload = at_layer(dispatcher.workload, layer)
     if not layer:
         return dispatcher

@@ -31,10 +31,7 @@ PARTS = {
 
 
 def frame_plans(
-    dispatcher: Dispatcher,
-    model: CostModel,
-    extents: Iterable[int] | None = None,
-    layer: Layer | None = None,
+    dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None, layer: Layer | None = None
 ) -> pd.DataFrame:
     """Returns one row a shape: its ``scheme`` with the parameters, how it covers
     the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.

@@ -16,15 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-COLUMNS = (
-    "record",
-    "scheme",
-    "shape",
-    "held_out",
-    "seconds",
-    "predicted_seconds",
-    "ratio",
-)
+COLUMNS = ("record", "scheme", "shape", "held_out", "seconds", "predicted_seconds", "ratio")
 TILE = ("rows", "cols")
 """What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
 LEADING = 12
@@ -32,11 +24,7 @@ LEADING = 12
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
-    """Returns a cost model that knows the first ``count`` records of a run only, fitted as the run's own was.
-
-    Raises:
-        ModelError: if there are fewer records, or none of them is successful.
-    """
+    """Returns a cost model that is fitted on the first ``count`` records of a run as the run's own was."""
     if not 1 <= count <= len(run.records):
         raise ModelError(f"a fit takes 1 to {len(run.records)} records of this run", count)
     cost, first = run.model.cost, run.records[:count]
@@ -114,12 +102,7 @@ def plot_predictions(
         add_ring(figure, MICRO * marked["seconds"], MICRO * marked["predicted_seconds"], escape(scheme), 15)
     ends = _ends(frame)
     figure.add_scatter(
-        x=ends,
-        y=ends,
-        mode="lines",
-        name="prediction = measurement",
-        hoverinfo="skip",
-        line=TIE,
+        x=ends, y=ends, mode="lines", name="prediction = measurement", hoverinfo="skip", line=TIE
     )
     ticks = _ticks(*ends)
     figure.update_xaxes(type="log", tickvals=ticks, title_text="measured time (us)")

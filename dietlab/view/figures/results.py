@@ -102,11 +102,7 @@ def peak_gflops(report: Report) -> float | None:
 
 
 def cache_of(report: Report, cache: str | None) -> str | None:
-    """Returns the cache state, or the report's first one for None; None if it has none.
-
-    Raises:
-        RecordError: if the report does not have it.
-    """
+    """Returns the cache state, or the report's first one for None; None if it has none."""
     if cache is not None and cache not in report.caches:
         raise RecordError(
             "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."

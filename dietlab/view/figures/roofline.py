@@ -33,11 +33,7 @@ DASHES = ("solid", "dash", "dot")
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
-    """Returns the peak of all cores or multiprocessors, in GFLOP/s.
-
-    Raises:
-        HardwareError: if it is unknown, or no unit multiplies the type.
-    """
+    """Returns the peak of all cores or multiprocessors, in GFLOP/s."""
     peak = hardware.peak_for(dtype) if hardware.peak_gflops else None
     if peak is None:
         raise HardwareError(f"a roofline of {dtype} has a peak", f"{hardware.name} without one")
@@ -51,9 +47,6 @@ def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
     Args:
         rows, cols: of the tile, 1 or more.
         dtype: of the operands.
-
-    Raises:
-        WorkloadError: if a side is not positive.
     """
     if min(rows, cols) < 1:
         raise WorkloadError("a tile has rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
@@ -102,11 +95,7 @@ def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int
 
 
 def only_length(workload: Workload) -> str:
-    """Returns the only dynamic dimension.
-
-    Raises:
-        WorkloadError: if there is none, or several.
-    """
+    """Returns the only dynamic dimension."""
     name = length_dim(workload)
     if len(workload.dims) > 1:
         remedy = "Bind the others: Report.of_layer, or dietlab.problem.at_layer."

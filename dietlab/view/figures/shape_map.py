@@ -251,11 +251,7 @@ def plot_map(
 
 
 def _values(source: Source) -> Mapping[str, Look | None]:
-    """Returns the values that a map of ``source`` can show.
-
-    Raises:
-        DietlabError: if it is of another class.
-    """
+    """Returns the values that a map of ``source`` can show."""
     known = next((known for kind, known in VALUES.items() if isinstance(source, kind)), None)
     if known is None:
         given = f"a value of class {type(source).__name__}"
@@ -265,11 +261,7 @@ def _values(source: Source) -> Mapping[str, Look | None]:
 
 def map_dims(source: Source) -> Mapping[str, Dim]:
     """Returns the dynamic dimensions of a source, at least two, the length first; their ranges are those that
-    the operator was tuned for, of a report those that were measured.
-
-    Raises:
-        DietlabError: if there are fewer.
-    """
+    the operator was tuned for, of a report those that were measured."""
     if isinstance(source, Report):
         extents = {name: [row.shape[name] for row in source.rows] for name in source.dims}
         dims = {name: Dim(min(found), max(found)) for name, found in extents.items()}

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-PARTS = {
-    "contractions": PALETTE["accent1"],
-    "attention": PALETTE["accent2"],
-    "rest": PALETTE["muted"],
-}
+PARTS = {"contractions": PALETTE["accent1"], "attention": PALETTE["accent2"], "rest": PALETTE["muted"]}
 """Colours of the parts of a call, in the order in which their bars are stacked."""
 
 PANELS = 4

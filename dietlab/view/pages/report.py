@@ -141,8 +141,7 @@ def _uncounted(report: Report, *, wrong: bool) -> list[str]:
 def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
     """Names and values of any JSON object, with the unit that the name says; nested ones flattened.
 
-    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``.
-    """
+    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``."""
     return list(_facts(values, prefix, unit))
 
 

@@ -69,11 +69,7 @@ def save(figure: Any, path: str | Path) -> Path:
 
 
 def render(figure: Any, kind: Kind) -> bytes:
-    """Returns the bytes of a file of a figure, an explorer or a panel.
-
-    Raises:
-        DietlabError: if ``figure`` is nothing that can be saved.
-    """
+    """Returns the bytes of a file of a figure, an explorer or a panel."""
     with lab_imports("figures"):
         import pandas as pd
         import plotly.graph_objects as go

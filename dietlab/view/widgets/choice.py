@@ -89,8 +89,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
     def tie(self, explorer: Explorer, read: Read, write: Write) -> None:
         """Links an explorer by two functions: ``read`` what it chooses, ``write`` what others chose.
 
-        What cannot be shown there leaves it as it is.
-        """
+        What cannot be shown there leaves it as it is."""
         busy = False
 
         def chosen_there(_: Any) -> None:

@@ -40,7 +40,7 @@ class Control(ABC):
 
     @property
     def _look(self) -> dict[str, Any]:
-        return {"description": self.label, "tooltip": self.tooltip}
+        return {"description": self.label, "tooltip": self.tooltip or None}
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,6 @@ class Board:
         Args:
             dispatcher: one whose only dimension is the length.
             layer: the extents of the others.
-
-        Raises:
-            DispatchError: if it has a plan that is not on the board.
-            WorkloadError: if the portfolio has no shape of this layer.
         """
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
@@ -78,11 +74,7 @@ class Board:
         )
 
     def without(self, dropped: MicroKernel) -> Portfolio:
-        """Returns the portfolio without one micro-kernel, ready to train a tree on.
-
-        Raises:
-            DispatchError: if what is left covers some shape no more.
-        """
+        """Returns the portfolio without one micro-kernel, ready to train a tree on."""
         left = tuple(kernel for kernel in self.portfolio.micro_kernels if kernel != dropped)
         chosen = [number for number, kernel in enumerate(self.choice.kernels) if kernel in left]
         covered = self.choice.covered(chosen)
@@ -126,9 +118,6 @@ def by_hand(
     Args:
         plans: one more than ``cuts``.
         layer: the extents of all dimensions but the length.
-
-    Raises:
-        DispatchError: if their number is another.
     """
     workload = at_layer(portfolio.workload, layer)
     name, dim = only_dim(workload)

@@ -152,11 +152,7 @@ class Trees:
         return self.layers[values["layer"]].to_json() if self.layers else {}
 
     def without(self, dropped: str) -> Dispatcher:
-        """Returns the tree over all dimensions that is trained without one micro-kernel.
-
-        Raises:
-            DispatchError: if the others do not cover every shape.
-        """
+        """Returns the tree over all dimensions that is trained without one micro-kernel."""
         if dropped not in self.trained:
             whole = self.board.portfolio
             kernels = {kernel.key: kernel for kernel in whole.micro_kernels}

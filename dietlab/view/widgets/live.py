@@ -37,8 +37,7 @@ class FigureModel(ipywidgets.Widget):  # type: ignore[misc]
     """The state that a figure and its view exchange.
 
     A model of the widgets' core: anywidget passes nothing on to its model for whose code a busy
-    page took longer than two seconds.
-    """
+    page took longer than two seconds."""
 
     figure_json = traitlets.Unicode("{}").tag(sync=True)
     clicked = traitlets.Dict().tag(sync=True)

@@ -50,8 +50,7 @@ class Curve:
     """The course of a run in at most :data:`MAX_POINTS` points, in order.
 
     A point stands for ``stride`` trials in a row (the last for ``filled``) and is the first of the fastest
-    of them: every ``best_gflops`` is exact, and the best trial of the run is on the curve.
-    """
+    of them: every ``best_gflops`` is exact, and the best trial of the run is on the curve."""
 
     points: tuple[Point, ...] = ()
     stride: int = 1

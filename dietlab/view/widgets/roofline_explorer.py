@@ -38,9 +38,7 @@ TILE_COLS = "Columns of the output that a tile computes (a count): more columns 
 
 
 def roofline_explorer(
-    workload: Workload | Study,
-    hardware: Hardware | Study | str,
-    reports: Source | Iterable[Report] = (),
+    workload: Workload | Study, hardware: Hardware | Study | str, reports: Source | Iterable[Report] = ()
 ) -> Explorer:
     """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
     and where measured calls stand.

@@ -192,11 +192,7 @@ def contenders(report: Report, cache: str) -> list[str]:
 
 
 def model_of(folder: str | Path) -> CostModel:
-    """Returns the cost model of a study; fitted on its records if it was not kept.
-
-    Raises:
-        StudyError: if there is no study, or nothing was measured.
-    """
+    """Returns the cost model of a study; fitted on its records if it was not kept."""
     study = Study.open(folder)
     kept = study.folder / MODEL
     return CostModel.load(kept) if kept.exists() else study.run().model

@@ -41,8 +41,7 @@ class Chosen:
     """The values of the dropdowns, and the options that each of them has then.
 
     ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
-    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
-    """
+    dimensions are dynamic; otherwise they are the same and ``layer`` is empty."""
 
     setting: Setting
     whole: Report
@@ -66,15 +65,9 @@ class Chosen:
         return frame_map(self.whole, contender=self.contender, cache=self.cache)
 
 
-def loaded_tables(
-    table: Source | Sequence[Source],
-) -> tuple[list[ResultTable | Report], list[str]]:
+def loaded_tables(table: Source | Sequence[Source]) -> tuple[list[ResultTable | Report], list[str]]:
     """Returns one source or several, read where they are paths, and a sentence on each of several that cannot
-    be read.
-
-    Raises:
-        RecordError: if there is one only, and it cannot be read.
-    """
+    be read."""
     if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
         return [read_source(table)], []
     loaded: list[ResultTable | Report] = []

@@ -46,9 +46,6 @@ def rows_that_fit(frame: pd.DataFrame, text: str) -> Mask:
     Args:
         text: comparisons of columns, numbers, texts in quotes and ``+ - * /`` of them, joined by ``and``,
             ``or``, ``not``; or a part of a key in the column ``scheme``; empty fits all.
-
-    Raises:
-        RecordError: if it is no condition, names no column, or compares a text with a number.
     """
     wanted = text.strip()
     if not CONDITION.search(wanted):

@@ -100,11 +100,7 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
         return {name: round(point["x"]), "rows": round(point["y"])}
 
     controls = _controls(workload, hardware, name)
-    groups = {
-        "Shape": list(workload.dims),
-        "Tile": ["rows", "cols", "edge"],
-        "Hardware": ["cores"],
-    }
+    groups = {"Shape": list(workload.dims), "Tile": ["rows", "cols", "edge"], "Hardware": ["cores"]}
     opener = "dl.padding_explorer(workload, hardware)"
     return Explorer(draw, controls, clicked, groups=groups, opener=opener)
 

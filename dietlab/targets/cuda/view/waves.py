@@ -70,9 +70,6 @@ def occupancy_of(
 
     Args:
         registers: of a thread, as a compiler reports them (default: an estimate from the sizes).
-
-    Raises:
-        HardwareError: if ``hardware`` is no GPU, or registers are negative.
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
@@ -126,9 +123,6 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
 
     Args:
         resident: blocks that one multiprocessor holds.
-
-    Raises:
-        WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
     """
     sizes = extents(workload, shape_at(workload, length))
     tiles = plan_for(scheme, sizes["rows"]).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
@@ -136,11 +130,7 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
 
 
 def shape_at(workload: Workload, length: int) -> Shape:
-    """Returns the shape of a length.
-
-    Raises:
-        WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
-    """
+    """Returns the shape of a length."""
     name, _ = only_dim(workload)
     if length < 0:
         raise WorkloadError("a length is 0 or more", f"{name}={length}")
@@ -192,9 +182,6 @@ def waves_cost(
     Args:
         registers: of a thread (default: an estimate).
         cache: where operands are when a call begins.
-
-    Raises:
-        HardwareError: if ``hardware`` is no GPU, or registers are negative.
     """
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
     return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})

@@ -65,17 +65,7 @@ EDGES: tuple[tuple[str, Edge], ...] = (
 )
 GROUPS = {
     "Launch": ["chip", "length", "scheme", "registers"],
-    "Tile": [
-        "unit",
-        "down",
-        "across",
-        "each_rows",
-        "each_cols",
-        "step",
-        "stages",
-        "splits",
-        "edge",
-    ],
+    "Tile": ["unit", "down", "across", "each_rows", "each_cols", "step", "stages", "splits", "edge"],
 }
 TOOLTIPS = {
     "chip": "The GPU on which the blocks are launched; measured times are those of the first one",
@@ -211,11 +201,7 @@ def _scheme(
     splits: int,
     edge: Edge,
 ) -> Scheme:
-    """Returns the scheme that the controls make.
-
-    Raises:
-        SpaceError: if a size contradicts another.
-    """
+    """Returns the scheme that the controls make."""
     tile = down * each_rows, across * each_cols, step
     return Scheme(CudaMicroKernel(*tile, down, across, stages=stages, unit=unit, splits=splits), edge)
 
