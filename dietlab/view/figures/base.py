@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,11 @@ def is_wide(extents: Iterable[int]) -> bool:
         return False
     low, high = min(every), max(every)
     return high >= low << WIDE or (len(every) > 2 and median(every) - low < CORNER * (high - low))
+
+
+def hovering(rows: pd.DataFrame, words: Callable[[Any], str]) -> dict[str, Any]:
+    """Returns plotly's settings of a trace that shows ``words`` of each row under the pointer (HTML)."""
+    return {"hoverinfo": "text", "hovertext": [words(row) for row in rows.itertuples()]}
 
 
 def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:

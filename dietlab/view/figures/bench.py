@@ -9,7 +9,7 @@ from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.compare.results.table import ResultTable
-from dietlab.view.figures.base import add_ring, extent_axis, new_figure, shape_axis, speedup_title
+from dietlab.view.figures.base import add_ring, extent_axis, hovering, new_figure, shape_axis, speedup_title
 from dietlab.view.figures.ratios import plot_ratios
 from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup
 from dietlab.view.theme import DASHES, PALETTE, TIE, accented, marks
@@ -87,8 +87,7 @@ def plot_bench_roofline(
             mode="lines+markers",
             line={"color": PALETTE["ours"], "dash": dash, "width": 2},
             marker={"symbol": marks("circle", mine["held_out"])},
-            hovertext=[f"{r.shape}: {100 * r.roofline:.0f} %" for r in mine.itertuples()],
-            hoverinfo="text",
+            **hovering(mine, lambda row: f"{row.shape}: {100 * row.roofline:.0f} %"),
         )
     figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")

@@ -14,7 +14,7 @@ from dietlab.problem import Dim, Shape, ShapeSet
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Split, Tree, intervals, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
-from dietlab.view.figures.base import add_ring, new_figure
+from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.figures.folding import LEVELS, Node, Shown, Span, root_of, shown_nodes
 from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer
 from dietlab.view.figures.tree_traces import add_intervals, add_tree, row_words
@@ -243,8 +243,7 @@ def _add_slowdown(figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, l
         name=escape(name),
         yaxis="y2",
         line=line,
-        hoverinfo="text",
-        hovertext=[f"{row_words(row)}<br>{escape(name)}" for row in frame.itertuples()],
+        **hovering(frame, lambda row: f"{row_words(row)}<br>{escape(name)}"),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.view.figures.base import RATIO_TICKS, Axis, add_held_out_key, new_figure
+from dietlab.view.figures.base import RATIO_TICKS, Axis, add_held_out_key, hovering, new_figure
 from dietlab.view.theme import TIE, Style, legend_rank, marks, styles
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def plot_lines(
                 "size": size or (4 if len(part) > MANY else 4 + look.width),
             },
             legendrank=ranks[name],
-            hovertext=[hover(row) for row in part.itertuples()],
-            hoverinfo="text",
+            **hovering(part, hover),
         )
     add_held_out_key(figure, frame)
     return figure

@@ -77,8 +77,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     import pandas as pd
 
     state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
-    told = replace(model, cost=model.cost.with_cache(state))
-    parts = told.parts(Scheme.from_key(plan), shape)
+    parts = replace(model, cost=model.cost.with_cache(state)).parts(Scheme.from_key(plan), shape)
     rows = [(label, getattr(parts, field)) for field, (label, _) in PARTS.items()]
     frame = pd.DataFrame(rows, columns=["part", "predicted_seconds"])
     frame["share"] = frame["predicted_seconds"] / (frame["predicted_seconds"].sum() or 1.0)
@@ -104,6 +103,7 @@ def plot_against(
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_against(report, contender, cache)
+    close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
     figure = plot_ratios(
         frame,
         f"Speedup of {report.maker} over {contender}",
@@ -111,7 +111,7 @@ def plot_against(
         shape_axis(report),
         partial(_hover, report.maker),
         speedup_title(report),
-        ticks=_ticks(frame),
+        ticks=CLOSE_TICKS if close else RATIO_TICKS,
         looks={contender: HEADLINES.get(contender, HEADLINES["best prepacked vendor"])._replace(width=2)},
         ends=("speedup_low", "speedup_high"),
         size=8,
@@ -124,42 +124,26 @@ def plot_against(
     return figure
 
 
-def _ticks(frame: pd.DataFrame) -> list[float]:
-    """Returns ticks, finer where the speedups lie close together."""
-    close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
-    return CLOSE_TICKS if close else RATIO_TICKS
-
-
 def _hover(maker: str, row: Any) -> str:
     who = row.contender if row.fastest == row.contender else f"{row.contender} ({row.fastest})"
-    lines = [
-        faster_words(row.speedup, maker, row.contender),
-        *(f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()),
-        f"{where_words(row, row.shape)}; click to see its plan",
-    ]
-    return "<br>".join(lines)
+    times = [f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()]
+    where = f"{where_words(row, row.shape)}; click to see its plan"
+    return "<br>".join([faster_words(row.speedup, maker, row.contender), *times, where])
 
 
 def both_times(row: Any, maker: str, rival: str) -> dict[str, str]:
-    """Returns in words the times behind a row of :func:`frame_against`, by who took them; nothing for a ratio
-    that others told without its times.
-
-    Args:
-        row: of the table, as a tuple with names.
-        maker: the report's.
-        rival: the name of the other one.
-    """
+    """Returns in words both times of a row of :func:`frame_against`, by contender; nothing where a published
+    ratio has no times."""
     times = {
         maker: (row.own_seconds, row.own_seconds_low, row.own_seconds_high),
         rival: (row.seconds_median, row.seconds_low, row.seconds_high),
     }
-    told = all(median is None or math.isnan(median) for median, _, _ in times.values())
-    return {} if told else {name: time_words(*time) for name, time in times.items()}
+    unknown = all(median is None or math.isnan(median) for median, _, _ in times.values())
+    return {} if unknown else {name: time_words(*time) for name, time in times.items()}
 
 
 def time_words(median: float | None, low: float | None, high: float | None) -> str:
-    """Returns ``"82.9 us (82.5 to 83.0)"``: a median, given in seconds as its 95 % interval is; shorter where
-    they are unknown."""
+    """Returns ``"82.9 us (82.5 to 83.0)"`` from a median and the ends of its 95 % interval, in seconds."""
     if median is None or math.isnan(median):
         return "was not measured"
     if low is None or high is None or math.isnan(low) or math.isnan(high):
@@ -169,15 +153,12 @@ def time_words(median: float | None, low: float | None, high: float | None) -> s
 
 def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, measured_us: float) -> None:
     """Adds a stacked bar below the speedups."""
+    predicted = f"predicted time of {escape(maker)} (us)"
     figure.update_layout(
         height=560,
         barmode="stack",
         yaxis={"domain": [0.36, 1.0]},
-        xaxis2={
-            "anchor": "y2",
-            "gridcolor": GRID,
-            "title": {"text": f"predicted time of {escape(maker)} (us)"},
-        },
+        xaxis2={"anchor": "y2", "gridcolor": GRID, "title": {"text": predicted}},
         yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
     )
     colours, below = dict(PARTS.values()), {"xaxis": "x2", "yaxis": "y2"}

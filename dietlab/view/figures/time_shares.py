@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import RecordError
 from dietlab.compare.results.report import Report
-from dietlab.view.figures.base import in_order, new_figure
+from dietlab.view.figures.base import hovering, in_order, new_figure
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
@@ -106,22 +106,19 @@ def _add_panel(figure: go.Figure, frame: pd.DataFrame, number: int, panels: int)
             xaxis=f"x{axis}",
             yaxis=f"y{axis}",
             marker={"color": colour, "line": {"width": 0}},
-            hovertext=[
-                f"<b>{escape(row.contender)}: {MILLI * row.seconds:.2f} ms in {part}</b>"
-                f"<br>{row.share:.0%} of a call at T={row.T}"
-                for row in bars.itertuples()
-            ],
-            hoverinfo="text",
+            **hovering(bars, _hover),
         )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "domain": [number * width, number * width + width - GAP],
-                "anchor": f"y{axis}",
-                "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
-                "gridcolor": GRID,
-                "zerolinecolor": GRID,
-            },
-            f"yaxis{axis}": {"anchor": f"x{axis}", "showticklabels": number == 0, "gridcolor": GRID},
-        }
-    )
+    across = {
+        "domain": [number * width, number * width + width - GAP],
+        "anchor": f"y{axis}",
+        "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
+        "zerolinecolor": GRID,
+    }
+    down = {"anchor": f"x{axis}", "showticklabels": number == 0}
+    grids = {f"xaxis{axis}": {**across, "gridcolor": GRID}, f"yaxis{axis}": {**down, "gridcolor": GRID}}
+    figure.update_layout(grids)
+
+
+def _hover(row: Any) -> str:
+    where = f"<br>{row.share:.0%} of a call at T={row.T}"
+    return f"<b>{escape(row.contender)}: {MILLI * row.seconds:.2f} ms in {row.part}</b>{where}"

@@ -16,7 +16,7 @@ from dietlab.compare.results.policies import PLANS, POLICIES, Padding, policy_wa
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.trace import TraceTime
 from dietlab.problem import workload_from_json
-from dietlab.view.figures.base import MICRO, new_figure, shape_axis
+from dietlab.view.figures.base import MICRO, hovering, new_figure, shape_axis
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
@@ -103,15 +103,13 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     if frame.empty:
         return figure
     wide = figure.layout.xaxis.type == "log"
-    hover = [f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
         x=frame[x],
         y=100 * frame["weight"],
         name="calls",
         marker={"color": PALETTE["muted"], "line": {"width": 0}},
         width=0.04 * frame[x] if wide else None,
-        hovertext=hover,
-        hoverinfo="text",
+        **hovering(frame, lambda r: f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}"),
     )
     for line in report.padding:
         look = {"color": COLOURS[line.policy], "symbol": SYMBOLS[line.policy], "size": 5}

@@ -4,7 +4,7 @@ processor would change."""
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from dietlab.machine.knob import Knob
 from dietlab.machine.target import hardware_target
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import hovering, new_figure
 from dietlab.view.theme import PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
 from dietlab.view.widgets.controls import Control, OneOf
@@ -91,8 +91,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
         orientation="h",
         name="left",
         marker={"color": LEFT},
-        hovertext=[_left_hover(row, total) for row in rows],
-        hoverinfo="text",
+        **hovering(frame, partial(_left_hover, total)),
     )
     figure.add_bar(
         x=frame["rejected"],
@@ -100,8 +99,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
         orientation="h",
         name="rejected by this limit",
         marker={"color": REJECTED},
-        hovertext=[_rejected_hover(row) for row in rows],
-        hoverinfo="text",
+        **hovering(frame, _rejected_hover),
     )
     figure.add_scatter(
         x=frame["left"] + frame["rejected"],
@@ -121,9 +119,8 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
     )
     # Room for the words beside the bars.
     figure.update_xaxes(title_text="candidates (count)", range=[0, 1.75 * total])
-    figure.update_yaxes(
-        title_text="limit, with its bound", autorange="reversed", automargin=True, showgrid=False
-    )
+    down = {"autorange": "reversed", "automargin": True, "showgrid": False}
+    figure.update_yaxes(title_text="limit, with its bound", **down)
     return figure
 
 
@@ -136,13 +133,11 @@ def _beside(row: Any) -> str:
     if not row.unit:
         return f" {row.left:,}"
     value = escape(amount(row.nearest_value, row.unit))
-    return (
-        f" {row.left:,} left, {row.rejected:,} rejected<br> nearest miss: {value}"
-        f"<br> ({escape(row.nearest_miss)})"
-    )
+    counts = f" {row.left:,} left, {row.rejected:,} rejected"
+    return f"{counts}<br> nearest miss: {value}<br> ({escape(row.nearest_miss)})"
 
 
-def _left_hover(row: Any, total: int) -> str:
+def _left_hover(total: int, row: Any) -> str:
     behind = f"<br>behind the limit: {escape(row.limit)}" if row.unit else ""
     return f"<b>{row.left:,} of {total:,} candidates are left</b>{behind}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import DietlabError
 from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.study import Study
+from dietlab.view.figures.base import hovering
 from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
@@ -112,13 +114,12 @@ def overlay(
             name=escape(f"{report.maker}: {name}"),
             line=style.line,
             marker={"symbol": marks(style.symbol, frame["held_out"]), "size": 7, "color": style.colour},
-            hovertext=[
-                f"<b>{escape(report.maker)}: {row.speedup:.2f} times</b>"
-                f"<br>{escape(row.shape)}, {escape(name)}"
-                for row in frame.itertuples()
-            ],
-            hoverinfo="text",
+            **hovering(frame, partial(_hover, report.maker, name)),
             showlegend=True,
         )
         figure.update_layout(showlegend=True)
     return said
+
+
+def _hover(maker: str, setting: str, row: Any) -> str:
+    return f"<b>{escape(maker)}: {row.speedup:.2f} times</b><br>{escape(row.shape)}, {escape(setting)}"

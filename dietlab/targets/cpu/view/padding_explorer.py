@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import MAX_VECTORS
 from dietlab.targets.cpu.space import limits as cpu_limits
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import hovering, new_figure
 from dietlab.view.figures.padding import (
     SHOWN,
     THIS,
@@ -207,14 +208,15 @@ def _add_policies(figure: go.Figure, workload: Workload, scheme: CpuScheme, shap
         marker={"color": [COLOURS[PLANS if row.policy == THIS else row.policy] for row in rows]},
         text=[f"{100 * row.padding_waste:.1f} %" for row in rows],
         textposition="outside",
-        hoverinfo="text",
-        hovertext=[
-            f"<b>{100 * row.padding_waste:.1f} % of the multiply-adds are padding</b>"
-            f"<br>{row.policy} at {shape}"
-            f"<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
-            for row in rows
-        ],
+        **hovering(frame, partial(_hover, shape)),
     )
+
+
+def _hover(shape: Shape, row: Any) -> str:
+    waste = (
+        f"<b>{100 * row.padding_waste:.1f} % of the multiply-adds are padding</b><br>{row.policy} at {shape}"
+    )
+    return f"{waste}<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
 
 
 def _two_lines(policy: str) -> str:
@@ -226,6 +228,7 @@ def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
     down, across = titles
     grid = {"gridcolor": GRID, "zerolinecolor": GRID}
     bare = {"showgrid": False, "zeroline": False}
+    policies = {"text": "plan, or padding to", "standoff": 6}
     figure.update_layout(
         height=680,
         bargap=0.3,
@@ -235,13 +238,7 @@ def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
         yaxis={**bare, "domain": [0.58, 1], "autorange": "reversed", "title": {"text": down}},
         xaxis2={**bare, "domain": [0, 0.47], "anchor": "y2", "title": {"text": f"{name} (extent)"}},
         yaxis2={**bare, "domain": [0, 0.42], "anchor": "x2", "title": {"text": "height of the tile (rows)"}},
-        xaxis3={
-            **bare,
-            "domain": [0.68, 1],
-            "anchor": "y3",
-            "tickangle": 0,
-            "title": {"text": "plan, or padding to", "standoff": 6},
-        },
+        xaxis3={**bare, "domain": [0.68, 1], "anchor": "y3", "tickangle": 0, "title": policies},
         yaxis3={
             **grid,
             "domain": [0, 0.42],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,8 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, block_bounds, limiter
 from dietlab.targets.cuda.space import compiled_registers, shared_bytes
-from dietlab.view.figures.base import MICRO, new_figure
-from dietlab.view.theme import GRID, PALETTE, ring
+from dietlab.view.figures.base import MICRO, add_legend_key, add_ring, hovering, new_figure
+from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,14 +161,8 @@ def frame_waves(
     launch = waves_of(workload, hardware, scheme, length, resident)
     rounds = np.arange(launch.rounds)
     blocks = np.minimum(launch.multiprocessors, launch.blocks - rounds * launch.multiprocessors)
-    return pd.DataFrame(
-        {
-            "round": rounds + 1,
-            "wave": rounds // launch.resident + 1,
-            "blocks": blocks,
-            "idle": launch.multiprocessors - blocks,
-        }
-    )
+    waves, idle = rounds // launch.resident + 1, launch.multiprocessors - blocks
+    return pd.DataFrame({"round": rounds + 1, "wave": waves, "blocks": blocks, "idle": idle})
 
 
 def waves_cost(
@@ -270,7 +265,9 @@ def plot_waves(
     figure = new_figure(times, title, template)
     _add_grid(figure, launch)
     _add_times(figure, times)
-    _add_chosen(figure, frame_wave_times(workload, hardware, scheme, (), registers, [length]))
+    chosen = frame_wave_times(workload, hardware, scheme, (), registers, [length])
+    place = {"xaxis": "x2", "yaxis": "y2"}
+    add_ring(figure, chosen["T"], MICRO * chosen["expected_seconds"], "this length", 14, **place)
     _lay_out(figure, name, launch)
     return figure
 
@@ -297,13 +294,7 @@ def _add_grid(figure: go.Figure, launch: Waves) -> None:
         name="places",
     )
     for words, colour in zip(("no block", "a block", "a block of the last wave"), colours, strict=True):
-        figure.add_scatter(
-            x=[None],
-            y=[None],
-            mode="markers",
-            name=words,
-            marker={"symbol": "square", "size": 11, "color": colour},
-        )
+        add_legend_key(figure, words, colour, size=11)
 
 
 def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
@@ -314,8 +305,7 @@ def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
         name="expected by the bound",
         mode="lines",
         line={"color": PALETTE["best_vendor"], "width": 2, "shape": "hv"},
-        hoverinfo="text",
-        hovertext=[_time_words(row, "expected", row.expected_seconds) for row in frame.itertuples()],
+        **hovering(frame, partial(_time_words, "expected")),
         **below,
     )
     known = frame[frame["measured_seconds"].notna()]
@@ -326,32 +316,20 @@ def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
             name="measured",
             mode="markers",
             marker={"color": PALETTE["ours"], "symbol": "diamond", "size": 10},
-            hoverinfo="text",
-            hovertext=[_time_words(row, "measured", row.measured_seconds) for row in known.itertuples()],
+            **hovering(known, partial(_time_words, "measured")),
             **below,
         )
 
 
-def _time_words(row: Any, how: str, seconds: float) -> str:
+def _time_words(how: str, row: Any) -> str:
+    seconds = getattr(row, f"{how}_seconds")
     waves = f"{row.waves} wave{'s' * (row.waves != 1)}"
     return f"<b>T={row.T}: {MICRO * seconds:.1f} us, {escape(how)}</b><br>{row.blocks:,} blocks, {waves}"
 
 
-def _add_chosen(figure: go.Figure, frame: pd.DataFrame) -> None:
-    figure.add_scatter(
-        x=frame["T"],
-        y=MICRO * frame["expected_seconds"],
-        name="this length",
-        mode="markers",
-        marker=ring(14),
-        hoverinfo="skip",
-        xaxis="x2",
-        yaxis="y2",
-    )
-
-
 def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
     bare, grid = {"showgrid": False, "zeroline": False}, {"gridcolor": GRID, "zerolinecolor": GRID}
+    below = {"domain": [0, 0.4], "anchor": "x2"}
     hidden = max(0, launch.rounds - MOST_ROUNDS)
     rounds = f"round (first {hidden} not drawn)" if hidden else "round"
     few = {"tickvals": list(range(1, launch.rounds + 1))} if launch.rounds <= 12 else {}  # whole numbers only
@@ -362,13 +340,7 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
         xaxis={**bare, "anchor": "y", "title": {"text": "multiprocessor"}},
         yaxis={**bare, **few, "domain": [0.56, 1], "autorange": "reversed", "title": {"text": rounds}},
         xaxis2={**grid, "anchor": "y2", "title": {"text": f"{name} (extent)"}},
-        yaxis2={
-            **grid,
-            "domain": [0, 0.4],
-            "anchor": "x2",
-            "rangemode": "tozero",
-            "title": {"text": "one call (us)"},
-        },
+        yaxis2={**grid, **below, "rangemode": "tozero", "title": {"text": "one call (us)"}},
     )
 
 
