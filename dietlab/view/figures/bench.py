@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 WORST = 3
 """Shapes that are named in the legend: more would cover the curves."""
 
-
 LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
 """Contenders that layers are drawn against: their own libraries, vendors, and the fastest known plan."""
 
@@ -67,10 +66,7 @@ def plot_bench_roofline(
     """Draws the share of the roofline that the report's maker reaches against T, a line for each cache state.
 
     Args:
-        table: results of a suite.
-        workload: its name in the table.
-        threads: cores.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        table, workload, threads, template: as in :func:`plot_bench_speedup`.
     """
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")

@@ -33,8 +33,8 @@ PARTS = {
 def frame_plans(
     dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None, layer: Layer | None = None
 ) -> pd.DataFrame:
-    """Returns one row a shape: its ``scheme`` with the parameters, how it covers
-    the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
+    """Returns one row a shape: its ``scheme`` with the parameters, how it covers the rows (``cover``, and
+    ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
         dispatcher: which chooses the plans.
@@ -53,11 +53,12 @@ def frame_plans(
         shape = Shape.of(**{name: extent}, **(layer or {}))
         scheme, plan = dispatcher.scheme(shape), dispatcher.plan(shape)
         parts = model.parts(scheme, shape)
+        tiles = " + ".join(f"{region.tiles} x {region.kernel.rows}" for region in plan.regions)
         rows.append(
             {
                 name: extent,
                 **scheme.columns,
-                "cover": _cover(plan),
+                "cover": f"{tiles} rows of {plan.scheme.cols} columns",
                 "heights": " + ".join(map(str, _heights(plan))),
                 **{f"{part}_seconds": getattr(parts, part) for part in PARTS},
                 "predicted_seconds": parts.total,
@@ -69,11 +70,6 @@ def frame_plans(
 def _heights(plan: Plan) -> list[int]:
     """Returns the rows of each tile, from the first to the last."""
     return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
-
-
-def _cover(plan: Plan) -> str:
-    tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
-    return f"{tiles} rows of {plan.scheme.cols} columns"
 
 
 def plot_plans(

@@ -35,11 +35,10 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     """Returns one contender's rows of :func:`dietlab.view.figures.results.frame_speedup`, with the
     intervals of both times.
 
-    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median,
-    ``own_seconds_low`` and ``own_seconds_high`` of the maker's. ``speedup_low`` and ``speedup_high`` are the
-    least and the greatest ratio that both intervals allow together. The blocks of both are not kept, so this
-    is wider than an interval of the ratio itself would be: it errs on the careful side. The speedup, a median
-    over blocks, may lie outside by a little.
+    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median, ``own_seconds_low``
+    and ``own_seconds_high`` that of the maker's. ``speedup_low`` and ``speedup_high`` are the least and the
+    greatest ratio that both intervals allow together: wider than an interval of the ratio itself, which needs
+    the blocks of both. The speedup, a median over blocks, may lie slightly outside.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -95,9 +94,7 @@ def plot_against(
     """Draws the speedup over one contender against the shape, with bars over what both intervals allow.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        contender: its name in the report, or ``best prepacked vendor``.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, contender, cache: as in :func:`frame_against`.
         shape: this one, such as ``"T=43"``, has a ring.
         parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).

@@ -1,8 +1,4 @@
-"""Texts and figures of a report's trace: how often each shape occurs, the padding of each policy on it, and
-times.
-
-plotly and pandas are imported when something is drawn.
-"""
+"""Texts and figures of a report's trace: how often each shape occurs, padding by policy, and times."""
 
 from __future__ import annotations
 
@@ -29,15 +25,15 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """Tells in a phrase what the weights of the shapes are.
+    """Describes in a phrase the weights of the shapes.
 
     Args:
-        report: whose weights are told.
+        report: whose shapes have weights.
     """
     shapes = report.shape_set
     weights = report.weights.values()
-    alike = not weights or max(weights) - min(weights) < 1e-9
-    words = f"{len(weights)} shapes, " + ("each as often as the others" if alike else "by their weights")
+    equal = not weights or max(weights) - min(weights) < 1e-9
+    words = f"{len(weights)} shapes, " + ("each as often as the others" if equal else "by their weights")
     if shapes is not None and shapes.source:
         words += f" ({shapes.source})"
     if shapes is not None and shapes.dropped:

@@ -129,7 +129,7 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
     """Draws how much the mean slowdown falls with every micro-kernel added to the portfolio.
 
     Args:
-        curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
+        curve: as in :func:`frame_portfolio_curve`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_portfolio_curve(curve)

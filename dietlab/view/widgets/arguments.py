@@ -67,15 +67,11 @@ def study_of(given: object) -> Study | None:
 
 def run_of(given: object) -> TuningRun:
     """Returns the tuning run that is given, or the one of a study or of its folder."""
-    return _known_of(given, TuningRun)
+    return known_of(given, TuningRun)
 
 
-def known_of(given: object) -> Known:
+def known_of(given: object, kind: type[Kind]) -> Kind:
     """Returns what is known of a tuning, such as a run, or the run of a study or of its folder."""
-    return _known_of(given, Known)
-
-
-def _known_of(given: object, kind: type[Kind]) -> Kind:
     _need_lab()
     study = study_of(given)
     remedy = "dietlab.tune() makes one; a study or its folder has one, too."

@@ -52,12 +52,10 @@ class Board:
         return least
 
     def table(self, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
-        """Returns :func:`dietlab.view.widgets.dispatch_explorer.frame_dispatch` without asking the model
-        again.
+        """Returns the table of ``frame_dispatch`` from known times, without another prediction.
 
         Args:
-            dispatcher: one whose only dimension is the length.
-            layer: the extents of the others.
+            dispatcher: one whose only dimension is the length; ``layer`` has the extents of the others.
         """
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
@@ -101,8 +99,7 @@ class Board:
 
 
 def board_of(run: Known, portfolio: Portfolio) -> Board:
-    """Returns the board of a portfolio that was chosen from a run; the model is asked for its few plans
-    only."""
+    """Returns the board of a portfolio that was chosen from a run; only its few plans are predicted."""
     plans, shapes = variants(portfolio), portfolio.shapes
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in portfolio.workload.dims.items()})
     choice = Choice(portfolio.workload, plans, shapes, run.expected_seconds(plans, shapes.shapes))

@@ -105,7 +105,7 @@ def dispatch_explorer(
     """
     from dietlab.view.widgets.explorer import Explorer
 
-    known, linked = known_of(run), choice_of(choice)
+    known, linked = known_of(run, Known), choice_of(choice)
     if not known.schemes:
         return nothing_measured(known)
     chosen = portfolio_of(portfolio, known, run)
