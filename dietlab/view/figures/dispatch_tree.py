@@ -33,7 +33,7 @@ STANDOFF, LEGEND_Y = 4, -0.12
 """Pixels between the ticks and the title of the axis of extents, and the place of the legend below (share of
 the plots' height). Many lines of it make the plots lower; below 270 pixels it would cover the title."""
 BEYOND_SHOWN = 0.25
-"""So much of the range is drawn beyond its end, where the safe plan serves."""
+"""The share of the range that is drawn beyond its end, where the safe plan serves."""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
         run: the tuning run, whose records give measured times.
         dispatcher: whose tree and plans are shown.
         layer: of several dynamic dimensions the extents of all but the length, as in
-            ``{"N": 2304, "K": 768}``: the table is of what the tree asks there.
+            ``{"N": 2304, "K": 768}``: the table is of the tree there.
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -82,8 +82,7 @@ def dispatch_table(
             number, low, high = _rule(rules, shape[name])
             time, least = float(seconds[number, column]), float(best[column])
             key = dispatcher.schemes[number].key
-            told = (weight, number, key, low, high, time, least, time / least)
-            rows.append((shape[name], str(shape), *told))
+            rows.append((shape[name], str(shape), weight, number, key, low, high, time, least, time / least))
     frame = pd.DataFrame(rows, columns=[name, "shape", *COLUMNS])
     return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
 
@@ -102,8 +101,8 @@ def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[in
 
 
 def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
-    """Tells how the tree decides about a shape: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8 + 1 x 3
-    rows of 8x32.u4.ws.p0.rest"``."""
+    """Returns the comparisons of a shape: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8 + 1 x 3 rows of
+    8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
     while isinstance(tree, Split):
@@ -131,8 +130,8 @@ def plot_dispatch(
 ) -> go.Figure:
     """Draws the decision tree, which plan serves which extent and, below, the loss of its choices.
 
-    Subtrees are folded into a node that tells how many rules and plans it has, but for the first ``levels``
-    levels and the path of ``extent``.
+    A folded node gives the number of rules and plans of its subtree. The first ``levels`` levels and the path
+    of ``extent`` are unfolded.
 
     Args:
         run, dispatcher: as in :func:`frame_dispatch`.

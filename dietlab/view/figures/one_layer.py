@@ -14,7 +14,7 @@ Layer = Mapping[str, int]
 
 
 def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
-    """Returns a dispatcher whose only dynamic dimension is the length: what its tree asks at one layer."""
+    """Returns a dispatcher whose only dynamic dimension is the length: its tree at one layer."""
     workload = at_layer(dispatcher.workload, layer)
     if not layer:
         return dispatcher

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64
+"""The most row tiles that are drawn: the last ones, where the padding is."""
 MOST_CELLS = 1500
-"""Of an output with more tiles the last are drawn, where the padding is."""
+"""The most tiles that are drawn."""
 SHOWN = 128
 HEIGHTS = 32
 THIS = "this plan"
@@ -144,8 +145,8 @@ def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataF
 
 
 def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
-    """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
-    orange. An output with very many tiles is drawn from its end.
+    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades; what no output needs is
+    orange. Of an output with very many tiles only the end is drawn.
 
     Args:
         scheme: gives the tile and the treatment of the edge.

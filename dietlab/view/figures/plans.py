@@ -27,7 +27,7 @@ PARTS = {
     "padding": ("padding", PALETTE["wasted"]),
     "idle": ("idle cores", PALETTE["muted"]),
 }
-"""Fields of :class:`dietlab.cost.Parts`, their names for people and their colours."""
+"""Fields of :class:`dietlab.cost.Parts`, their labels and colours."""
 
 
 def frame_plans(
@@ -81,8 +81,8 @@ def plot_plans(
 ) -> go.Figure:
     """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
 
-    Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
-    are told apart by a lighter and a darker shade in turns.
+    Every column is a shape. A row has the colour of its tile's height; neighbouring tiles alternate between a
+    lighter and a darker shade.
 
     Args:
         dispatcher, model, extents, layer: as in :func:`frame_plans`.

@@ -99,8 +99,7 @@ def _bars(part: pd.DataFrame, y: str, low: str, high: str) -> dict[str, Any]:
 
 
 def faster_words(ratio: float, one: str, other: str) -> str:
-    """Returns who is the faster one, and how many times: ``one`` if the ratio of the other's time to its own
-    is 1 or more."""
+    """Returns which of two is faster, and by how much, from the other's time over ``one``'s (HTML)."""
     faster, slower = (one, other) if ratio >= 1 else (other, one)
     return f"<b>{escape(faster)} is {max(ratio, 1 / ratio):.2f} times as fast as {escape(slower)}</b>"
 

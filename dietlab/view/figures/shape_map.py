@@ -222,9 +222,9 @@ def plot_map(
             be ``"layer"``, a row for each layer, and is if ``x`` is the length.
         fixed: extents of other dimensions. Those of a dispatcher that are not given are in the middle of
             their range, on a log axis; of a portfolio or a report shapes of any extent share a place.
-        contender: whom a report compares with (default: the best prepacked vendor, or whom it has first).
+        contender: of a report (default: the best prepacked vendor, or the first contender).
         cache: a state of a report's; None is the first one.
-        dispatcher: whose choices are judged by a portfolio (default: the best of its schemes for each shape).
+        dispatcher: with a portfolio: its choices are shown (default: the best of its schemes for each shape).
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:

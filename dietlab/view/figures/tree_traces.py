@@ -161,7 +161,7 @@ def _length(node: Node) -> float:
 
 
 def row_words(row: Any) -> str:
-    """Tells of a row of the table of a dispatcher what its choice loses."""
+    """Returns in words what the dispatcher's choice loses on the shape of a row of its table (HTML)."""
     percent = 100 * (row.slowdown - 1)
     loss = f"{percent:.1f} % slower than the best plan" if percent >= 0.05 else "as fast as the best plan"
     expected = f"{escape(row.scheme)}<br>expected {MICRO * row.expected_seconds:.1f} us"

@@ -166,7 +166,7 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
 
 
 def _need_lab() -> None:
-    """Says what to install before anything else is amiss."""
+    """Raises first of all if the extra ``lab`` is missing, and says how to install it."""
     with lab_imports("widgets"):
         import ipywidgets  # noqa: F401
 

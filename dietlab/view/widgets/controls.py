@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Control(ABC):
-    """A control with its first value. A *state* is a value as JSON has it."""
+    """A control with its first value. A *state* is a value of it as JSON has it."""
 
     value: Any
     label: str = field(default="", kw_only=True)
@@ -26,9 +26,18 @@ class Control(ABC):
     def accepts(self, state: Any) -> bool:
         """Returns whether it takes a state."""
 
+    @property
     @abstractmethod
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        """The name of its class in ipywidgets, and more arguments."""
+
     def widget(self) -> Any:
         """Returns a new widget of ipywidgets."""
+        import ipywidgets
+
+        name, settings = self._made
+        look = {"description": self.label, "tooltip": self.tooltip or None}
+        return getattr(ipywidgets, name)(value=self.value, **look, **settings)
 
     def state_of(self, value: Any) -> Any:
         """Returns the state of a value; one of NumPy's becomes Python's own."""
@@ -37,10 +46,6 @@ class Control(ABC):
     def value_of(self, state: Any) -> Any:
         """Returns the widget's value for a state that it accepts."""
         return state
-
-    @property
-    def _look(self) -> dict[str, Any]:
-        return {"description": self.label, "tooltip": self.tooltip or None}
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,10 @@ class Number(Control):
         between = self._whole and self.step and (number - self.low) % self.step
         return self.low <= number <= self.high and not between
 
-    def widget(self) -> Any:
-        import ipywidgets
-
-        make = ipywidgets.IntSlider if self._whole else ipywidgets.FloatSlider
-        ends = {"value": self.value, "min": self.low, "max": self.high, "step": self.step}
-        return make(**ends, continuous_update=not self.lazy, **self._look)
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        ends = {"min": self.low, "max": self.high, "step": self.step}
+        return "IntSlider" if self._whole else "FloatSlider", {**ends, "continuous_update": not self.lazy}
 
     def state_of(self, value: Any) -> Any:
         state = super().state_of(value)
@@ -95,10 +98,9 @@ class Switch(Control):
     def accepts(self, state: Any) -> bool:
         return isinstance(state, bool)
 
-    def widget(self) -> Any:
-        import ipywidgets
-
-        return ipywidgets.Checkbox(self.value, indent=False, **self._look)
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        return "Checkbox", {"indent": False}
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,9 @@ class Text(Control):
     def accepts(self, state: Any) -> bool:
         return isinstance(state, str)
 
-    def widget(self) -> Any:
-        import ipywidgets
-
-        layout = {"display": "none"} if self.hidden else {}
-        return ipywidgets.Text(self.value, layout=layout, **self._look)
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        return "Text", {"layout": {"display": "none"} if self.hidden else {}}
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,11 @@ class OneOf(Control):
         known = labelled(self.options).values()
         return any(type(state) is type(option) and state == option for option in known)
 
-    def widget(self) -> Any:
-        import ipywidgets
-
-        look = {"options": tuple(self.options), "value": self.value, **self._look}
-        if self.slider:
-            return ipywidgets.SelectionSlider(continuous_update=not self.lazy, **look)
-        return ipywidgets.Dropdown(**look)
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        options = {"options": tuple(self.options)}
+        slider = ("SelectionSlider", {**options, "continuous_update": not self.lazy})
+        return slider if self.slider else ("Dropdown", options)
 
 
 @dataclass(frozen=True)
@@ -172,11 +170,9 @@ class SomeOf(Control):
         known = [*labelled(self.options)]
         return isinstance(state, list) and all(label in known for label in state)
 
-    def widget(self) -> Any:
-        import ipywidgets
-
-        rows = min(MOST_ROWS, len(self.options))
-        return ipywidgets.SelectMultiple(options=self.options, value=self.value, rows=rows, **self._look)
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        return "SelectMultiple", {"options": self.options, "rows": min(MOST_ROWS, len(self.options))}
 
     def state_of(self, value: Any) -> Any:
         several = value if isinstance(value, (list, tuple)) else [value]

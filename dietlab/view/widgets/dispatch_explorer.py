@@ -69,7 +69,7 @@ TOOLTIPS = {
 MOST_LEVELS = 6
 """The most levels that a slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
-"""Two mean slowdowns that differ by less are called equal."""
+"""The least ratio, minus 1, by which two mean slowdowns differ: closer ones are called equal."""
 
 
 def dispatch_explorer(
@@ -129,7 +129,7 @@ class Trees:
         layers: extents of all dimensions but the length, by the text of the control; empty if there are no
             others.
         maps: the dimensions of each map, by the text of the control.
-        trained: trees by the micro-kernel that they do without, once they are asked for.
+        trained: trees by the omitted micro-kernel, as they become needed.
     """
 
     board: Board
@@ -347,7 +347,7 @@ def regret_words(slowdown: float) -> str:
 
 
 def _verdict(means: Mapping[str, float], without: str, tree: str) -> str:
-    """Tells in a sentence whether the tree or the player loses less time."""
+    """Returns a sentence on whether the trained tree or the player's loses less time."""
     if tree == BY_HAND:
         ratio = means[BY_HAND] / means[TRAINED]
         if abs(ratio - 1) < TIE:

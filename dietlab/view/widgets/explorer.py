@@ -136,7 +136,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         return {name: control_of(widget).state_of(widget.value) for name, widget in self.controls.items()}
 
     def restore(self, state: Mapping[str, Any]) -> Explorer:
-        """Sets all controls as they were when :meth:`state` was asked.
+        """Sets all controls to what :meth:`state` returned.
 
         Args:
             state: a value for each control.
@@ -199,7 +199,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if refused:
             return refused
         gone = [name for name, value in self.state().items() if value != state[name]]
-        return (f"{gone[0]} is an option beside the other values", repr(state[gone[0]]))
+        return f"{gone[0]} is an option beside the other values", repr(state[gone[0]])
 
     def _name(self) -> str:
         """Returns the name of a file of what is shown, without an ending."""

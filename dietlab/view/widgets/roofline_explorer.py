@@ -130,7 +130,7 @@ def _numbers(workload: Workload, hardware: Hardware, length: int, tile: tuple[in
 
 
 def _note(report: Report | None, length: int) -> str:
-    """Tells in a sentence how a measured call compares with the roofline of its state."""
+    """Returns a sentence that compares a measured call with the roofline of its cache state."""
     if report is None:
         return "Nothing was measured here: choose a measured layer to see its calls."
     frame = frame_below_roofline(report)

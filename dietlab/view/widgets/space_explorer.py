@@ -212,7 +212,7 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
-    """Tells in a sentence how the space changes with the changed limits."""
+    """Returns a sentence on how the space changes with the changed limits."""
     knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
     if not knobs:
         return "These are the real limits. What would another processor change?"

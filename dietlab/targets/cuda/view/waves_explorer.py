@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Explorer
 
 OWN = "the tile below"
-"""The choice that lets the controls make the tile; the others are measured schemes."""
+"""The option for a tile of the controls below; the others are measured schemes."""
 
 WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
 """Names of the workers that share a block's tile."""
