@@ -21,7 +21,7 @@ MICRO = 1e6
 """Microseconds in a second: tables hold seconds, figures show microseconds."""
 
 WIDE = 8
-"""An axis is logarithmic if its ends are this many doublings apart, or more."""
+"""The least number of doublings between the ends of an axis that make it logarithmic."""
 
 CORNER = 0.3
 """The share of a linear axis below which half of the lengths make it logarithmic: evenly spread lengths take

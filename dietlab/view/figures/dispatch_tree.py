@@ -101,8 +101,8 @@ def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[in
 
 
 def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
-    """Returns the comparisons of a shape: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8 + 1 x 3 rows of
-    8x32.u4.ws.p0.rest"``."""
+    """Returns the comparisons of a shape and its plan: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8
+    + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
     while isinstance(tree, Split):

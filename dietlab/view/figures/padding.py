@@ -149,9 +149,7 @@ def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = Non
     orange. Of an output with very many tiles only the end is drawn.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        rows: of the output, at least 0.
-        cols: of the output, at least 0.
+        scheme, rows, cols: as in :func:`frame_tiling`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_tiling(scheme, rows, cols)
@@ -217,16 +215,11 @@ def plot_waste(
     template: str | None = None,
     layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws a heat map of padding waste over the length and the height of the tile; arguments as in
-    :func:`frame_waste`.
+    """Draws a heat map of padding waste over the length and the height of the tile.
 
     Args:
-        workload: the operator whose length is drawn.
-        scheme: gives the columns of the tile and its edge.
-        heights: rows of the tile.
-        extents: of the length.
+        workload, scheme, heights, extents, layer: as in :func:`frame_waste`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
-        layer: the extents of all other dynamic dimensions.
     """
     workload = at_layer(workload, layer)
     frame = frame_waste(workload, scheme, heights, extents)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("record", "scheme", "shape", "held_out", "seconds", "predicted_seconds", "ratio")
 TILE = ("rows", "cols")
-"""What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
+"""Columns besides the dimensions that can colour points: extents of the micro-kernel's tile."""
 LEADING = 12
 """The most features that are drawn."""
 

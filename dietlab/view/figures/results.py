@@ -160,8 +160,7 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     """Draws the median time of each contender with its 95 % interval.
 
     Args:
-        report, cache: as in :func:`frame_speedup`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_latency(report, cache)
     us = {name: MICRO * frame[f"seconds_{name}"] for name in ("low", "median", "high")}
@@ -176,8 +175,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     """Draws GFLOP/s of each contender below the FMA peak of the cores used.
 
     Args:
-        report, cache: as in :func:`frame_speedup`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_throughput(report, cache)
     shown = frame[frame["correct"].eq(True)]
@@ -194,8 +192,7 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
     """Draws the share of the maker's work that is padding, for each shape.
 
     Args:
-        report, cache: as in :func:`frame_speedup`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_padding(report, cache)
     frame = frame.assign(percent=100 * frame["padding_waste"])

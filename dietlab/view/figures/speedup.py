@@ -27,8 +27,8 @@ ENDS = ("seconds_low", "seconds_high")
 """Columns of the 95 % interval of a median."""
 
 CLOSE = 2.0
+"""The ratio of the greatest speedup to the least (or 1) below which the axis has :data:`CLOSE_TICKS`."""
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
-"""The axis of speedups whose greatest and least (or 1) are less than :data:`CLOSE` times apart."""
 
 
 def frame_against(report: Report, contender: str, cache: str | None = None) -> pd.DataFrame:

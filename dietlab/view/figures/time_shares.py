@@ -25,7 +25,7 @@ MILLI = 1e3
 """Milliseconds in a second."""
 
 GAP = 0.03
-"""Between two panels, a share of the figure's width."""
+"""The gap between two panels, as a share of the figure's width."""
 
 
 def frame_time_shares(report: Report) -> pd.DataFrame:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 NUMBER_ROOM = 0.02
-"""The share of the axis that the number of a plan takes in the strip: 17 of 860 pixels hold two digits."""
+"""The least share of the strip that shows the number of its plan: 17 of 860 pixels hold two digits."""
 WORDS_BELOW = 0.4
-"""The part of a level by which the words of a leaf stand below its middle: below its mark."""
+"""The distance from a leaf's middle to its words, as a part of a level: they stand below its mark."""
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}

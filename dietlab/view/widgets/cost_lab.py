@@ -50,10 +50,11 @@ MEANINGS = {
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
-"""Records that the smallest fit gets, if there are as many."""
+"""The least number of records of a fit, if there are as many."""
 STEPS = 9
+"""The most fits that a lab offers."""
 REST = 1 / 3
-"""A lab opens on a fit that leaves this share of the records to judge it on."""
+"""The least share of the records that is held out when a lab opens."""
 
 
 # --- ranking quality --------------------------------------------------------------------------

@@ -45,7 +45,7 @@ EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
 COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
 """Two figures side by side where there is room, so that four fill two rows."""
 LOW = "outcomes"
-"""The figure that is so low that it stands below the others, over the whole width."""
+"""The lowest figure, which stands below the others, over the whole width."""
 
 BUTTONS = {
     "Start": "Begins to tune in the background, or goes on from what was measured",

@@ -31,7 +31,7 @@ from dietlab.view.progress import duration
 from dietlab.view.widgets.arguments import study_of
 
 SILENT_SECONDS = 60.0
-"""After so long without a record somebody may wonder."""
+"""Seconds without a record after which the panel says that the run may be paused or interrupted."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ from dietlab.base.events import (
 from dietlab.view.progress import StageClock
 
 MAX_POINTS = 300
-"""An even number: a full curve is halved."""
+"""The most points of a curve; even, since a full curve is halved."""
 
 MAX_STAGES = 6
 EVENTS_KEPT = 8

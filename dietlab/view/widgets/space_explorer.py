@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
 LABEL_CHARACTERS = 44
 REMEMBERED = 64
-"""Spaces that an explorer keeps: a slider that goes back finds its own."""
+"""The most spaces that an explorer keeps: a slider that goes back needs no new one."""
 
 PLANS = "Whether plans may cover a shape with tiles of several heights, or pad it as the paper's do"
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))

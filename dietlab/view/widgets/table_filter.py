@@ -36,7 +36,7 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 CONDITION = re.compile(r"[<>=!]|\b(and|or|not)\b")
 """What makes a text a condition; any other is looked for in the keys."""
 LONGEST = 300
-"""Characters of a condition: longer ones nest too deeply to be read."""
+"""The most characters of a condition: longer ones may nest too deeply for Python's parser."""
 EXAMPLE = 'Write for example: rows >= 8 and T == 64, or a part of a key, such as "8x32".'
 
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_ROUNDS = 64
-"""Rounds that are drawn: cells of more would be thinner than the lines between them. The last ones are kept,
-since that is where places stay empty."""
+"""The most rounds that are drawn: cells of more would be thinner than the lines between them. The last rounds
+are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""Lengths at which expected times are drawn, at most: a step a wave is seen, and it takes milliseconds."""
+"""The most lengths at which expected times are drawn: each wave's step is visible, after milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
 """Values of a cell: no block, a block of a full wave, and one of the last wave."""
@@ -196,11 +196,8 @@ def frame_wave_times(
     was measured).
 
     Args:
-        workload: with one dynamic dimension.
-        hardware: the GPU.
-        scheme: of thread blocks.
+        workload, hardware, scheme, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU; those of other schemes do not count.
-        registers: of a thread (default: an estimate).
         lengths: of the dynamic dimension (default: evenly over its range, and the measured ones).
 
     Raises:
@@ -247,9 +244,7 @@ def plot_waves(
     time over lengths with measured ones.
 
     Args:
-        workload, hardware, scheme: as in :func:`frame_waves`.
-        length: of the dynamic dimension.
-        registers: of a thread (default: an estimate).
+        workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 

@@ -47,6 +47,9 @@ ESTIMATED = 0
 REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
 """Registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
 
+SIZES = ("down", "across", "each_rows", "each_cols")
+"""Controls of a tile: workers in both directions, and what each of them computes."""
+
 SPLITS = (1, 2, 4, CLUSTER)
 MIDDLE = 1024
 """The extent that is shown first, or the one nearest to it in the range: several waves of most tiles."""
@@ -179,15 +182,13 @@ def _keys(records: Iterable[Record], workload: Workload) -> tuple[str, ...]:
 
 def _options(unit: Unit) -> dict[str, tuple[int, ...]]:
     """Returns the sizes that a unit's tiles have, by control."""
-    down, across, rows, cols = ARRANGEMENTS[unit]
-    sizes = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
-    return {**sizes, "step": STEPS[unit], "stages": STAGES[unit]}
+    return {**dict(zip(SIZES, ARRANGEMENTS[unit], strict=True)), "step": STEPS[unit], "stages": STAGES[unit]}
 
 
 def _opening(unit: Unit) -> dict[str, int]:
-    down, across, rows, cols = OPENING[unit]
-    arranged = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
-    return {**arranged, "step": STEPS[unit][0], "stages": STAGES[unit][0]}
+    """Returns the sizes that a unit begins with."""
+    first = {field: options[0] for field, options in _options(unit).items()}
+    return {**first, **dict(zip(SIZES, OPENING[unit], strict=True))}
 
 
 def _scheme(
