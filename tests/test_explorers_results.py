@@ -38,9 +38,8 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
 )
-from dietlab.view.figures.dispatch_tree import last_drawn, mean_slowdown, only_dim, path_words
+from dietlab.view.figures.dispatch_tree import dispatcher_at, last_drawn, mean_slowdown, only_dim, path_words
 from dietlab.view.figures.folding import root_of
-from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.plan_styles import BAR_WIDTH
 from dietlab.view.figures.plans import frame_plans, plot_plans
 from dietlab.view.figures.predictions import (

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.problem import Dim, Shape, ShapeSet
+from dietlab.problem import Dim, Shape, ShapeSet, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import Split, Tree, intervals, with_parameters
+from dietlab.scheme import Split, Tree, intervals, restricted, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
 from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.figures.folding import LEVELS, Node, Shown, Span, root_of, shown_nodes
-from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer
 from dietlab.view.figures.tree_traces import add_intervals, add_tree, row_words
 from dietlab.view.theme import GRID, PALETTE
 
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Values = npt.NDArray[np.float64]
+Layer = Mapping[str, int]
+"""The extent of every dynamic dimension but the length; empty if there is no other."""
 Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
 COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_seconds", "slowdown")
-STANDOFF, LEGEND_Y = 4, -0.12
-"""Pixels between the ticks and the title of the axis of extents, and the place of the legend below (share of
-the plots' height). Many lines of it make the plots lower; below 270 pixels it would cover the title."""
+STANDOFF = 4
+"""The distance between the ticks and the title of the axis of extents, in pixels."""
+LEGEND_Y = -0.12
+"""The place of the legend below the plots, as a share of their height: many lines of it make the plots lower,
+and below 270 pixels it would cover the title."""
 BEYOND_SHOWN = 0.25
 """The share of the range that is drawn beyond its end, where the safe plan serves."""
 
@@ -61,7 +65,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
     lengths = lengths_at(dispatcher, length_grid(run.space.workload, run.shapes), layer)
     if not run.schemes:
         return dispatch_table(here, lengths, None, None)
-    shapes = with_layer(lengths, layer)
+    shapes = tuple(Shape.of(**shape.to_json(), **(layer or {})) for shape in lengths)
     seconds = run.expected_seconds(dispatcher.schemes, shapes)
     known = run.expected_seconds(candidate_plans(run, shapes), shapes)
     return dispatch_table(here, lengths, seconds, np.vstack([known, seconds]).min(axis=0))
@@ -95,6 +99,25 @@ def mean_slowdown(frame: pd.DataFrame) -> float:
 
 def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[int, int, int | None]:
     return next(rule for rule in rules if rule[1] <= extent and (rule[2] is None or extent <= rule[2]))
+
+
+def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
+    """Returns a dispatcher whose only dynamic dimension is the length: its tree at one layer."""
+    workload = at_layer(dispatcher.workload, layer)
+    if not layer:
+        return dispatcher
+    return replace(dispatcher, workload=workload, tree=restricted(dispatcher.tree, layer))
+
+
+def lengths_at(dispatcher: Dispatcher, shapes: ShapeSet, layer: Layer | None) -> ShapeSet:
+    """Returns the lengths of a set of shapes, with the weights that they have at one layer; with equal ones
+    at a layer that is not in the set."""
+    if not layer:
+        return shapes
+    length = length_dim(dispatcher.workload)
+    if any(shape.without(length) == Shape.of(**layer) for shape in shapes):
+        return shapes_of_layer(shapes, layer, length)
+    return ShapeSet.of({Shape.of(**{length: shape[length]}): 1.0 for shape in shapes})
 
 
 # --- the tree ---------------------------------------------------------------------------------

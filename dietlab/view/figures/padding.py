@@ -14,13 +14,14 @@ from dietlab.problem import extents as sizes_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for, scheme_with
 from dietlab.view.figures.base import add_legend_key, new_figure
-from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from dietlab.view.figures.dispatch_tree import Layer
 
 LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64

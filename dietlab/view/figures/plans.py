@@ -11,13 +11,14 @@ from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Plan
 from dietlab.tuning import Dispatcher
 from dietlab.view.figures.base import MICRO
-from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from dietlab.view.figures.dispatch_tree import Layer
 
 SHOWN = 128
 PARTS = {

@@ -219,7 +219,7 @@ def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Control]:
     return {
         "records": OneOf(start, tuple(counts), slider=True, lazy=True, label="records", tooltip=fitted),
         "show": dropdown("show", "The figure, and the table behind it", PREDICTIONS, IMPORTANCES, RANKING),
-        "colour": dropdown("colour by", "What the colour of a point tells", *run.space.workload.dims, *TILE),
+        "colour": dropdown("colour by", "What the colour of a point shows", *run.space.workload.dims, *TILE),
         "scheme": dropdown("scheme", rings, NONE, *kernels),
     }
 

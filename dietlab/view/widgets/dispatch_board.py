@@ -18,8 +18,7 @@ from dietlab.scheme import Leaf, MicroKernel, Scheme, Split, Tree
 from dietlab.tuning import Dispatcher, Portfolio
 from dietlab.tuning.choice import Choice
 from dietlab.tuning.portfolio import BEYOND, variants
-from dietlab.view.figures.dispatch_tree import dispatch_table
-from dietlab.view.figures.one_layer import Layer
+from dietlab.view.figures.dispatch_tree import Layer, dispatch_table
 
 if TYPE_CHECKING:
     import pandas as pd

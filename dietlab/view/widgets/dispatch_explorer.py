@@ -16,6 +16,7 @@ from dietlab.scheme import Scheme, depth, leaves
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
 from dietlab.view.figures.base import MICRO, add_ring
 from dietlab.view.figures.dispatch_tree import (
+    dispatcher_at,
     draw_dispatch,
     drawn_nodes,
     frame_dispatch,
@@ -26,7 +27,6 @@ from dietlab.view.figures.dispatch_tree import (
     row_at,
 )
 from dietlab.view.figures.folding import LEVELS, spans_of, spans_text
-from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import ENDS, SPLITS, WORDS
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of

@@ -53,7 +53,7 @@ TOOLTIPS = {
     "show": "Speedups along the length for one layer, or a map over lengths and layers",
     "cache": "Where the operands are before a call: hot ones in the cache, cold ones in memory",
     "contender": "The program that the time of those shown is compared with",
-    "shape": "The shape whose plan is told; a click on the figure chooses it, too",
+    "shape": "The shape whose plan is described; a click on the figure chooses it, too",
 }
 
 
