@@ -20,173 +20,52 @@ ipywidgets.
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from dietlab.base.lazy import lazy_names, loader
 
-_HOMES = {
-    "dietlab.base.errors": ("DietlabError",),
-    "dietlab.machine": ("Hardware",),
-    "dietlab.targets.cpu.limits": ("CpuLimits",),
-    "dietlab.targets.cuda.limits": ("GpuLimits",),
-    "dietlab.problem": (
-        "BatchMatmul",
-        "Dense",
-        "Dim",
-        "Shape",
-        "ShapeSet",
-        "make_workload",
-        "workload_from_json",
-    ),
-    "dietlab.scheme": ("MicroKernel", "Scheme", "Space", "build_space"),
-    "dietlab.targets.cpu.kernel": ("CpuMicroKernel",),
-    "dietlab.targets.cuda.kernel": ("CudaMicroKernel",),
-    "dietlab.lower.program": ("source_of",),
-    "dietlab.measure": (
-        "Budget",
-        "LocalRunner",
-        "RemoteRunner",
-        "Record",
-        "RecordStore",
-        "ReplayRunner",
-        "SyntheticRunner",
-        "Timing",
-        "Trial",
-        "read_records",
-    ),
-    "dietlab.cost": ("CostModel", "evaluate_model", "f_occ", "f_pad", "fit_cost_model", "padding_waste"),
-    "dietlab.tuning": (
-        "EFFORTS",
-        "STRATEGIES",
-        "Dispatcher",
-        "Effort",
-        "Operator",
-        "Portfolio",
-        "TuningRun",
-        "build",
-        "choose_portfolio",
-        "load",
-        "survey",
-        "train_dispatcher",
-        "tune",
-    ),
-    "dietlab.compare": ("evaluate",),
-    "dietlab.targets.cpu.contenders": ("CONTENDERS",),
-    "dietlab.compare.results": ("Report", "ResultTable"),
-    "dietlab.compare.study": ("Study",),
-    "dietlab.base.shipped": ("data_path",),
-    "dietlab.base.background": ("BackgroundRun", "run_in_background"),
-    "dietlab.targets.cpu.view.padding_explorer": ("padding_explorer",),
-    "dietlab.targets.cuda.view.waves": ("frame_wave_times", "frame_waves", "plot_waves"),
-    "dietlab.targets.cuda.view.waves_explorer": ("waves_explorer",),
-    "dietlab.view": (
-        "Choice",
-        "LogObserver",
-        "ProgressBar",
-        "TuningPanel",
-        "coordinates_explorer",
-        "cost_lab",
-        "dispatch_explorer",
-        "frame_against",
-        "frame_below_roofline",
-        "frame_dispatch",
-        "frame_funnel",
-        "frame_importances",
-        "frame_kernel",
-        "frame_latency",
-        "frame_layers",
-        "frame_lengths",
-        "frame_map",
-        "frame_padding",
-        "frame_parts",
-        "frame_phases",
-        "frame_plans",
-        "frame_policies",
-        "frame_portfolio_curve",
-        "frame_predictions",
-        "frame_ranking",
-        "frame_roofline",
-        "frame_slowdown",
-        "frame_space",
-        "frame_speedup",
-        "frame_throughput",
-        "frame_tiling",
-        "frame_time_shares",
-        "frame_traffic",
-        "frame_tuning",
-        "frame_waste",
-        "frame_worst",
-        "inspect_kernel",
-        "plot_against",
-        "plot_bench_roofline",
-        "plot_bench_speedup",
-        "plot_dispatch",
-        "plot_funnel",
-        "plot_importances",
-        "plot_latency",
-        "plot_layers",
-        "plot_lengths",
-        "plot_map",
-        "plot_padding",
-        "plot_phases",
-        "plot_plans",
-        "plot_portfolio_curve",
-        "plot_predictions",
-        "plot_ranking",
-        "plot_roofline",
-        "plot_slowdown",
-        "plot_space",
-        "plot_speedup",
-        "plot_throughput",
-        "plot_tiling",
-        "plot_time_shares",
-        "plot_traffic",
-        "plot_tuning",
-        "plot_waste",
-        "render_html",
-        "render_text",
-        "roofline_explorer",
-        "save",
-        "show",
-        "space_explorer",
-        "speedup_explorer",
-        "trials_table",
-        "write_html",
-    ),
-}
-_LAB = {
-    "dietlab.lab.heuristics.agreement": ("compare_with_heuristics", "frame_heuristics"),
-    "dietlab.lab.heuristics.nvidia": ("Heuristics",),
-}
-"""Names of the laboratory, without which all else works."""
-
-LABORATORY = (Path(__file__).parent / "lab").is_dir()
-"""Whether the laboratory is installed."""
-
-if LABORATORY:
-    _HOMES |= _LAB
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = ["__version__", *sorted(_HOME_OF)]
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the one list of public names, which is read at run time, too
     from dietlab.base.background import BackgroundRun as BackgroundRun
     from dietlab.base.background import run_in_background as run_in_background
     from dietlab.base.errors import DietlabError as DietlabError
     from dietlab.base.shipped import data_path as data_path
-    from dietlab.compare import *  # noqa: F403
-    from dietlab.compare.results import *  # noqa: F403
+    from dietlab.compare import evaluate as evaluate
+    from dietlab.compare.results import Report as Report
+    from dietlab.compare.results import ResultTable as ResultTable
     from dietlab.compare.study import Study as Study
-    from dietlab.cost import *  # noqa: F403
+    from dietlab.cost import CostModel as CostModel
+    from dietlab.cost import evaluate_model as evaluate_model
+    from dietlab.cost import f_occ as f_occ
+    from dietlab.cost import f_pad as f_pad
+    from dietlab.cost import fit_cost_model as fit_cost_model
+    from dietlab.cost import padding_waste as padding_waste
     from dietlab.lab.heuristics.agreement import compare_with_heuristics as compare_with_heuristics
     from dietlab.lab.heuristics.agreement import frame_heuristics as frame_heuristics
     from dietlab.lab.heuristics.nvidia import Heuristics as Heuristics
-    from dietlab.machine import *  # noqa: F403
-    from dietlab.measure import *  # noqa: F403
-    from dietlab.problem import *  # noqa: F403
-    from dietlab.scheme import *  # noqa: F403
+    from dietlab.lower.program import source_of as source_of
+    from dietlab.machine import Hardware as Hardware
+    from dietlab.measure import Budget as Budget
+    from dietlab.measure import LocalRunner as LocalRunner
+    from dietlab.measure import Record as Record
+    from dietlab.measure import RecordStore as RecordStore
+    from dietlab.measure import RemoteRunner as RemoteRunner
+    from dietlab.measure import ReplayRunner as ReplayRunner
+    from dietlab.measure import SyntheticRunner as SyntheticRunner
+    from dietlab.measure import Timing as Timing
+    from dietlab.measure import Trial as Trial
+    from dietlab.measure import read_records as read_records
+    from dietlab.problem import BatchMatmul as BatchMatmul
+    from dietlab.problem import Dense as Dense
+    from dietlab.problem import Dim as Dim
+    from dietlab.problem import Shape as Shape
+    from dietlab.problem import ShapeSet as ShapeSet
+    from dietlab.problem import make_workload as make_workload
+    from dietlab.problem import workload_from_json as workload_from_json
+    from dietlab.scheme import MicroKernel as MicroKernel
+    from dietlab.scheme import Scheme as Scheme
+    from dietlab.scheme import Space as Space
+    from dietlab.scheme import build_space as build_space
     from dietlab.targets.cpu.contenders import CONTENDERS as CONTENDERS
     from dietlab.targets.cpu.kernel import CpuMicroKernel as CpuMicroKernel
     from dietlab.targets.cpu.limits import CpuLimits as CpuLimits
@@ -197,19 +76,39 @@ if TYPE_CHECKING:
     from dietlab.targets.cuda.view.waves import frame_waves as frame_waves
     from dietlab.targets.cuda.view.waves import plot_waves as plot_waves
     from dietlab.targets.cuda.view.waves_explorer import waves_explorer as waves_explorer
-    from dietlab.tuning import *  # noqa: F403
+    from dietlab.tuning import EFFORTS as EFFORTS
+    from dietlab.tuning import STRATEGIES as STRATEGIES
+    from dietlab.tuning import Dispatcher as Dispatcher
+    from dietlab.tuning import Effort as Effort
+    from dietlab.tuning import Operator as Operator
+    from dietlab.tuning import Portfolio as Portfolio
+    from dietlab.tuning import TuningRun as TuningRun
+    from dietlab.tuning import build as build
+    from dietlab.tuning import choose_portfolio as choose_portfolio
+    from dietlab.tuning import load as load
+    from dietlab.tuning import survey as survey
+    from dietlab.tuning import train_dispatcher as train_dispatcher
+    from dietlab.tuning import tune as tune
     from dietlab.view import *  # noqa: F403
 
+__version__ = "0.1.0"
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        from dietlab.base.errors import closest
+LABORATORY = (Path(__file__).parent / "lab").is_dir()
+"""Whether the laboratory is installed, without which all other names work."""
 
-        question = closest(name, _HOME_OF)
-        raise AttributeError(f"module 'dietlab' has no attribute {name!r}{question and f'. {question}'}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+IN_VIEW_ONLY = ("Drawn", "Explorer", "KernelInspector", "LiveFigure", "TrialsTable", "traffic_words")
+"""Names of ``dietlab.view`` for those who write widgets."""
+
+_HOMES = {
+    name: home
+    for name, home in lazy_names(Path(__file__)).items()
+    if name not in IN_VIEW_ONLY and (LABORATORY or not home.startswith("dietlab.lab."))
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+if not TYPE_CHECKING:  # so that a type checker knows no other names
+    __getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -68,7 +68,7 @@ def assigned(module: str, name: str) -> ast.expr | None:
 
 
 def exported(module: str) -> list[str]:
-    """Returns what a module lists in ``__all__``, which may be made of a table ``_HOMES`` of lazy names."""
+    """Returns what a module lists in ``__all__``, which may be made of its lazy names."""
     value = assigned(module, "__all__")
     if isinstance(value, (ast.List, ast.Tuple)):
         return [str(name) for name in ast.literal_eval(value)]
@@ -76,10 +76,20 @@ def exported(module: str) -> list[str]:
 
 
 def lazy(module: str) -> dict[str, str]:
-    """Returns the modules of the names that a package loads when they are first used."""
-    tables = (assigned(module, name) for name in ("_HOMES", "_LAB"))
-    table = {home: names for found in tables if found for home, names in ast.literal_eval(found).items()}
-    return {name: home for home, names in table.items() for name in names}
+    """Returns the modules of the names that a package loads when they are first used: those that it imports
+    as themselves, or all of another package's, if a type checker reads it (``dietlab/base/lazy.py``)."""
+    imports = [node for block in parsed(module).body if isinstance(block, ast.If) for node in block.body]
+    found = dict[str, str]()
+    for node in (node for node in imports if isinstance(node, ast.ImportFrom)):
+        home, names = str(node.module), [alias.name for alias in node.names if alias.asname == alias.name]
+        found |= dict.fromkeys(lazy(home) if node.names[0].name == "*" else names, home)
+    return {name: home for name, home in found.items() if name not in only_there(module)}
+
+
+def only_there(module: str) -> tuple[str, ...]:
+    """Returns the names of ``dietlab.view`` that ``dietlab`` itself leaves out."""
+    names = assigned(module, "IN_VIEW_ONLY")
+    return ast.literal_eval(names) if names else ()
 
 
 def home_of(module: str, name: str) -> str:

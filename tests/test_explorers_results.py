@@ -38,9 +38,8 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
 )
-from dietlab.view.figures.dispatch_tree import last_drawn, mean_slowdown, only_dim, path_words
+from dietlab.view.figures.dispatch_tree import dispatcher_at, last_drawn, mean_slowdown, only_dim, path_words
 from dietlab.view.figures.folding import root_of
-from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.plan_styles import BAR_WIDTH
 from dietlab.view.figures.plans import frame_plans, plot_plans
 from dietlab.view.figures.predictions import (
@@ -52,7 +51,7 @@ from dietlab.view.figures.predictions import (
 )
 from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against, frame_parts, plot_against, time_words
-from dietlab.view.figures.tree_traces import COLUMNS_SHOWN
+from dietlab.view.figures.tree_traces import ENDS
 from dietlab.view.static.picture import picture
 from dietlab.view.widgets.cost_lab import (
     NONE,
@@ -502,8 +501,8 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     whole = sorted(x for t in bars for x in t.x if x is not None and float(x).is_integer())
     assert whole == list(range(1, 129))
     splits = next(t for t in figure.data if t.text and any("≤" in text for text in t.text))
-    assert len(splits.text) + 1 == len(figure.data[COLUMNS_SHOWN].x)
-    assert "+" in plot_dispatch(synthetic_run, dispatcher, levels=2).data[COLUMNS_SHOWN].text
+    assert len(splits.text) + 1 == len(figure.data[ENDS].x)
+    assert "+" in plot_dispatch(synthetic_run, dispatcher, levels=2).data[ENDS].text
     assert all(text.startswith("<b>T ≤ ") for text in splits.hovertext)
 
 

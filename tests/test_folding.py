@@ -27,7 +27,7 @@ from dietlab.view.figures.plan_styles import (
     plan_style,
     text_on,
 )
-from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
+from dietlab.view.figures.tree_traces import ENDS, SPLITS, WORDS
 from dietlab.view.widgets.choice import Choice
 from dietlab.view.widgets.dispatch_explorer import dispatch_explorer, plot_dispatch
 
@@ -142,7 +142,7 @@ def words(figure: Any, number: int) -> list[str]:
 def test_the_figure_has_room_for_its_words(synthetic_run: TuningRun, composed: Portfolio) -> None:
     dispatcher = train_dispatcher(composed)
     figure = plot_dispatch(synthetic_run, dispatcher, extent=43)
-    below = words(figure, COLUMNS_SHOWN + 1)
+    below = words(figure, ENDS + 1)
     rules = [int(text.split("<br>")[1].split()[0]) for text in below if "<br>" in text]
     whole = sum(rules) + sum("<br>" not in text for text in below)
     assert whole == len(root_of(dispatcher.tree, 1, 160).rules)
@@ -156,24 +156,34 @@ def test_the_figure_has_room_for_its_words(synthetic_run: TuningRun, composed: P
 def test_clicks_fold_unfold_and_choose(synthetic_run: TuningRun, composed: Portfolio) -> None:
     explorer = dispatch_explorer(synthetic_run, composed)
     explorer.set(shape=1, levels=1)
-    before = words(explorer.figure, COLUMNS_SHOWN)
+    before = words(explorer.figure, ENDS)
     fold = before.index("+")
-    explorer.live.clicked = {"trace": COLUMNS_SHOWN, "point": fold, "x": fold, "count": 1}
-    assert explorer.values["unfolded"] and len(words(explorer.figure, COLUMNS_SHOWN)) > len(before)
+    explorer.live.clicked = {"trace": ENDS, "point": fold, "x": fold, "count": 1}
+    assert explorer.values["unfolded"] and len(words(explorer.figure, ENDS)) > len(before)
     split = next(
         i
         for i, hover in enumerate(explorer.figure.data[SPLITS].hovertext)
         if explorer.values["unfolded"].replace("-", " to ") in hover
     )
     explorer.live.clicked = {"trace": SPLITS, "point": split, "x": 0, "count": 2}
-    assert explorer.values["unfolded"] == "" and words(explorer.figure, COLUMNS_SHOWN) == before
+    assert explorer.values["unfolded"] == "" and words(explorer.figure, ENDS) == before
     leaf = next(i for i, text in enumerate(before) if text != "+" and i > 0)
-    explorer.live.clicked = {"trace": COLUMNS_SHOWN, "point": leaf, "x": leaf, "count": 3}
+    explorer.live.clicked = {"trace": ENDS, "point": leaf, "x": leaf, "count": 3}
     assert explorer.values["shape"] > 1
     kept = explorer.values
-    for count, point in enumerate([None, 999, -1, 0.5], 4):
-        explorer.live.clicked = {"trace": COLUMNS_SHOWN, "point": point, "x": 1, "count": count}
-    explorer.live.clicked = {"trace": 0, "point": 0, "x": 1, "count": 9}
+    for number in (fold, leaf):  # the words below a node are clicked like the node
+        changed = {}
+        for trace in (ENDS, WORDS):
+            explorer.restore({**kept, "shape": 1, "unfolded": ""})
+            # Beyond the columns, x would be an extent of the strip.
+            count = explorer.live.clicked["count"] + 1
+            explorer.live.clicked = {"trace": trace, "point": number, "x": 99, "count": count}
+            changed[trace] = explorer.state()
+        assert changed[ENDS] == changed[WORDS] != {**kept, "shape": 1, "unfolded": ""}
+    explorer.restore(kept)
+    for count, point in enumerate([None, 999, -1, 0.5], 20):
+        explorer.live.clicked = {"trace": ENDS, "point": point, "x": 1, "count": count}
+    explorer.live.clicked = {"trace": 0, "point": 0, "x": 1, "count": 30}
     assert explorer.values == kept
 
 

@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import ipywidgets
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
@@ -29,10 +30,11 @@ from dietlab.targets.cuda.view.waves_explorer import waves_explorer
 from dietlab.view.figures.base import new_figure
 from dietlab.view.static.saving import KINDS
 from dietlab.view.widgets.cards import cards_html
+from dietlab.view.widgets.controls import Control, Number, OneOf, SomeOf, Switch, Text, control_of
 from dietlab.view.widgets.coordinates_explorer import coordinates_explorer
 from dietlab.view.widgets.cost_lab import cost_lab
 from dietlab.view.widgets.dispatch_explorer import dispatch_explorer
-from dietlab.view.widgets.explorer import Drawn, Explorer, refusal
+from dietlab.view.widgets.explorer import Drawn, Explorer
 from dietlab.view.widgets.export import OFFERED
 from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
 from dietlab.view.widgets.roofline_explorer import roofline_explorer
@@ -379,17 +381,38 @@ def test_a_wrong_state_is_refused_and_changes_nothing(state: Any, said: str) -> 
 @pytest.mark.parametrize(
     ("control", "taken", "refused"),
     [
-        (ipywidgets.IntSlider(min=16, max=64, step=16, value=16), (16, 64), (17, 80, 32.0, None)),
-        (ipywidgets.FloatSlider(min=0, max=1), (0, 0.5, 1.0), (1.5, float("nan"), "0.5", False)),
-        (ipywidgets.Checkbox(), (True, False), (1, "True")),
-        (ipywidgets.Text(), ("", "x"), (1, None)),
-        (ipywidgets.Dropdown(options=[("one", 1), ("two", 2)]), (1, 2), ("one", 3, True)),
-        (ipywidgets.SelectMultiple(options=[("one", 1)]), ([], ["one"]), ("one", [1], None)),
+        (Number(16, 16, 64, 16), (16, 64), (17, 80, 32.0, None)),
+        (Number(0.5, 0.0, 1.0, 0.1), (0, 0.5, 1.0), (1.5, float("nan"), "0.5", False)),
+        (Switch(False), (True, False), (1, "True")),
+        (Text(""), ("", "x"), (1, None)),
+        (OneOf(1, [("one", 1), ("two", 2)]), (1, 2), ("one", 3, True)),
+        (OneOf(1, [1, 2], slider=True), (1, 2), ("1", 3, True)),
+        (SomeOf((), [("one", 1)]), ([], ["one"]), ("one", [1], None)),
     ],
 )
-def test_a_control_takes_values_of_its_kind(control: Any, taken: Any, refused: Any) -> None:
-    assert [refusal(control, value) for value in taken] == [""] * len(taken)
-    assert all(refusal(control, value) for value in refused)
+def test_a_control_takes_values_of_its_kind(control: Control, taken: Any, refused: Any) -> None:
+    """What the widget that is made from it says is the same."""
+    widget = control.widget()
+    for one in (control, control_of(widget)):
+        assert [value for value in taken if not one.accepts(value)] == []
+        assert [value for value in refused if one.accepts(value)] == []
+        assert one.takes == control.takes
+    for value in taken:
+        widget.value = control.value_of(value)
+        assert control.state_of(widget.value) == value
+
+
+def test_an_explorer_makes_its_widgets_from_values() -> None:
+    controls = {"rows": Number(2, 0, 3, label="height", tooltip="Rows (a count)", lazy=True)}
+    view = Explorer(lambda rows: Drawn(titled(f"{rows} rows"), pd.DataFrame()), controls)
+    slider = view.controls["rows"]
+    assert (slider.description, slider.tooltip, slider.continuous_update) == (
+        "height",
+        "Rows (a count)",
+        False,
+    )
+    view.set(rows=np.float64(3))
+    assert slider.value == 3 and title_of(view.live) == "3 rows"
 
 
 def test_the_line_that_reopens_a_state_is_shown_on_demand_and_runs() -> None:

@@ -95,6 +95,16 @@ def test_unknown_name_is_an_attribute_error() -> None:
         dietlab.plot_speedups  # noqa: B018
 
 
+def test_public_names_are_listed_once() -> None:
+    """The lines that type checkers read are the list at run time; ``dietlab`` has those of its views, too."""
+    for package in (dietlab, dietlab.view):
+        lines = Path(package.__file__ or "").read_text(encoding="utf-8").splitlines()
+        listed = [line.split()[-1] for line in lines if line.startswith("    from ") and " as " in line]
+        assert len(listed) == len(set(listed)) and set(listed) <= set(package.__all__)
+    here, views = set(dietlab.__all__), set(dietlab.view.__all__)
+    assert views - here == set(dietlab.IN_VIEW_ONLY) and len(views & here) > 60
+
+
 def test_an_argument_in_the_place_of_another_is_named(tmp_path: Path) -> None:
     """Each stage says which argument is wrong and where a right one comes from, before it does anything."""
     work, hardware = dietlab.Dense(dietlab.Dim(1, 8), 16, 4), dietlab.Hardware.preset("zen4-1core")

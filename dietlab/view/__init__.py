@@ -1,76 +1,16 @@
-"""Views: plots, widgets, progress and reports over the records and results of any stage."""
+"""Views: plots, widgets, progress and reports over the records and results of any stage.
+
+A ``plot_x`` draws the table of ``frame_x``.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "dietlab.view.figures.bench": ("frame_worst", "plot_bench_roofline", "plot_bench_speedup"),
-    "dietlab.view.figures.predictions": (
-        "frame_importances",
-        "frame_predictions",
-        "plot_importances",
-        "plot_predictions",
-    ),
-    "dietlab.view.widgets.choice": ("Choice",),
-    "dietlab.view.widgets.coordinates_explorer": ("coordinates_explorer",),
-    "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
-    "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
-    "dietlab.view.widgets.roofline_explorer": ("roofline_explorer",),
-    "dietlab.view.widgets.space_explorer": ("frame_funnel", "plot_funnel", "space_explorer"),
-    "dietlab.view.widgets.trials_table": ("TrialsTable", "trials_table"),
-    "dietlab.view.widgets.speedup_explorer": ("speedup_explorer",),
-    "dietlab.view.widgets.explorer": ("Drawn", "Explorer"),
-    "dietlab.view.pages.report": ("render_html", "render_text", "write_html"),
-    "dietlab.view.figures.coordinates": ("frame_space", "plot_space"),
-    "dietlab.view.figures.layers": ("frame_layers", "frame_lengths", "plot_layers", "plot_lengths"),
-    "dietlab.view.widgets.kernel_inspector": ("KernelInspector", "frame_kernel", "inspect_kernel"),
-    "dietlab.view.widgets.live": ("LiveFigure", "show"),
-    "dietlab.view.figures.padding": (
-        "frame_policies",
-        "frame_tiling",
-        "frame_waste",
-        "plot_tiling",
-        "plot_waste",
-    ),
-    "dietlab.view.widgets.panel": ("TuningPanel",),
-    "dietlab.view.figures.plans": ("frame_plans", "plot_plans"),
-    "dietlab.view.figures.results": (
-        "frame_latency",
-        "frame_padding",
-        "frame_speedup",
-        "frame_throughput",
-        "plot_latency",
-        "plot_padding",
-        "plot_speedup",
-        "plot_throughput",
-    ),
-    "dietlab.view.static.saving": ("save",),
-    "dietlab.view.progress": ("LogObserver",),
-    "dietlab.view.progress_bar": ("ProgressBar",),
-    "dietlab.view.figures.roofline": ("frame_below_roofline", "frame_roofline", "plot_roofline"),
-    "dietlab.view.figures.shape_map": ("frame_map", "plot_map"),
-    "dietlab.view.figures.slowdown": ("frame_slowdown", "plot_slowdown"),
-    "dietlab.view.figures.speedup": ("frame_against", "frame_parts", "plot_against"),
-    "dietlab.view.figures.time_shares": ("frame_time_shares", "plot_time_shares"),
-    "dietlab.view.figures.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
-    "dietlab.view.figures.tuning": (
-        "frame_phases",
-        "frame_portfolio_curve",
-        "frame_tuning",
-        "plot_phases",
-        "plot_portfolio_curve",
-        "plot_tuning",
-    ),
-}
-"""Public names by module: ``frame_x`` is the table that ``plot_x`` draws."""
+from dietlab.base.lazy import lazy_names, loader
 
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME_OF)
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the one list of public names, which is read at run time, too
     from dietlab.view.figures.bench import frame_worst as frame_worst
     from dietlab.view.figures.bench import plot_bench_roofline as plot_bench_roofline
     from dietlab.view.figures.bench import plot_bench_speedup as plot_bench_speedup
@@ -150,9 +90,9 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.trials_table import TrialsTable as TrialsTable
     from dietlab.view.widgets.trials_table import trials_table as trials_table
 
+_HOMES = lazy_names(Path(__file__))
 
-def __getattr__(name: str) -> Any:
-    """Loads a view when it is first used: plotly and ipywidgets are heavy."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'dietlab.view' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+__all__ = sorted(_HOMES)
+
+if not TYPE_CHECKING:  # so that a type checker knows no other names
+    __getattr__ = loader(__name__, _HOMES)

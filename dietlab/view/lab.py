@@ -19,9 +19,6 @@ def lab_imports(what: str) -> Iterator[None]:
 
     Args:
         what: the views that need it, a plural, such as ``"figures"``.
-
-    Raises:
-        MissingDependencyError: if a package that is imported in the block is missing.
     """
     try:
         yield

@@ -19,8 +19,8 @@ from dietlab.base.events import (
 from dietlab.cost import too_few_pairs
 
 EARLY = 0.1
-"""The share of a stage's units below which its own speed says nothing about the time left: micro-kernels are
-built in batches, so the first record comes late and the next ones at once."""
+"""The least share of a stage's units from which its speed gives the time left: micro-kernels are built in
+batches, so the first record comes late and the next ones at once."""
 
 
 def duration(seconds: float) -> str:
@@ -50,14 +50,12 @@ def _sentence(event: Event) -> str:
             result = f"{gflops:.1f} GFLOP/s" if gflops > 0 else f"failed ({status})"
             return f"trial {trials}: {kernel} at {shape}: {result}"
         case ModelFitted(number, samples, metrics):
-            told = {name: f"{value:.3g}" for name, value in metrics.items()} | too_few_pairs(metrics)
-            scores = "".join(f", {name} {text}" for name, text in told.items())
+            words = {name: f"{value:.3g}" for name, value in metrics.items()} | too_few_pairs(metrics)
+            scores = "".join(f", {name} {text}" for name, text in words.items())
             return f"model of round {number}: {samples} records{scores}"
         case RoundFinished(number, trials, failures, best, seconds):
-            return (
-                f"round {number}: {trials} trials, {failures} failed, best {best:.1f} GFLOP/s, "
-                f"{duration(seconds.total)}"
-            )
+            counts = f"round {number}: {trials} trials, {failures} failed"
+            return f"{counts}, best {best:.1f} GFLOP/s, {duration(seconds.total)}"
         case _:
             return repr(event)
 
@@ -66,8 +64,7 @@ def _sentence(event: Event) -> str:
 class StageClock:
     """The progress of a stage; times are readings of one monotonic clock, in seconds.
 
-    ``resumed`` is what was already done at the start: it must not count as speed.
-    """
+    ``resumed`` is what was already done at the start: it must not count as speed."""
 
     stage: str
     total: int
@@ -128,7 +125,7 @@ class LogObserver:
 
 
 def in_notebook() -> bool:
-    """Returns whether a Jupyter kernel runs this process; asks IPython only if it is already loaded."""
+    """Returns whether a Jupyter kernel runs this process; IPython is not imported for it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")

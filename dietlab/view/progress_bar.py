@@ -23,9 +23,8 @@ SECONDS_BETWEEN_DRAWINGS = 0.1
 when it replays them."""
 
 TRUSTED = 0.03
-"""The share of a command's work from which on the time left is shown: before, one slow start would be taken
-for the speed of all stages."""
-
+"""The least share of a command's work from which the time left is shown: earlier, one slow start would count
+as the speed of all stages."""
 
 SHARES = {
     "search": 10.0,
@@ -50,8 +49,7 @@ class _Course:
 
     Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``: what is
     ``done`` of all, ``worked`` of that since the command began, and what lies ``before`` and ``after`` the
-    stage.
-    """
+    stage."""
 
     shares: Mapping[str, float]
     began: float

@@ -34,7 +34,7 @@ PALETTE = {
 }
 """Colours by role. ``ours``, ``best_vendor``, ``oracle`` and ``selected`` (the ring around the chosen shape)
 are the strong ones; ``muted`` is for rivals, reference lines and text; ``needed``, ``needed_too`` and
-``wasted`` fill areas of work; accents tell apart what has no role, neighbours best."""
+``wasted`` fill areas of work; accents are for lines without a role, and neighbouring ones differ most."""
 
 ACCENTS = tuple(colour for role, colour in PALETTE.items() if role.startswith("accent"))
 TEXT = PALETTE["muted"]
@@ -120,7 +120,7 @@ def styles(contenders: Iterable[str]) -> dict[str, Style]:
 
 
 def muted(number: int) -> Style:
-    """Returns one of :data:`PLACES` grey styles, told apart by dash and symbol."""
+    """Returns one of :data:`PLACES` grey styles, which differ by dash and symbol."""
     return Style(PALETTE["muted"], DASHES[number % len(DASHES)], SYMBOLS[number % len(SYMBOLS)], 1.25)
 
 
@@ -146,8 +146,8 @@ def marks(symbol: str, held_out: Iterable[object]) -> list[str]:
 
 
 def _place(name: str) -> tuple[bool, int, str]:
-    """Returns whether a rival is unknown, the number of its style, and its name. An unknown one's number
-    follows from its letters and is none of the known ones'."""
+    """Returns whether a rival is unknown, the number of its style, and its name. The number of an unknown one
+    is a hash of its name, beyond those of known ones."""
     if name in RIVALS:
         return False, RIVALS.index(name), name
     return True, len(RIVALS) + crc32(name.encode()) % (PLACES - len(RIVALS)), name

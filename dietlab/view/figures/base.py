@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 MICRO = 1e6
 """Microseconds in a second: tables hold seconds, figures show microseconds."""
 
-
 WIDE = 8
-"""An axis is logarithmic if its ends are this many doublings apart, or more."""
+"""The least number of doublings between the ends of an axis that make it logarithmic."""
 
 CORNER = 0.3
-"""The share of a linear axis in which half of the lengths are squeezed: evenly spread ones take half of it,
-those that double from one to the next less than this."""
+"""The share of a linear axis below which half of the lengths make it logarithmic: evenly spread lengths take
+half of the axis, doubling ones less than this."""
 
 DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat": "d"}
 """The settings of a logarithmic axis with a tick at each doubling, written in full: 16384, not 16.384k."""
@@ -75,7 +74,7 @@ def shape_axis(report: Report, shapes: Iterable[Shape] | None = None) -> Axis:
 
 
 def extent_axis(dim: str, extents: Iterable[int]) -> Axis:
-    """Returns the axis of a dimension, logarithmic where these extents ask for it."""
+    """Returns the axis of a dimension, logarithmic if :func:`is_wide`."""
     return dim, {"title_text": f"{dim} (extent)", **(DOUBLINGS if is_wide(extents) else {})}
 
 
@@ -85,18 +84,23 @@ def in_order(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def speedup_title(report: Report) -> str:
-    """Returns the title of an axis of speedups, which names whose programs are the faster ones above 1."""
+    """Returns the title of an axis of speedups, which says who is faster above 1."""
     return f"speedup (above 1: {report.maker} faster)"
 
 
 def is_wide(extents: Iterable[int]) -> bool:
-    """Returns whether short lengths would be squeezed into a corner of a linear axis: the ends are far apart,
-    or half of the lengths lie in its first :data:`CORNER`. An extent of 0 has no place on another axis."""
+    """Returns whether an axis is logarithmic: its ends are far apart, or half of the extents lie in the first
+    :data:`CORNER` of a linear one. An extent of 0 has no place on a logarithmic axis."""
     every = {*extents}
     if not every or min(every) < 1:
         return False
     low, high = min(every), max(every)
     return high >= low << WIDE or (len(every) > 2 and median(every) - low < CORNER * (high - low))
+
+
+def hovering(rows: pd.DataFrame, words: Callable[[Any], str]) -> dict[str, Any]:
+    """Returns plotly's settings of a trace that shows ``words`` of each row under the pointer (HTML)."""
+    return {"hoverinfo": "text", "hovertext": [words(row) for row in rows.itertuples()]}
 
 
 def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:

@@ -9,7 +9,7 @@ from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.compare.results.table import ResultTable
-from dietlab.view.figures.base import add_ring, extent_axis, new_figure, shape_axis, speedup_title
+from dietlab.view.figures.base import add_ring, extent_axis, hovering, new_figure, shape_axis, speedup_title
 from dietlab.view.figures.ratios import plot_ratios
 from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup
 from dietlab.view.theme import DASHES, PALETTE, TIE, accented, marks
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 WORST = 3
 """Shapes that are named in the legend: more would cover the curves."""
-
 
 LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
 """Contenders that layers are drawn against: their own libraries, vendors, and the fastest known plan."""
@@ -67,10 +66,7 @@ def plot_bench_roofline(
     """Draws the share of the roofline that the report's maker reaches against T, a line for each cache state.
 
     Args:
-        table: results of a suite.
-        workload: its name in the table.
-        threads: cores.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        table, workload, threads, template: as in :func:`plot_bench_speedup`.
     """
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
@@ -87,8 +83,7 @@ def plot_bench_roofline(
             mode="lines+markers",
             line={"color": PALETTE["ours"], "dash": dash, "width": 2},
             marker={"symbol": marks("circle", mine["held_out"])},
-            hovertext=[f"{r.shape}: {100 * r.roofline:.0f} %" for r in mine.itertuples()],
-            hoverinfo="text",
+            **hovering(mine, lambda row: f"{row.shape}: {100 * row.roofline:.0f} %"),
         )
     figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")

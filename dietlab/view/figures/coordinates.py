@@ -110,7 +110,8 @@ def draw_space(
         return figure
     if scheme and scheme not in set(frame["scheme"]):
         raise SpaceError("the scheme that is shown is one of the table", scheme, "frame_space() lists them.")
-    axes = [name for name in frame if name not in ("scheme", "measured", "seconds") and _differs(frame[name])]
+    shown = [name for name in frame if name not in ("scheme", "measured", "seconds")]
+    axes = [name for name in shown if frame[name].astype(str).nunique() > 1]
     chosen = frame["scheme"].eq(scheme).to_numpy() if scheme else None
     dimensions = [_dimension(frame[name], name, chosen) for name in axes]
     colour = frame["gflops"] if "gflops" in frame else frame[axes[0]].map(_code(frame[axes[0]])[0])
@@ -131,10 +132,6 @@ def draw_space(
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     return figure
-
-
-def _differs(column: pd.Series) -> bool:
-    return bool(column.astype(str).nunique() > 1)
 
 
 def _code(column: pd.Series) -> tuple[dict[Any, float], bool]:

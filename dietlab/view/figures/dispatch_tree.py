@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.problem import Dim, Shape, ShapeSet
+from dietlab.problem import Dim, Shape, ShapeSet, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import Split, Tree, intervals, with_parameters
+from dietlab.scheme import Split, Tree, intervals, restricted, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
-from dietlab.view.figures.base import add_ring, new_figure
+from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.figures.folding import LEVELS, Node, Shown, Span, root_of, shown_nodes
-from dietlab.view.figures.one_layer import Layer, dispatcher_at, lengths_at, with_layer
 from dietlab.view.figures.tree_traces import add_intervals, add_tree, row_words
 from dietlab.view.theme import GRID, PALETTE
 
@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Values = npt.NDArray[np.float64]
+Layer = Mapping[str, int]
+"""The extent of every dynamic dimension but the length; empty if there is no other."""
 Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
 COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_seconds", "slowdown")
-STANDOFF, LEGEND_Y = 4, -0.12
-"""Pixels between the ticks and the title of the axis of extents, and the place of the legend below (share of
-the plots' height). Many lines of it make the plots lower; below 270 pixels it would cover the title."""
+STANDOFF = 4
+"""The distance between the ticks and the title of the axis of extents, in pixels."""
+LEGEND_Y = -0.12
+"""The place of the legend below the plots, as a share of their height: many lines of it make the plots lower,
+and below 270 pixels it would cover the title."""
 BEYOND_SHOWN = 0.25
-"""So much of the range is drawn beyond its end, where the safe plan serves."""
+"""The share of the range that is drawn beyond its end, where the safe plan serves."""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -52,7 +56,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
         run: the tuning run, whose records give measured times.
         dispatcher: whose tree and plans are shown.
         layer: of several dynamic dimensions the extents of all but the length, as in
-            ``{"N": 2304, "K": 768}``: the table is of what the tree asks there.
+            ``{"N": 2304, "K": 768}``: the table is of the tree there.
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -61,7 +65,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
     lengths = lengths_at(dispatcher, length_grid(run.space.workload, run.shapes), layer)
     if not run.schemes:
         return dispatch_table(here, lengths, None, None)
-    shapes = with_layer(lengths, layer)
+    shapes = tuple(Shape.of(**shape.to_json(), **(layer or {})) for shape in lengths)
     seconds = run.expected_seconds(dispatcher.schemes, shapes)
     known = run.expected_seconds(candidate_plans(run, shapes), shapes)
     return dispatch_table(here, lengths, seconds, np.vstack([known, seconds]).min(axis=0))
@@ -82,8 +86,7 @@ def dispatch_table(
             number, low, high = _rule(rules, shape[name])
             time, least = float(seconds[number, column]), float(best[column])
             key = dispatcher.schemes[number].key
-            told = (weight, number, key, low, high, time, least, time / least)
-            rows.append((shape[name], str(shape), *told))
+            rows.append((shape[name], str(shape), weight, number, key, low, high, time, least, time / least))
     frame = pd.DataFrame(rows, columns=[name, "shape", *COLUMNS])
     return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
 
@@ -98,12 +101,31 @@ def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[in
     return next(rule for rule in rules if rule[1] <= extent and (rule[2] is None or extent <= rule[2]))
 
 
+def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
+    """Returns a dispatcher whose only dynamic dimension is the length: its tree at one layer."""
+    workload = at_layer(dispatcher.workload, layer)
+    if not layer:
+        return dispatcher
+    return replace(dispatcher, workload=workload, tree=restricted(dispatcher.tree, layer))
+
+
+def lengths_at(dispatcher: Dispatcher, shapes: ShapeSet, layer: Layer | None) -> ShapeSet:
+    """Returns the lengths of a set of shapes, with the weights that they have at one layer; with equal ones
+    at a layer that is not in the set."""
+    if not layer:
+        return shapes
+    length = length_dim(dispatcher.workload)
+    if any(shape.without(length) == Shape.of(**layer) for shape in shapes):
+        return shapes_of_layer(shapes, layer, length)
+    return ShapeSet.of({Shape.of(**{length: shape[length]}): 1.0 for shape in shapes})
+
+
 # --- the tree ---------------------------------------------------------------------------------
 
 
 def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
-    """Tells how the tree decides about a shape: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8 + 1 x 3
-    rows of 8x32.u4.ws.p0.rest"``."""
+    """Returns the comparisons of a shape and its plan: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8
+    + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
     while isinstance(tree, Split):
@@ -131,8 +153,8 @@ def plot_dispatch(
 ) -> go.Figure:
     """Draws the decision tree, which plan serves which extent and, below, the loss of its choices.
 
-    Subtrees are folded into a node that tells how many rules and plans it has, but for the first ``levels``
-    levels and the path of ``extent``.
+    A folded node gives the number of rules and plans of its subtree. The first ``levels`` levels and the path
+    of ``extent`` are unfolded.
 
     Args:
         run, dispatcher: as in :func:`frame_dispatch`.
@@ -158,7 +180,7 @@ def drawn_nodes(
 ) -> list[Shown]:
     """Returns the nodes of the figure of :func:`draw_dispatch`, in the order of its traces
     :data:`~dietlab.view.figures.tree_traces.SPLITS` (those that are unfolded) and
-    :data:`~dietlab.view.figures.tree_traces.COLUMNS_SHOWN` (the others)."""
+    :data:`~dietlab.view.figures.tree_traces.ENDS` (the others)."""
     weights = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
     return shown_nodes(_root(dispatcher), extent, levels, toggled, weights)
 
@@ -243,8 +265,7 @@ def _add_slowdown(figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, l
         name=escape(name),
         yaxis="y2",
         line=line,
-        hoverinfo="text",
-        hovertext=[f"{row_words(row)}<br>{escape(name)}" for row in frame.itertuples()],
+        **hovering(frame, lambda row: f"{row_words(row)}<br>{escape(name)}"),
     )
 
 

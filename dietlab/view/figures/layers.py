@@ -98,12 +98,10 @@ def plot_lengths(report: Report, cache: str | None = None, template: str | None 
     the worst of them.
 
     Args:
-        report: over layers of several sizes.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_layers`.
 
     Raises:
-        RecordError: if the report does not have several dynamic dimensions, or no such cache state.
+        RecordError: as :func:`plot_layers`.
     """
     return _drawn(frame_lengths(report), report, cache, "length", template)
 
@@ -112,7 +110,6 @@ def _drawn(
     frame: pd.DataFrame, report: Report, cache: str | None, what: str, template: str | None
 ) -> go.Figure:
     shown = frame[frame["cache"] == cache_of(report, cache)]
-
     maker = escape(report.maker)
 
     def hover(row: Any) -> str:

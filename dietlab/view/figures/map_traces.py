@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 HEIGHT = 520
 LARGEST, LEAST = 22, 5
-"""Sides of the squares, in pixels."""
+"""The greatest and the least side of a square, in pixels."""
 ROOM = (620, 330)
-"""The size of a map, in pixels, among whose places the squares share it."""
+"""The width and the height of a map that its squares share, in pixels."""
 WIDE = 4
-"""An axis is logarithmic if its ends are this many doublings apart: layers differ by factors."""
+"""The least number of doublings between the ends of a logarithmic axis: layers differ by factors."""
 STRONGEST = 1.0
-"""The speedup, in doublings, from which a colour is no stronger: differences of some percent show beside a
+"""The speedup, in doublings, of the strongest colour: differences of some percent stay visible beside a
 single factor of five."""
 LABELLED = 0.045
-"""The number of a plan stands in regions that have this share of both axes, or more."""
+"""The least share of both axes of a region that shows the number of its plan."""
 
 
 # --- numbers ----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from dietlab.problem import extents as sizes_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for, scheme_with
 from dietlab.view.figures.base import add_legend_key, new_figure
-from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import PALETTE
 
@@ -22,10 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from dietlab.view.figures.dispatch_tree import Layer
+
 LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64
+"""The most row tiles that are drawn: the last ones, where the padding is."""
 MOST_CELLS = 1500
-"""Of an output with more tiles the last are drawn, where the padding is."""
+"""The most tiles that are drawn."""
 SHOWN = 128
 HEIGHTS = 32
 THIS = "this plan"
@@ -144,13 +146,11 @@ def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataF
 
 
 def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
-    """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
-    orange. An output with very many tiles is drawn from its end.
+    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades; what no output needs is
+    orange. Of an output with very many tiles only the end is drawn.
 
     Args:
-        scheme: gives the tile and the treatment of the edge.
-        rows: of the output, at least 0.
-        cols: of the output, at least 0.
+        scheme, rows, cols: as in :func:`frame_tiling`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_tiling(scheme, rows, cols)
@@ -216,16 +216,11 @@ def plot_waste(
     template: str | None = None,
     layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws a heat map of padding waste over the length and the height of the tile; arguments as in
-    :func:`frame_waste`.
+    """Draws a heat map of padding waste over the length and the height of the tile.
 
     Args:
-        workload: the operator whose length is drawn.
-        scheme: gives the columns of the tile and its edge.
-        heights: rows of the tile.
-        extents: of the length.
+        workload, scheme, heights, extents, layer: as in :func:`frame_waste`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
-        layer: the extents of all other dynamic dimensions.
     """
     workload = at_layer(workload, layer)
     frame = frame_waste(workload, scheme, heights, extents)

@@ -17,18 +17,17 @@ PLAN_COLOURS = (
 )
 """The accents of :data:`dietlab.view.theme.PALETTE` and eight more.
 
-Each has a contrast of at least 3 to white and 2.6 to #111111. Of all colours that have, each one added is the
-farthest from those before it in CIELAB; of three views the nearest counts: full colour vision, no red cones
-and no green cones (Machado, Oliveira and Fernandes 2009), the latter two divided by 0.7. The nearest pair of
-accents is 15 apart; the last colour added is 18 from its nearest.
+Each has a contrast of at least 3 to white and 2.6 to #111111. Each colour that was added is the one farthest
+from all before it in CIELAB. The distance is the least of three: with full colour vision, without red cones
+and without green cones (Machado, Oliveira and Fernandes 2009), the latter two divided by 0.7. The nearest
+accents are 15 apart; the last colour is 18 from its nearest.
 """
 
 BAR_WIDTH = 16
-"""Of the strip of plans, in pixels: a number in it is legible."""
+"""The height of the strip of plans, in pixels: a number in it is legible."""
 
 LIGHTEST_UNDER_WHITE = 0.18
-"""White text stands on colours of at most this relative luminance, black on lighter ones: there both have the
-same contrast."""
+"""The greatest relative luminance of a colour under white text: black text has the same contrast there."""
 
 
 def plan_style(number: int) -> Style:

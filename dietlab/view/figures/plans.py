@@ -11,13 +11,14 @@ from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Plan
 from dietlab.tuning import Dispatcher
 from dietlab.view.figures.base import MICRO
-from dietlab.view.figures.one_layer import Layer
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from dietlab.view.figures.dispatch_tree import Layer
 
 SHOWN = 128
 PARTS = {
@@ -27,17 +28,14 @@ PARTS = {
     "padding": ("padding", PALETTE["wasted"]),
     "idle": ("idle cores", PALETTE["muted"]),
 }
-"""Fields of :class:`dietlab.cost.Parts`, their names for people and their colours."""
+"""Fields of :class:`dietlab.cost.Parts`, their labels and colours."""
 
 
 def frame_plans(
-    dispatcher: Dispatcher,
-    model: CostModel,
-    extents: Iterable[int] | None = None,
-    layer: Layer | None = None,
+    dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None, layer: Layer | None = None
 ) -> pd.DataFrame:
-    """Returns one row a shape: its ``scheme`` with the parameters, how it covers
-    the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
+    """Returns one row a shape: its ``scheme`` with the parameters, how it covers the rows (``cover``, and
+    ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
         dispatcher: which chooses the plans.
@@ -56,11 +54,12 @@ def frame_plans(
         shape = Shape.of(**{name: extent}, **(layer or {}))
         scheme, plan = dispatcher.scheme(shape), dispatcher.plan(shape)
         parts = model.parts(scheme, shape)
+        tiles = " + ".join(f"{region.tiles} x {region.kernel.rows}" for region in plan.regions)
         rows.append(
             {
                 name: extent,
                 **scheme.columns,
-                "cover": _cover(plan),
+                "cover": f"{tiles} rows of {plan.scheme.cols} columns",
                 "heights": " + ".join(map(str, _heights(plan))),
                 **{f"{part}_seconds": getattr(parts, part) for part in PARTS},
                 "predicted_seconds": parts.total,
@@ -74,11 +73,6 @@ def _heights(plan: Plan) -> list[int]:
     return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
 
 
-def _cover(plan: Plan) -> str:
-    tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
-    return f"{tiles} rows of {plan.scheme.cols} columns"
-
-
 def plot_plans(
     dispatcher: Dispatcher,
     model: CostModel,
@@ -88,8 +82,8 @@ def plot_plans(
 ) -> go.Figure:
     """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
 
-    Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
-    are told apart by a lighter and a darker shade in turns.
+    Every column is a shape. A row has the colour of its tile's height; neighbouring tiles alternate between a
+    lighter and a darker shade.
 
     Args:
         dispatcher, model, extents, layer: as in :func:`frame_plans`.

@@ -9,34 +9,22 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import ModelError
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.tuning import TuningRun
-from dietlab.view.figures.base import MICRO, add_ring, new_figure
+from dietlab.view.figures.base import MICRO, add_ring, hovering, new_figure
 from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-COLUMNS = (
-    "record",
-    "scheme",
-    "shape",
-    "held_out",
-    "seconds",
-    "predicted_seconds",
-    "ratio",
-)
+COLUMNS = ("record", "scheme", "shape", "held_out", "seconds", "predicted_seconds", "ratio")
 TILE = ("rows", "cols")
-"""What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
+"""Columns besides the dimensions that can colour points: extents of the micro-kernel's tile."""
 LEADING = 12
 """The most features that are drawn."""
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
-    """Returns a cost model that knows the first ``count`` records of a run only, fitted as the run's own was.
-
-    Raises:
-        ModelError: if there are fewer records, or none of them is successful.
-    """
+    """Returns a cost model that is fitted on the first ``count`` records of a run as the run's own was."""
     if not 1 <= count <= len(run.records):
         raise ModelError(f"a fit takes 1 to {len(run.records)} records of this run", count)
     cost, first = run.model.cost, run.records[:count]
@@ -106,32 +94,21 @@ def plot_predictions(
             mode="markers",
             name=name,
             marker=_markers(part, frame, colour, held_out),
-            hoverinfo="text",
-            hovertext=[_hover(row) for row in part.itertuples()],
+            **hovering(part, _hover),
         )
     marked = frame[frame["scheme"] == scheme]
     if len(marked):
         add_ring(figure, MICRO * marked["seconds"], MICRO * marked["predicted_seconds"], escape(scheme), 15)
-    ends = _ends(frame)
+    times = MICRO * frame[["seconds", "predicted_seconds"]].to_numpy(float)
+    ends = [float(times.min()), float(times.max())]
     figure.add_scatter(
-        x=ends,
-        y=ends,
-        mode="lines",
-        name="prediction = measurement",
-        hoverinfo="skip",
-        line=TIE,
+        x=ends, y=ends, mode="lines", name="prediction = measurement", hoverinfo="skip", line=TIE
     )
     ticks = _ticks(*ends)
     figure.update_xaxes(type="log", tickvals=ticks, title_text="measured time (us)")
     figure.update_yaxes(type="log", tickvals=ticks, title_text="predicted time (us)")
     figure.update_layout(height=520, legend={"orientation": "h", "y": -0.18})
     return figure
-
-
-def _ends(frame: pd.DataFrame) -> list[float]:
-    """Returns the least and the greatest of all times, in microseconds."""
-    times = MICRO * frame[["seconds", "predicted_seconds"]].to_numpy(float)
-    return [float(times.min()), float(times.max())]
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -186,16 +163,16 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
         y=[feature_words(name) for name in shown["feature"]],
         orientation="h",
         marker={"color": PALETTE["accent1"]},
-        hoverinfo="text",
-        hovertext=[
-            f"<b>{feature_words(r.feature)}: {100 * r.share:.1f} %</b>"
-            "<br>of what all splits remove from the loss"
-            for r in shown.itertuples()
-        ],
+        **hovering(shown, _feature_hover),
     )
     figure.update_xaxes(title_text="share of the loss removed (%)", rangemode="tozero")
     figure.update_yaxes(title_text="feature", autorange="reversed", automargin=True)
     return figure
+
+
+def _feature_hover(row: Any) -> str:
+    share = f"<b>{feature_words(row.feature)}: {100 * row.share:.1f} %</b>"
+    return f"{share}<br>of what all splits remove from the loss"
 
 
 def feature_words(name: str) -> str:

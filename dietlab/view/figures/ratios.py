@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.view.figures.base import RATIO_TICKS, Axis, add_held_out_key, new_figure
+from dietlab.view.figures.base import RATIO_TICKS, Axis, add_held_out_key, hovering, new_figure
 from dietlab.view.theme import TIE, Style, legend_rank, marks, styles
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def plot_lines(
                 "size": size or (4 if len(part) > MANY else 4 + look.width),
             },
             legendrank=ranks[name],
-            hovertext=[hover(row) for row in part.itertuples()],
-            hoverinfo="text",
+            **hovering(part, hover),
         )
     add_held_out_key(figure, frame)
     return figure
@@ -100,8 +99,7 @@ def _bars(part: pd.DataFrame, y: str, low: str, high: str) -> dict[str, Any]:
 
 
 def faster_words(ratio: float, one: str, other: str) -> str:
-    """Returns who is the faster one, and how many times: ``one`` if the ratio of the other's time to its own
-    is 1 or more."""
+    """Returns which of two is faster, and by how much, from the other's time over ``one``'s (HTML)."""
     faster, slower = (one, other) if ratio >= 1 else (other, one)
     return f"<b>{escape(faster)} is {max(ratio, 1 / ratio):.2f} times as fast as {escape(slower)}</b>"
 

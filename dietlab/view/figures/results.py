@@ -32,10 +32,9 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
     """Returns the speedup of the report's maker, dietlab, over each contender (a ratio; above 1: the maker is
     faster) for each shape.
 
-    Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
-    fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
-    of both, ``own_seconds`` being the maker's, stands the maker's scheme. ``cache=None`` is the first cache
-    state of the report. Wrong results are left out.
+    Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the fastest of their
+    kind for each shape (``fastest`` names it), as in ``report.summary``. The table also has both medians (the
+    maker's is ``own_seconds``) and the maker's scheme. Wrong results are left out.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -64,8 +63,7 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
     """Returns the median time and its 95 % interval, in seconds, for each shape and contender.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, cache: as in :func:`frame_speedup`.
     """
     columns = ("seconds_median", "seconds_low", "seconds_high", "correct", "plan")
     return _table(report, columns, _judged(report, cache))
@@ -76,8 +74,7 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
     reached.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, cache: as in :func:`frame_speedup`.
     """
     frame = _table(report, ("gflops", "peak", "roofline", "correct", "plan"), _judged(report, cache))
     peak = peak_gflops(report)
@@ -88,8 +85,7 @@ def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
     """Returns the share of the maker's multiply-adds that no output needs, for each shape.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, cache: as in :func:`frame_speedup`.
     """
     rows = (r for r in _rows(report, cache) if r.contender == report.maker and r.padding_waste is not None)
     return _table(report, ("padding_waste", "plan"), ((row, {}) for row in rows))
@@ -102,11 +98,7 @@ def peak_gflops(report: Report) -> float | None:
 
 
 def cache_of(report: Report, cache: str | None) -> str | None:
-    """Returns the cache state, or the report's first one for None; None if it has none.
-
-    Raises:
-        RecordError: if the report does not have it.
-    """
+    """Returns the cache state, or the report's first one for None; None if it has none."""
     if cache is not None and cache not in report.caches:
         raise RecordError(
             "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
@@ -155,8 +147,7 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
     """Draws the speedup of the report's maker over each contender against the shape; the line at 1 is a tie.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, cache: as in :func:`frame_speedup`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_speedup(report, cache)
@@ -169,9 +160,7 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     """Draws the median time of each contender with its 95 % interval.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_latency(report, cache)
     us = {name: MICRO * frame[f"seconds_{name}"] for name in ("low", "median", "high")}
@@ -186,9 +175,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     """Draws GFLOP/s of each contender below the FMA peak of the cores used.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_throughput(report, cache)
     shown = frame[frame["correct"].eq(True)]
@@ -205,14 +192,16 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
     """Draws the share of the maker's work that is padding, for each shape.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        report, cache, template: as in :func:`plot_speedup`.
     """
     frame = frame_padding(report, cache)
     frame = frame.assign(percent=100 * frame["padding_waste"])
     title = f"Padding waste of {report.maker}"
-    figure = _lines(report, frame, title, template, "percent", _padding_words)
+
+    def words(row: Any) -> str:
+        return f"<b>{row.percent:.1f} % of the multiply-adds are padding</b>"
+
+    figure = _lines(report, frame, title, template, "percent", words)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
     return figure
 
@@ -233,7 +222,7 @@ def _where(maker: str, row: Any) -> str:
 
 def _speedup_hover(maker: str, row: Any) -> str:
     who = "" if row.fastest == row.contender else f" ({row.fastest})"
-    # A shape that the maker got wrong or skipped has no time; of a ratio that others told nobody's is known.
+    # A shape that the maker got wrong or skipped has no time; a published ratio may have none at all.
     times = {maker: row.own_seconds, row.contender + who: row.seconds_median}
     known = {name: time for name, time in times.items() if time is not None and not math.isnan(time)}
     said = "".join(f"<br>{escape(name)} {MICRO * time:.0f} us" for name, time in known.items())
@@ -250,7 +239,3 @@ def _throughput_words(row: Any) -> str:
     known = {name: share for name, share in limits.items() if share is not None and not math.isnan(share)}
     said = "".join(f"<br>{100 * share:.0f} % of the {name}" for name, share in known.items())
     return f"<b>{escape(row.contender)}: {row.gflops:.1f} GFLOP/s</b>{said}"
-
-
-def _padding_words(row: Any) -> str:
-    return f"<b>{row.percent:.1f} % of the multiply-adds are padding</b>"

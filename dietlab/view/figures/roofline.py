@@ -11,7 +11,7 @@ from dietlab.compare.results.report import Report
 from dietlab.machine import Hardware
 from dietlab.machine.ceilings import Ceiling, ceilings
 from dietlab.problem import USUAL, Shape, Workload, length_dim, require_dtype
-from dietlab.view.figures.base import add_ring, new_figure
+from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.theme import PALETTE, TIE
 
 if TYPE_CHECKING:
@@ -33,11 +33,7 @@ DASHES = ("solid", "dash", "dot")
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
-    """Returns the peak of all cores or multiprocessors, in GFLOP/s.
-
-    Raises:
-        HardwareError: if it is unknown, or no unit multiplies the type.
-    """
+    """Returns the peak of all cores or multiprocessors, in GFLOP/s."""
     peak = hardware.peak_for(dtype) if hardware.peak_gflops else None
     if peak is None:
         raise HardwareError(f"a roofline of {dtype} has a peak", f"{hardware.name} without one")
@@ -51,9 +47,6 @@ def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
     Args:
         rows, cols: of the tile, 1 or more.
         dtype: of the operands.
-
-    Raises:
-        WorkloadError: if a side is not positive.
     """
     if min(rows, cols) < 1:
         raise WorkloadError("a tile has rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
@@ -102,11 +95,7 @@ def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int
 
 
 def only_length(workload: Workload) -> str:
-    """Returns the only dynamic dimension.
-
-    Raises:
-        WorkloadError: if there is none, or several.
-    """
+    """Returns the only dynamic dimension."""
     name = length_dim(workload)
     if len(workload.dims) > 1:
         remedy = "Bind the others: Report.of_layer, or dietlab.problem.at_layer."
@@ -131,18 +120,11 @@ def frame_below_roofline(report: Report) -> pd.DataFrame:
 
     workload = report.operator
     name = only_length(workload)
-    rows = [
-        (
-            row.shape[name],
-            row.cache,
-            workload.flops(row.shape) / workload.bytes(row.shape),
-            row.gflops,
-            row.roofline,
-            row.plan,
-        )
-        for row in report.rows
-        if row.contender == report.maker and row.correct and row.shape[name] > 0
-    ]
+    rows = []
+    for row in report.rows:
+        if row.contender == report.maker and row.correct and (length := row.shape[name]) > 0:
+            intensity = workload.flops(row.shape) / workload.bytes(row.shape)
+            rows.append((length, row.cache, intensity, row.gflops, row.roofline, row.plan))
     return pd.DataFrame(rows, columns=["T", "cache", "intensity", "gflops", "share", "plan"])
 
 
@@ -180,7 +162,9 @@ def plot_roofline(
         _add_tile(figure, tile, workload.dtype, hardware, peak)
     if length is not None:
         one = frame_roofline(workload, hardware, [length])
-        _add_ring(figure, one[one["level"] == "memory"])
+        row = next(one[one["level"] == "memory"].itertuples())
+        figure.add_vline(x=row.intensity, line=TIE)
+        add_ring(figure, [row.intensity], [row.gflops], f"T={row.T}")
     log = {"type": "log", "dtick": 1, "exponentformat": "none"}
     below = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
     figure.update_layout(height=580, legend=below, margin_b=150)  # room for a name an entry, in two columns
@@ -204,12 +188,13 @@ def _add_layer(figure: go.Figure, frame: pd.DataFrame) -> None:
         mode="lines+markers",
         line={"color": PALETTE["muted"], "width": 1},
         marker={"color": PALETTE["muted"], "size": 5, "symbol": "circle"},
-        hoverinfo="text",
-        hovertext=[
-            f"<b>T={row.T}: at most {row.gflops:,.0f} GFLOP/s, by {row.bound}</b>"
-            f"<br>{row.intensity:.3g} FLOP/byte: {row.flops:,} FLOP, {row.bytes:,} bytes"
-            for row in frame.itertuples()
-        ],
+        **hovering(
+            frame,
+            lambda row: (
+                f"<b>T={row.T}: at most {row.gflops:,.0f} GFLOP/s, by {row.bound}</b>"
+                f"<br>{row.intensity:.3g} FLOP/byte: {row.flops:,} FLOP, {row.bytes:,} bytes"
+            ),
+        ),
     )
 
 
@@ -251,8 +236,7 @@ def _add_measured(figure: go.Figure, frame: pd.DataFrame) -> None:
                 name=name,
                 mode="markers",
                 marker={"color": colour, "symbol": symbol, "size": 7, "opacity": 0.8},
-                hoverinfo="text",
-                hovertext=[_measured_hover(row) for row in part.itertuples()],
+                **hovering(part, _measured_hover),
             )
 
 
@@ -272,9 +256,3 @@ def _add_tile(figure: go.Figure, tile: tuple[int, int], dtype: str, hardware: Ha
         hoverinfo="text",
         hovertext=f"<b>{intensity:.3g} FLOP for each byte from {level.level}</b>",
     )
-
-
-def _add_ring(figure: go.Figure, frame: pd.DataFrame) -> None:
-    row = next(frame.itertuples())
-    figure.add_vline(x=row.intensity, line=TIE)
-    add_ring(figure, [row.intensity], [row.gflops], f"T={row.T}")

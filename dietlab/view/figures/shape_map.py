@@ -222,9 +222,9 @@ def plot_map(
             be ``"layer"``, a row for each layer, and is if ``x`` is the length.
         fixed: extents of other dimensions. Those of a dispatcher that are not given are in the middle of
             their range, on a log axis; of a portfolio or a report shapes of any extent share a place.
-        contender: whom a report compares with (default: the best prepacked vendor, or whom it has first).
+        contender: of a report (default: the best prepacked vendor, or the first contender).
         cache: a state of a report's; None is the first one.
-        dispatcher: whose choices are judged by a portfolio (default: the best of its schemes for each shape).
+        dispatcher: with a portfolio: its choices are shown (default: the best of its schemes for each shape).
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
     Raises:
@@ -251,11 +251,7 @@ def plot_map(
 
 
 def _values(source: Source) -> Mapping[str, Look | None]:
-    """Returns the values that a map of ``source`` can show.
-
-    Raises:
-        DietlabError: if it is of another class.
-    """
+    """Returns the values that a map of ``source`` can show."""
     known = next((known for kind, known in VALUES.items() if isinstance(source, kind)), None)
     if known is None:
         given = f"a value of class {type(source).__name__}"
@@ -265,11 +261,7 @@ def _values(source: Source) -> Mapping[str, Look | None]:
 
 def map_dims(source: Source) -> Mapping[str, Dim]:
     """Returns the dynamic dimensions of a source, at least two, the length first; their ranges are those that
-    the operator was tuned for, of a report those that were measured.
-
-    Raises:
-        DietlabError: if there are fewer.
-    """
+    the operator was tuned for, of a report those that were measured."""
     if isinstance(source, Report):
         extents = {name: [row.shape[name] for row in source.rows] for name in source.dims}
         dims = {name: Dim(min(found), max(found)) for name, found in extents.items()}

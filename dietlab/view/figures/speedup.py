@@ -27,19 +27,18 @@ ENDS = ("seconds_low", "seconds_high")
 """Columns of the 95 % interval of a median."""
 
 CLOSE = 2.0
+"""The ratio of the greatest speedup to the least (or 1) below which the axis has :data:`CLOSE_TICKS`."""
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
-"""The axis of speedups whose greatest and least (or 1) are less than :data:`CLOSE` times apart."""
 
 
 def frame_against(report: Report, contender: str, cache: str | None = None) -> pd.DataFrame:
     """Returns one contender's rows of :func:`dietlab.view.figures.results.frame_speedup`, with the
     intervals of both times.
 
-    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median,
-    ``own_seconds_low`` and ``own_seconds_high`` of the maker's. ``speedup_low`` and ``speedup_high`` are the
-    least and the greatest ratio that both intervals allow together. The blocks of both are not kept, so this
-    is wider than an interval of the ratio itself would be: it errs on the careful side. The speedup, a median
-    over blocks, may lie outside by a little.
+    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median, ``own_seconds_low``
+    and ``own_seconds_high`` that of the maker's. ``speedup_low`` and ``speedup_high`` are the least and the
+    greatest ratio that both intervals allow together: wider than an interval of the ratio itself, which needs
+    the blocks of both. The speedup, a median over blocks, may lie slightly outside.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -77,8 +76,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     import pandas as pd
 
     state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
-    told = replace(model, cost=model.cost.with_cache(state))
-    parts = told.parts(Scheme.from_key(plan), shape)
+    parts = replace(model, cost=model.cost.with_cache(state)).parts(Scheme.from_key(plan), shape)
     rows = [(label, getattr(parts, field)) for field, (label, _) in PARTS.items()]
     frame = pd.DataFrame(rows, columns=["part", "predicted_seconds"])
     frame["share"] = frame["predicted_seconds"] / (frame["predicted_seconds"].sum() or 1.0)
@@ -96,14 +94,13 @@ def plot_against(
     """Draws the speedup over one contender against the shape, with bars over what both intervals allow.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        contender: its name in the report, or ``best prepacked vendor``.
-        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        report, contender, cache: as in :func:`frame_against`.
         shape: this one, such as ``"T=43"``, has a ring.
         parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_against(report, contender, cache)
+    close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
     figure = plot_ratios(
         frame,
         f"Speedup of {report.maker} over {contender}",
@@ -111,7 +108,7 @@ def plot_against(
         shape_axis(report),
         partial(_hover, report.maker),
         speedup_title(report),
-        ticks=_ticks(frame),
+        ticks=CLOSE_TICKS if close else RATIO_TICKS,
         looks={contender: HEADLINES.get(contender, HEADLINES["best prepacked vendor"])._replace(width=2)},
         ends=("speedup_low", "speedup_high"),
         size=8,
@@ -124,42 +121,26 @@ def plot_against(
     return figure
 
 
-def _ticks(frame: pd.DataFrame) -> list[float]:
-    """Returns ticks, finer where the speedups lie close together."""
-    close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
-    return CLOSE_TICKS if close else RATIO_TICKS
-
-
 def _hover(maker: str, row: Any) -> str:
     who = row.contender if row.fastest == row.contender else f"{row.contender} ({row.fastest})"
-    lines = [
-        faster_words(row.speedup, maker, row.contender),
-        *(f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()),
-        f"{where_words(row, row.shape)}; click to see its plan",
-    ]
-    return "<br>".join(lines)
+    times = [f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()]
+    where = f"{where_words(row, row.shape)}; click to see its plan"
+    return "<br>".join([faster_words(row.speedup, maker, row.contender), *times, where])
 
 
 def both_times(row: Any, maker: str, rival: str) -> dict[str, str]:
-    """Returns in words the times behind a row of :func:`frame_against`, by who took them; nothing for a ratio
-    that others told without its times.
-
-    Args:
-        row: of the table, as a tuple with names.
-        maker: the report's.
-        rival: the name of the other one.
-    """
+    """Returns in words both times of a row of :func:`frame_against`, by contender; nothing where a published
+    ratio has no times."""
     times = {
         maker: (row.own_seconds, row.own_seconds_low, row.own_seconds_high),
         rival: (row.seconds_median, row.seconds_low, row.seconds_high),
     }
-    told = all(median is None or math.isnan(median) for median, _, _ in times.values())
-    return {} if told else {name: time_words(*time) for name, time in times.items()}
+    unknown = all(median is None or math.isnan(median) for median, _, _ in times.values())
+    return {} if unknown else {name: time_words(*time) for name, time in times.items()}
 
 
 def time_words(median: float | None, low: float | None, high: float | None) -> str:
-    """Returns ``"82.9 us (82.5 to 83.0)"``: a median, given in seconds as its 95 % interval is; shorter where
-    they are unknown."""
+    """Returns ``"82.9 us (82.5 to 83.0)"`` from a median and the ends of its 95 % interval, in seconds."""
     if median is None or math.isnan(median):
         return "was not measured"
     if low is None or high is None or math.isnan(low) or math.isnan(high):
@@ -169,15 +150,12 @@ def time_words(median: float | None, low: float | None, high: float | None) -> s
 
 def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, measured_us: float) -> None:
     """Adds a stacked bar below the speedups."""
+    predicted = f"predicted time of {escape(maker)} (us)"
     figure.update_layout(
         height=560,
         barmode="stack",
         yaxis={"domain": [0.36, 1.0]},
-        xaxis2={
-            "anchor": "y2",
-            "gridcolor": GRID,
-            "title": {"text": f"predicted time of {escape(maker)} (us)"},
-        },
+        xaxis2={"anchor": "y2", "gridcolor": GRID, "title": {"text": predicted}},
         yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
     )
     colours, below = dict(PARTS.values()), {"xaxis": "x2", "yaxis": "y2"}

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import RecordError
 from dietlab.compare.results.report import Report
-from dietlab.view.figures.base import in_order, new_figure
+from dietlab.view.figures.base import hovering, in_order, new_figure
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-PARTS = {
-    "contractions": PALETTE["accent1"],
-    "attention": PALETTE["accent2"],
-    "rest": PALETTE["muted"],
-}
+PARTS = {"contractions": PALETTE["accent1"], "attention": PALETTE["accent2"], "rest": PALETTE["muted"]}
 """Colours of the parts of a call, in the order in which their bars are stacked."""
 
 PANELS = 4
@@ -29,7 +25,7 @@ MILLI = 1e3
 """Milliseconds in a second."""
 
 GAP = 0.03
-"""Between two panels, a share of the figure's width."""
+"""The gap between two panels, as a share of the figure's width."""
 
 
 def frame_time_shares(report: Report) -> pd.DataFrame:
@@ -110,22 +106,19 @@ def _add_panel(figure: go.Figure, frame: pd.DataFrame, number: int, panels: int)
             xaxis=f"x{axis}",
             yaxis=f"y{axis}",
             marker={"color": colour, "line": {"width": 0}},
-            hovertext=[
-                f"<b>{escape(row.contender)}: {MILLI * row.seconds:.2f} ms in {part}</b>"
-                f"<br>{row.share:.0%} of a call at T={row.T}"
-                for row in bars.itertuples()
-            ],
-            hoverinfo="text",
+            **hovering(bars, _hover),
         )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "domain": [number * width, number * width + width - GAP],
-                "anchor": f"y{axis}",
-                "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
-                "gridcolor": GRID,
-                "zerolinecolor": GRID,
-            },
-            f"yaxis{axis}": {"anchor": f"x{axis}", "showticklabels": number == 0, "gridcolor": GRID},
-        }
-    )
+    across = {
+        "domain": [number * width, number * width + width - GAP],
+        "anchor": f"y{axis}",
+        "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
+        "zerolinecolor": GRID,
+    }
+    down = {"anchor": f"x{axis}", "showticklabels": number == 0}
+    grids = {f"xaxis{axis}": {**across, "gridcolor": GRID}, f"yaxis{axis}": {**down, "gridcolor": GRID}}
+    figure.update_layout(grids)
+
+
+def _hover(row: Any) -> str:
+    where = f"<br>{row.share:.0%} of a call at T={row.T}"
+    return f"<b>{escape(row.contender)}: {MILLI * row.seconds:.2f} ms in {row.part}</b>{where}"

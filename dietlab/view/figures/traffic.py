@@ -1,8 +1,4 @@
-"""Texts and figures of a report's trace: how often each shape occurs, the padding of each policy on it, and
-times.
-
-plotly and pandas are imported when something is drawn.
-"""
+"""Texts and figures of a report's trace: how often each shape occurs, padding by policy, and times."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from dietlab.compare.results.policies import PLANS, POLICIES, Padding, policy_wa
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.trace import TraceTime
 from dietlab.problem import workload_from_json
-from dietlab.view.figures.base import MICRO, new_figure, shape_axis
+from dietlab.view.figures.base import MICRO, hovering, new_figure, shape_axis
 from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
@@ -29,15 +25,15 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """Tells in a phrase what the weights of the shapes are.
+    """Describes in a phrase the weights of the shapes.
 
     Args:
-        report: whose weights are told.
+        report: whose shapes have weights.
     """
     shapes = report.shape_set
     weights = report.weights.values()
-    alike = not weights or max(weights) - min(weights) < 1e-9
-    words = f"{len(weights)} shapes, " + ("each as often as the others" if alike else "by their weights")
+    equal = not weights or max(weights) - min(weights) < 1e-9
+    words = f"{len(weights)} shapes, " + ("each as often as the others" if equal else "by their weights")
     if shapes is not None and shapes.source:
         words += f" ({shapes.source})"
     if shapes is not None and shapes.dropped:
@@ -103,15 +99,13 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     if frame.empty:
         return figure
     wide = figure.layout.xaxis.type == "log"
-    hover = [f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
         x=frame[x],
         y=100 * frame["weight"],
         name="calls",
         marker={"color": PALETTE["muted"], "line": {"width": 0}},
         width=0.04 * frame[x] if wide else None,
-        hovertext=hover,
-        hoverinfo="text",
+        **hovering(frame, lambda r: f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}"),
     )
     for line in report.padding:
         look = {"color": COLOURS[line.policy], "symbol": SYMBOLS[line.policy], "size": 5}

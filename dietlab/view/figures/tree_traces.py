@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 NUMBER_ROOM = 0.02
-"""The share of the axis that the number of a plan takes in the strip: 17 of 860 pixels hold two digits."""
+"""The least share of the strip that shows the number of its plan: 17 of 860 pixels hold two digits."""
 WORDS_BELOW = 0.4
-"""The part of a level by which the words of a leaf stand below its middle: below its mark."""
+"""The distance from a leaf's middle to its words, as a part of a level: they stand below its mark."""
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}
-SPLITS, COLUMNS_SHOWN = 2, 3
-"""Places among the traces of splits that are unfolded, and of leaves and folds."""
+SPLITS, ENDS, WORDS = 2, 3, 4
+"""Numbers of the traces of unfolded splits, of leaves and folds, and of the words below these."""
 
 
 def add_tree(
@@ -161,7 +161,7 @@ def _length(node: Node) -> float:
 
 
 def row_words(row: Any) -> str:
-    """Tells of a row of the table of a dispatcher what its choice loses."""
+    """Returns in words what the dispatcher's choice loses on the shape of a row of its table (HTML)."""
     percent = 100 * (row.slowdown - 1)
     loss = f"{percent:.1f} % slower than the best plan" if percent >= 0.05 else "as fast as the best plan"
     expected = f"{escape(row.scheme)}<br>expected {MICRO * row.expected_seconds:.1f} us"

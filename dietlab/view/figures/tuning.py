@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import ModelError, require_type
 from dietlab.base.events import PhaseSeconds
 from dietlab.tuning import TuningRun
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import hovering, new_figure
 from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:
@@ -77,33 +77,30 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     kinds = (("measured", False, "circle", PALETTE["muted"]), ("failed", True, "x", PALETTE["bad"]))
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["status"] != "ok") == failed]
-        hover = [
-            f"record {r.record}: {r.scheme}, {r.shape}<br>"
-            + (escape(f"{r.status}: {r.reason:.100}") if failed else f"{r.gflops:.1f} GFLOP/s")
-            for r in part.itertuples()
-        ]
         figure.add_scatter(
             x=part["record"],
             y=part["gflops"].fillna(0),
             name=name,
             mode="markers",
-            hovertext=hover,
-            hoverinfo="text",
+            **hovering(part, _record_hover),
             marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
         )
-    hover = [f"best of {r.record} records: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
     figure.add_scatter(
         x=frame["record"],
         y=frame["best_gflops"],
         name="best so far",
         mode="lines",
-        hovertext=hover,
-        hoverinfo="text",
+        **hovering(frame, lambda r: f"best of {r.record} records: {r.best_gflops:.1f} GFLOP/s"),
         line={"shape": "hv", "color": PALETTE["ours"]},
     )
     figure.update_xaxes(title_text="records (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
+
+
+def _record_hover(row: Any) -> str:
+    result = f"{row.gflops:.1f} GFLOP/s" if row.status == "ok" else escape(f"{row.status}: {row.reason:.100}")
+    return f"record {row.record}: {row.scheme}, {row.shape}<br>{result}"
 
 
 def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
@@ -115,15 +112,13 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
     """
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
-    hover = [f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time" for r in frame.itertuples()]
     figure.add_bar(
         x=frame["seconds"],
         y=frame["phase"],
         orientation="h",
         marker={"color": PALETTE["ours"]},
         text=[f"{100 * share:.0f} %" for share in frame["share"]],
-        hovertext=hover,
-        hoverinfo="text",
+        **hovering(frame, lambda r: f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time"),
     )
     figure.update_xaxes(title_text="wall-clock time (s)")
     figure.update_yaxes(title_text="phase", autorange="reversed", automargin=True)
@@ -134,23 +129,23 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
     """Draws how much the mean slowdown falls with every micro-kernel added to the portfolio.
 
     Args:
-        curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
+        curve: as in :func:`frame_portfolio_curve`.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
     """
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)
-    hover = [
-        f"{r.micro_kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
-        for r in frame.itertuples()
-    ]
     figure.add_scatter(
         x=frame["micro_kernels"],
         y=frame["mean_slowdown"],
         mode="lines+markers",
-        hovertext=hover,
-        hoverinfo="text",
+        **hovering(frame, _size_hover),
         line={"color": PALETTE["ours"]},
     )
     figure.update_xaxes(title_text="micro-kernels in the portfolio (count)")
     figure.update_yaxes(title_text="mean slowdown (times the best plan's time)")
     return figure
+
+
+def _size_hover(row: Any) -> str:
+    slower = f"{100 * (row.mean_slowdown - 1):.1f} % slower than the best plans"
+    return f"{row.micro_kernels} micro-kernels: {slower}"

@@ -47,11 +47,7 @@ def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None 
 
 
 def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
-    """Writes :func:`render_bench_page` to ``path``, which is replaced whole.
-
-    Raises:
-        DietlabError: if it cannot be written; a page that is there stays.
-    """
+    """Writes :func:`render_bench_page` to ``path``, which is replaced whole."""
     target = Path(path)
     write_whole(target, render_bench_page(table, plans))
     return target
@@ -59,8 +55,7 @@ def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Fig
 
 def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
     """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
-    why. Studies of several dynamic dimensions have none: a layer is fixed first.
-    """
+    why. Studies of several dynamic dimensions have none: a layer is fixed first."""
     from dietlab.view.figures.plans import plot_plans
 
     found = {}

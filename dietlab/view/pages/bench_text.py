@@ -260,10 +260,7 @@ def notes_of(table: ResultTable) -> list[tuple[str, list[str]]]:
         ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
         ("No results", list(_uncounted(table, wrong=False))),
         ("Absent", list(absent)),
-        (
-            "Roofline",
-            above_roofline(row.roofline for report in table.reports for row in report.ours),
-        ),
+        ("Roofline", above_roofline(row.roofline for report in table.reports for row in report.ours)),
     ]
     return [(heading, notes) for heading, notes in found if notes]
 

@@ -141,22 +141,19 @@ def _uncounted(report: Report, *, wrong: bool) -> list[str]:
 def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
     """Names and values of any JSON object, with the unit that the name says; nested ones flattened.
 
-    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``.
-    """
-    return list(_facts(values, prefix, unit))
-
-
-def _facts(values: Mapping[str, Any], prefix: str, unit: str) -> Iterator[Fact]:
+    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``."""
+    found: list[Fact] = []
     for key, value in values.items():
         own = _unit(key) or unit
         name = f"{prefix}{key.replace('_', ' ')}"
         if isinstance(value, Mapping):
-            yield from _facts(value, f"{name}, ", own)
+            found += facts(value, f"{name}, ", own)
             amounts = list(value.values())
             if own == "s" and len(amounts) > 1 and "total" not in value and all(map(_is_number, amounts)):
-                yield Fact(f"{name}, total", duration(sum(amounts)))
+                found.append(Fact(f"{name}, total", duration(sum(amounts))))
         elif value is not None:
-            yield Fact(name, _with_unit(value, own))
+            found.append(Fact(name, _with_unit(value, own)))
+    return found
 
 
 def _unit(key: str) -> str:

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WIDTH, HEIGHT, DPI = 720, 420, 100
+"""The width and the height of a picture in pixels, and pixels per inch."""
 COLOURS = 128
+"""The most colours of a PNG: a table of colours makes it three times smaller."""
 LEGEND_RANK = 1000
-"""The place in the legend of a trace that names none, as in plotly: lower ones come first."""
+"""plotly's default rank of a trace in the legend: lower ones come first."""
 
-AREA = (0.1, 0.14, 0.86, 0.74)  # of the subplots: left, bottom, width, height
+AREA = (0.1, 0.14, 0.86, 0.74)
+"""The place of the subplots: left, bottom, width and height, as shares of the page."""
 
 
 def picture(figure: go.Figure, caption: str = "") -> bytes:
@@ -40,7 +43,6 @@ def picture(figure: go.Figure, caption: str = "") -> bytes:
     drawn, file = BytesIO(), BytesIO()
     canvas = redraw(figure, caption)
     canvas.savefig(drawn, format="png", transparent=True, bbox_inches="tight", pad_inches=0.08)
-    # A table of colours makes it three times smaller.
     with Image.open(drawn) as image:
         image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE).save(file, "png", optimize=True)
     return file.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -69,11 +70,7 @@ def save(figure: Any, path: str | Path) -> Path:
 
 
 def render(figure: Any, kind: Kind) -> bytes:
-    """Returns the bytes of a file of a figure, an explorer or a panel.
-
-    Raises:
-        DietlabError: if ``figure`` is nothing that can be saved.
-    """
+    """Returns the bytes of a file of a figure, an explorer or a panel."""
     with lab_imports("figures"):
         import pandas as pd
         import plotly.graph_objects as go
@@ -124,39 +121,25 @@ def _cells(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {"x": across * len(down), "y": [y for y in down for _ in across], "z": list(z.ravel())}
 
 
-def _drawn(kind: str) -> Callable[[go.Figure, pd.DataFrame | None], bytes]:
-    def write(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
-        file = BytesIO()
-        options = {"transparent": True, "bbox_inches": "tight", "pad_inches": 0.08, "dpi": SAVED_DPI}
-        redraw(figure).savefig(file, format=kind, **options)
-        return file.getvalue()
-
-    return write
+def _picture(ending: str, figure: go.Figure, _: pd.DataFrame | None) -> bytes:
+    file = BytesIO()
+    options = {"transparent": True, "bbox_inches": "tight", "pad_inches": 0.08, "dpi": SAVED_DPI}
+    redraw(figure).savefig(file, format=ending, **options)
+    return file.getvalue()
 
 
 def _table(figure: go.Figure, frame: pd.DataFrame | None) -> bytes:
     table = values_of(figure) if frame is None else frame
-    text: str = table.to_csv(index=False)
-    return text.encode()
-
-
-def _page(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
-    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
-    return text.encode()
-
-
-def _json(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
-    text: str = figure.to_json(validate=False)
-    return text.encode()
+    return str(table.to_csv(index=False)).encode()
 
 
 KINDS: Mapping[str, Kind] = {
-    "svg": Kind("image/svg+xml", _drawn("svg")),
-    "png": Kind("image/png", _drawn("png")),
-    "pdf": Kind("application/pdf", _drawn("pdf")),
+    "svg": Kind("image/svg+xml", partial(_picture, "svg")),
+    "png": Kind("image/png", partial(_picture, "png")),
+    "pdf": Kind("application/pdf", partial(_picture, "pdf")),
     "csv": Kind("text/csv", _table),
-    "html": Kind("text/html", _page),
-    "json": Kind("application/json", _json),
+    "html": Kind("text/html", lambda figure, _: str(figure.to_html(include_plotlyjs=True)).encode()),
+    "json": Kind("application/json", lambda figure, _: str(figure.to_json(validate=False)).encode()),
 }
 """Kinds of files by the ending of their names."""
 

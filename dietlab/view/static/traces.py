@@ -108,14 +108,7 @@ def _texts_at(axes: Any, trace: Any, x: Any, y: Any) -> None:
     each = colour if isinstance(colour, list) else [colour] * len(x)
     for place, text, ink in zip(zip(x, y, strict=True), _texts(trace, len(x)), each, strict=False):
         axes.annotate(
-            text,
-            place,
-            shift,
-            textcoords="offset points",
-            color=ink,
-            fontsize=8,
-            ha=across,
-            va=down,
+            text, place, shift, textcoords="offset points", color=ink, fontsize=8, ha=across, va=down
         )
 
 

@@ -39,11 +39,7 @@ RunSource = TuningRun | Study | str | Path
 
 
 def workload_of(given: object) -> Workload:
-    """Returns the operator that is given, or that of a study.
-
-    Raises:
-        WorkloadError: if it is neither.
-    """
+    """Returns the operator that is given, or that of a study."""
     _need_lab()
     if isinstance(given, Study):
         return given.workload
@@ -53,11 +49,7 @@ def workload_of(given: object) -> Workload:
 
 
 def hardware_of(given: object) -> Hardware:
-    """Returns the processor that is given, the preset of a name, or that of a study.
-
-    Raises:
-        HardwareError: if it is none of these, or no preset has the name.
-    """
+    """Returns the processor that is given, the preset of a name, or that of a study."""
     if isinstance(given, Study):
         return given.hardware
     if isinstance(given, str):
@@ -67,37 +59,19 @@ def hardware_of(given: object) -> Hardware:
 
 
 def study_of(given: object) -> Study | None:
-    """Returns a study, or the one in a folder; None for a value that is neither a study nor a path.
-
-    Raises:
-        StudyError: if there is no study in the folder.
-    """
+    """Returns a study, or the one in a folder; None for a value that is neither a study nor a path."""
     if isinstance(given, (str, Path)):
         return Study.open(given)
     return given if isinstance(given, Study) else None
 
 
 def run_of(given: object) -> TuningRun:
-    """Returns the tuning run that is given, or the one of a study or of its folder.
-
-    Raises:
-        RecordError: if it is none of these.
-        StudyError: if there is no study in the folder, or nothing was measured.
-    """
-    return _known_of(given, TuningRun)
+    """Returns the tuning run that is given, or the one of a study or of its folder."""
+    return known_of(given, TuningRun)
 
 
-def known_of(given: object) -> Known:
-    """Returns what is known of a tuning, such as a run, or the run of a study or of its folder.
-
-    Raises:
-        RecordError: if it is none of these.
-        StudyError: if there is no study in the folder, or nothing was measured.
-    """
-    return _known_of(given, Known)
-
-
-def _known_of(given: object, kind: type[Kind]) -> Kind:
+def known_of(given: object, kind: type[Kind]) -> Kind:
+    """Returns what is known of a tuning, such as a run, or the run of a study or of its folder."""
     _need_lab()
     study = study_of(given)
     remedy = "dietlab.tune() makes one; a study or its folder has one, too."
@@ -107,11 +81,7 @@ def _known_of(given: object, kind: type[Kind]) -> Kind:
 
 def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
     """Returns the portfolio that is given; for None the one that a study, ``source``, chose from its ``run``
-    for its library, or else the best of the run.
-
-    Raises:
-        DispatchError: if it is something else.
-    """
+    for its library, or else the best of the run."""
     if given is not None:
         remedy = "choose_portfolio() makes one; give a Choice as choice=."
         return _required(given, Portfolio, DispatchError, "the second argument is a Portfolio", remedy)
@@ -124,11 +94,7 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
 
 
 def records_of(given: object, invariant: str = "measured times are records") -> tuple[Record, ...]:
-    """Returns records; of a study or its folder all that it measured.
-
-    Raises:
-        RecordError: ``invariant``, if something else is given; or if a file cannot be read.
-    """
+    """Returns records; of a study or its folder all that it measured."""
     study = study_of(given)
     if study is not None:
         return read_records(study.folder / RECORDS).records
@@ -136,11 +102,7 @@ def records_of(given: object, invariant: str = "measured times are records") -> 
 
 
 def reports_of(given: object) -> tuple[Report, ...]:
-    """Returns reports; of one, a bench or a study its own.
-
-    Raises:
-        RecordError: if something else is given, or a file cannot be read.
-    """
+    """Returns reports; of one, a bench or a study its own."""
     remedy = "Take ResultTable.report or Report.load."
     if isinstance(given, (Report, ResultTable, Study, str, Path)):
         source = read_source(given)
@@ -149,22 +111,14 @@ def reports_of(given: object) -> tuple[Report, ...]:
 
 
 def each_of(given: object, kind: type[Value], invariant: str, remedy: str) -> tuple[Value, ...]:
-    """Returns what is given one by one.
-
-    Raises:
-        RecordError: ``invariant``, if it is not several, or one is of another class.
-    """
+    """Returns what is given one by one."""
     found = given if isinstance(given, Iterable) else (given,)
     return tuple(_required(one, kind, RecordError, invariant, remedy) for one in found)
 
 
 def read_source(source: object) -> ResultTable | Report:
     """Returns a bench or a report, read where a path or a study is given: of a folder the report of its
-    study, of a name in ``.json`` a report, else a bench.
-
-    Raises:
-        RecordError: if it is something else, or a file cannot be read.
-    """
+    study, of a name in ``.json`` a report, else a bench."""
     _need_lab()
     if isinstance(source, (ResultTable, Report)):
         return source
@@ -184,11 +138,7 @@ def read_source(source: object) -> ResultTable | Report:
 
 
 def choice_of(given: object) -> Choice | None:
-    """Returns a choice that widgets share, or None.
-
-    Raises:
-        DietlabError: if it is something else.
-    """
+    """Returns a choice that widgets share, or None."""
     from dietlab.view.widgets.choice import Choice
 
     if given is None:
@@ -197,12 +147,7 @@ def choice_of(given: object) -> Choice | None:
 
 
 def panel_arguments(interval: object, clock: object, title: object, start: object) -> None:
-    """Checks what a tuning panel is given.
-
-    Raises:
-        DietlabError: if the interval is no number of seconds, the title no text, or the clock or the work
-            cannot be called.
-    """
+    """Checks what a tuning panel is given."""
     if isinstance(interval, (Study, str, Path)):
         raise DietlabError(
             "a TuningPanel is given the least seconds between two updates",
@@ -221,7 +166,7 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
 
 
 def _need_lab() -> None:
-    """Says what to install before anything else is amiss."""
+    """Raises first of all if the extra ``lab`` is missing, and says how to install it."""
     with lab_imports("widgets"):
         import ipywidgets  # noqa: F401
 

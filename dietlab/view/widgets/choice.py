@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dietlab.base.errors import DietlabError, SpaceError
 from dietlab.scheme import MicroKernel, Scheme
 from dietlab.view.lab import lab_imports
+from dietlab.view.widgets.controls import control_of
 
 with lab_imports("linked widgets"):
     import traitlets
@@ -75,9 +76,9 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         """
         controls = getattr(explorer, "controls", {})
         if "scheme" in controls:
-            self.tie(explorer, lambda _, values: _key_or_none(values["scheme"]), _write_scheme(explorer))
+            self.tie(explorer, lambda _, values: _key(values["scheme"]), lambda _, key: {"scheme": key})
         elif all(name in controls for name in SIZES):
-            self.tie(explorer, self._with_tile, _write_tile(explorer))
+            self.tie(explorer, self._with_tile, _tile)
         else:
             raise SpaceError(
                 "an explorer with a control for schemes is linked",
@@ -89,8 +90,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
     def tie(self, explorer: Explorer, read: Read, write: Write) -> None:
         """Links an explorer by two functions: ``read`` what it chooses, ``write`` what others chose.
 
-        What cannot be shown there leaves it as it is.
-        """
+        What cannot be shown there leaves it as it is."""
         busy = False
 
         def chosen_there(_: Any) -> None:
@@ -100,11 +100,14 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         def chosen_elsewhere(change: Any) -> None:
             nonlocal busy
             values = write(explorer.drawn, change["new"]) if change["new"] else {}
-            if busy or not values or read(explorer.drawn, explorer.values) == change["new"]:
+            accepted = all(control_of(explorer.controls[name]).accepts(values[name]) for name in values)
+            if busy or not values or not accepted:
+                return
+            if read(explorer.drawn, explorer.values) == change["new"]:
                 return
             busy = True
             try:
-                with suppress(DietlabError):  # a value that a control does not take
+                with suppress(DietlabError):  # a value that a control does not take beside the others
                     explorer.set(**values)
             finally:
                 busy = False
@@ -129,30 +132,13 @@ def _alike(scheme: Scheme, key: str) -> bool:
     return bool(key) and type(scheme.kernel) is type(Scheme.from_key(key).kernel)
 
 
-def _write_scheme(explorer: Explorer) -> Write:
-    def write(_: Drawn, key: str) -> Mapping[str, Any]:
-        return {"scheme": key} if key in explorer.controls["scheme"].options else {}
-
-    return write
-
-
-def _write_tile(explorer: Explorer) -> Write:
-    def write(drawn: Drawn, key: str) -> Mapping[str, Any]:
-        scheme = Scheme.from_key(key)
-        if not _alike(scheme, drawn.scheme):
-            return {}
-        values = {"rows": scheme.rows, "cols": scheme.cols, "edge": scheme.edge}
-        edges = dict(explorer.controls["edge"].options).values()
-        within = all(
-            explorer.controls[name].min <= values[name] <= explorer.controls[name].max
-            for name in ("rows", "cols")
-        )
-        return values if within and scheme.edge in edges else {}
-
-    return write
+def _tile(drawn: Drawn, key: str) -> Mapping[str, Any]:
+    """Returns the sizes and the edge of a scheme, if it is of the same kind as the drawn one."""
+    scheme = Scheme.from_key(key)
+    return {name: getattr(scheme, name) for name in SIZES} if _alike(scheme, drawn.scheme) else {}
 
 
-def _key_or_none(text: Any) -> str:
+def _key(text: Any) -> str:
     """Returns a text that is a scheme's key, else nothing."""
     try:
         return Scheme.from_key(str(text)).key

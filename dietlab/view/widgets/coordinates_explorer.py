@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dietlab.tuning import TuningRun
 from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
 from dietlab.view.widgets.arguments import RunSource, choice_of, run_of
+from dietlab.view.widgets.controls import OneOf
 from dietlab.view.widgets.cost_lab import nothing_measured
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ def coordinates_explorer(run: RunSource, choice: Choice | None = None) -> Explor
 
 
 def _explorer(run: TuningRun, choice: Choice | None) -> Explorer:
-    import ipywidgets
-
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     if not run.schemes:
@@ -64,8 +63,8 @@ def _explorer(run: TuningRun, choice: Choice | None) -> Explorer:
 
     keys = sorted(scheme.key for scheme in run.schemes)
     controls = {
-        "shape": ipywidgets.Dropdown(options=tuple(shapes), description="shape", tooltip=SHAPE),
-        "scheme": ipywidgets.Dropdown(options=(ALL, *keys), description="scheme", tooltip=SCHEME),
+        "shape": OneOf(next(iter(shapes)), tuple(shapes), label="shape", tooltip=SHAPE),
+        "scheme": OneOf(ALL, (ALL, *keys), label="scheme", tooltip=SCHEME),
     }
     groups = {"Shape": ["shape"], "View": ["scheme"]}
     explorer = Explorer(draw, controls, groups=groups, opener="dl.coordinates_explorer(run)")

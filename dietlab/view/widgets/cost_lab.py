@@ -24,6 +24,7 @@ from dietlab.view.figures.predictions import (
 )
 from dietlab.view.theme import PALETTE, TIE
 from dietlab.view.widgets.arguments import RunSource, run_of
+from dietlab.view.widgets.controls import Control, OneOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,22 +38,23 @@ LINES = {
     "peak@1": ("speed of the first choice", PALETTE["ours"], "square", "dash"),
     "peak@5": ("speed of the best of five", PALETTE["accent3"], "diamond", "dot"),
 }
-"""Drawn metrics: name for people, colour, symbol and dash."""
+"""Drawn metrics: label, colour, symbol and dash."""
 
 MEANINGS = {
     "pairwise": "{} of the pairs that differ by more than the noise are ordered right",
     "peak@1": "the one predicted fastest has {} of the best speed",
     "peak@5": "the best of the five predicted fastest has {} of the best speed",
 }
-"""What a metric says, with a place for its value in percent."""
+"""Metrics in words, with a place for the value in percent."""
 
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
-"""Records that the smallest fit gets, if there are as many."""
+"""The least number of records of a fit, if there are as many."""
 STEPS = 9
+"""The most fits that a lab offers."""
 REST = 1 / 3
-"""A lab opens on a fit that leaves this share of the records to judge it on."""
+"""The least share of the records that is held out when a lab opens."""
 
 
 # --- ranking quality --------------------------------------------------------------------------
@@ -101,9 +103,8 @@ def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = N
 
 def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str | None = None) -> go.Figure:
     """Returns the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
-    figure = new_figure(
-        frame[frame["peak@1"].notna()], "Ranking quality on records that were held out", template
-    )
+    judged = frame[frame["peak@1"].notna()]
+    figure = new_figure(judged, "Ranking quality on records that were held out", template)
     for metric, (name, colour, symbol, dash) in LINES.items():
         known = frame[frame[metric].notna()]
         figure.add_scatter(
@@ -116,7 +117,7 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
             hoverinfo="text",
             hovertext=[_ranking_hover(metric, row) for row in known.to_dict("records")],
         )
-    if chosen is not None and frame["peak@1"].notna().any():
+    if chosen is not None and len(judged):
         figure.add_vline(x=chosen, line=TIE)
     figure.update_xaxes(title_text="records that the model was fitted on (count)", rangemode="tozero")
     figure.update_yaxes(title_text="ranking quality (%; 100 is perfect)")
@@ -206,29 +207,20 @@ def usual_counts(run: TuningRun) -> list[int]:
     return sorted({int(count) for count in np.geomspace(low, total, STEPS).round()})
 
 
-def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Control]:
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
     kernels = tuple(kernel.key for kernel in run.schemes)
-    slider = ipywidgets.SelectionSlider(
-        options=tuple(counts),
-        value=start,
-        description="records",
-        tooltip="Records that the model is fitted on, from the first on (a count); the others judge it",
-        continuous_update=False,
-    )
+    rings = "Its records have rings; a click on a point chooses one"
+    fitted = "Records that the model is fitted on, from the first on (a count); the others judge it"
 
-    def dropdown(label: str, tooltip: str, *options: str) -> Any:
-        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip)
+    def dropdown(label: str, tooltip: str, *options: str) -> OneOf:
+        return OneOf(options[0], options, label=label, tooltip=tooltip)
 
     return {
-        "records": slider,
+        "records": OneOf(start, tuple(counts), slider=True, lazy=True, label="records", tooltip=fitted),
         "show": dropdown("show", "The figure, and the table behind it", PREDICTIONS, IMPORTANCES, RANKING),
-        "colour": dropdown("colour by", "What the colour of a point tells", *run.space.workload.dims, *TILE),
-        "scheme": dropdown(
-            "scheme", "Its records have rings; a click on a point chooses one", NONE, *kernels
-        ),
+        "colour": dropdown("colour by", "What the colour of a point shows", *run.space.workload.dims, *TILE),
+        "scheme": dropdown("scheme", rings, NONE, *kernels),
     }
 
 
@@ -262,11 +254,8 @@ def nothing_measured(run: Known) -> Explorer:
     failures = Counter(str(record.status) for record in run.records)
     frame = pd.DataFrame(failures.most_common(), columns=["status", "records"])
     found = ", ".join(f"{count} {status}" for status, count in failures.most_common())
-    error = ModelError(
-        "an explorer needs one successful record",
-        found or "no records",
-        "Their reasons stand in run.to_frame().",
-    )
+    remedy = "Their reasons stand in run.to_frame()."
+    error = ModelError("an explorer needs one successful record", found or "no records", remedy)
 
     def draw() -> Drawn:
         return Drawn(new_figure(pd.DataFrame(), "No successful record", None), frame, note=str(error))

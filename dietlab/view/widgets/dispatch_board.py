@@ -18,8 +18,7 @@ from dietlab.scheme import Leaf, MicroKernel, Scheme, Split, Tree
 from dietlab.tuning import Dispatcher, Portfolio
 from dietlab.tuning.choice import Choice
 from dietlab.tuning.portfolio import BEYOND, variants
-from dietlab.view.figures.dispatch_tree import dispatch_table
-from dietlab.view.figures.one_layer import Layer
+from dietlab.view.figures.dispatch_tree import Layer, dispatch_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,16 +51,10 @@ class Board:
         return least
 
     def table(self, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
-        """Returns :func:`dietlab.view.widgets.dispatch_explorer.frame_dispatch` without asking the model
-        again.
+        """Returns the table of ``frame_dispatch`` from known times, without another prediction.
 
         Args:
-            dispatcher: one whose only dimension is the length.
-            layer: the extents of the others.
-
-        Raises:
-            DispatchError: if it has a plan that is not on the board.
-            WorkloadError: if the portfolio has no shape of this layer.
+            dispatcher: one whose only dimension is the length; ``layer`` has the extents of the others.
         """
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
@@ -78,11 +71,7 @@ class Board:
         )
 
     def without(self, dropped: MicroKernel) -> Portfolio:
-        """Returns the portfolio without one micro-kernel, ready to train a tree on.
-
-        Raises:
-            DispatchError: if what is left covers some shape no more.
-        """
+        """Returns the portfolio without one micro-kernel, ready to train a tree on."""
         left = tuple(kernel for kernel in self.portfolio.micro_kernels if kernel != dropped)
         chosen = [number for number, kernel in enumerate(self.choice.kernels) if kernel in left]
         covered = self.choice.covered(chosen)
@@ -109,8 +98,7 @@ class Board:
 
 
 def board_of(run: Known, portfolio: Portfolio) -> Board:
-    """Returns the board of a portfolio that was chosen from a run; the model is asked for its few plans
-    only."""
+    """Returns the board of a portfolio that was chosen from a run; only its few plans are predicted."""
     plans, shapes = variants(portfolio), portfolio.shapes
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in portfolio.workload.dims.items()})
     choice = Choice(portfolio.workload, plans, shapes, run.expected_seconds(plans, shapes.shapes))
@@ -126,9 +114,6 @@ def by_hand(
     Args:
         plans: one more than ``cuts``.
         layer: the extents of all dimensions but the length.
-
-    Raises:
-        DispatchError: if their number is another.
     """
     workload = at_layer(portfolio.workload, layer)
     name, dim = only_dim(workload)

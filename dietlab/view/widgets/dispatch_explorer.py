@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from dietlab.scheme import Scheme, depth, leaves
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
 from dietlab.view.figures.base import MICRO, add_ring
 from dietlab.view.figures.dispatch_tree import (
+    dispatcher_at,
     draw_dispatch,
     drawn_nodes,
     frame_dispatch,
@@ -26,10 +27,10 @@ from dietlab.view.figures.dispatch_tree import (
     row_at,
 )
 from dietlab.view.figures.folding import LEVELS, spans_of, spans_text
-from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
-from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
+from dietlab.view.figures.tree_traces import ENDS, SPLITS, WORDS
 from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
+from dietlab.view.widgets.controls import Control, Number, OneOf, Text
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
 
@@ -68,7 +69,7 @@ TOOLTIPS = {
 MOST_LEVELS = 6
 """The most levels that a slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
-"""Two mean slowdowns that differ by less are called equal."""
+"""The least ratio, minus 1, by which two mean slowdowns differ: closer ones are called equal."""
 
 
 def dispatch_explorer(
@@ -104,7 +105,7 @@ def dispatch_explorer(
     """
     from dietlab.view.widgets.explorer import Explorer
 
-    known, linked = known_of(run), choice_of(choice)
+    known, linked = known_of(run, Known), choice_of(choice)
     if not known.schemes:
         return nothing_measured(known)
     chosen = portfolio_of(portfolio, known, run)
@@ -128,7 +129,7 @@ class Trees:
         layers: extents of all dimensions but the length, by the text of the control; empty if there are no
             others.
         maps: the dimensions of each map, by the text of the control.
-        trained: trees by the micro-kernel that they do without, once they are asked for.
+        trained: trees by the omitted micro-kernel, as they become needed.
     """
 
     board: Board
@@ -151,11 +152,7 @@ class Trees:
         return self.layers[values["layer"]].to_json() if self.layers else {}
 
     def without(self, dropped: str) -> Dispatcher:
-        """Returns the tree over all dimensions that is trained without one micro-kernel.
-
-        Raises:
-            DispatchError: if the others do not cover every shape.
-        """
+        """Returns the tree over all dimensions that is trained without one micro-kernel."""
         if dropped not in self.trained:
             whole = self.board.portfolio
             kernels = {kernel.key: kernel for kernel in whole.micro_kernels}
@@ -193,19 +190,25 @@ class Trees:
             everywhere = self.without(without)
             numbers["over all layers"] = regret_words(everywhere.expected_slowdown)
             numbers["micro-kernels compiled"] = str(len(everywhere.micro_kernels))
-        path = path_words(shown, Shape.of(**{self.length: extent}))
         if values.get("show") in self.maps:
             axes, place = self.maps[values["show"]], {**layer, self.length: extent}
             figure, frame = _map_of(self.without(without), axes, place)
         else:
-            rival = TRAINED if tree == BY_HAND else WHOLE
-            beside = ("trained tree" if tree == BY_HAND else WHOLE, frames[rival])
-            name = f"tree {BY_HAND}" if tree == BY_HAND else "trained tree"
-            alone = tree == TRAINED and without == NOTHING
-            folding = {"levels": values["levels"], "toggled": spans_of(values["unfolded"])}
-            figure = draw_dispatch(frame, shown, extent, name, None if alone else beside, **folding)
+            figure = self._tree_figure(values, shown, frames, without)
+        path = path_words(shown, Shape.of(**{self.length: extent}))
         verdict = f"{note}{path} {_verdict(means, without, tree)}"
         return Drawn(figure, frame, numbers, verdict, self._options(without))
+
+    def _tree_figure(
+        self, values: Values, shown: Dispatcher, frames: Mapping[str, pd.DataFrame], without: str
+    ) -> go.Figure:
+        """Returns the tree beside its rival: the trained one, or the one with all micro-kernels."""
+        tree, name, beside = values["tree"], "trained tree", (WHOLE, frames[WHOLE])
+        if tree == BY_HAND:
+            name, beside = f"tree {BY_HAND}", (name, frames[TRAINED])
+        folding = {"levels": values["levels"], "toggled": spans_of(values["unfolded"])}
+        alone = tree == TRAINED and without == NOTHING
+        return draw_dispatch(frames[tree], shown, values["shape"], name, None if alone else beside, **folding)
 
     def _options(self, without: str) -> dict[str, list[str]]:
         """Schemes for the tree by hand: all but those of the missing micro-kernel."""
@@ -214,15 +217,15 @@ class Trees:
         return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
 
     def clicked(self, values: Values, point: Values) -> Values:
-        """Returns what a click changes: a fold unfolds, a split folds, a leaf chooses an extent that it
-        serves, and everywhere else that has extents on its x axis the one that was clicked is chosen."""
+        """Returns what a click changes: a fold unfolds, a split folds, and a leaf chooses an extent that it
+        serves, as do the words below them. On the strip and the slowdown a click chooses the extent there."""
         trace, x = point.get("trace", 0), point.get("x")
         if values.get("show") in self.maps:
             on_length = self.maps[values["show"]][0] == self.length
-        elif trace in (SPLITS, COLUMNS_SHOWN):
+        elif trace in (SPLITS, ENDS, WORDS):
             return self._clicked_node(values, point)
         else:
-            on_length = trace > COLUMNS_SHOWN
+            on_length = trace > WORDS
         if not on_length or not isinstance(x, (int, float)):
             return {}
         return {"shape": min(max(round(x), self.dim.low), last_drawn(self.dim))}
@@ -231,7 +234,7 @@ class Trees:
         shown, toggled = self.at(values)[0][values["tree"]], spans_of(values["unfolded"])
         frame, extent = self.board.table(shown, self.layer(values)), values["shape"]
         drawn = drawn_nodes(frame, shown, extent, values["levels"], toggled)
-        nodes = [one.node for one in drawn if one.end == (point["trace"] == COLUMNS_SHOWN)]
+        nodes = [one.node for one in drawn if one.end == (point["trace"] != SPLITS)]
         number = point.get("point")
         if not isinstance(number, int) or not 0 <= number < len(nodes):
             return {}
@@ -284,41 +287,35 @@ def _map_of(
     return figure, frame_map(dispatcher, x=x, y=y, fixed=fixed)
 
 
-def _controls(trees: Trees) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(trees: Trees) -> dict[str, Control]:
     portfolio, name, dim = trees.board.portfolio, trees.length, trees.dim
     plans, first = [plan.key for plan in portfolio.schemes], one_for_all(trees.board).key
     third = (dim.high / dim.low) ** (1 / 3)
-    style = {"description_width": "initial"}
 
-    def slider(value: float, low: int, high: int, words: str) -> Any:
-        return ipywidgets.IntSlider(round(value), low, high, description=words, style=style)
+    def slider(field: str, value: float, low: int, high: int, label: str) -> Number:
+        return Number(round(value), low, high, label=label, tooltip=TOOLTIPS[field])
 
-    def dropdown(options: Sequence[str], value: str, words: str) -> Any:
-        return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
+    def choice(field: str, value: str, options: Iterable[str], label: str = "") -> OneOf:
+        return OneOf(value, tuple(options), label=label or field, tooltip=TOOLTIPS[field])
 
-    several: dict[str, Any] = {}
+    controls: dict[str, Control] = {}
     if trees.layers:
-        several["layer"] = dropdown(tuple(trees.layers), next(iter(trees.layers)), "layer")
-        several["show"] = dropdown((f"along {name}", *trees.maps), f"along {name}", "show")
+        controls["layer"] = choice("layer", next(iter(trees.layers)), trees.layers)
+        controls["show"] = choice("show", f"along {name}", (f"along {name}", *trees.maps))
     codes = [kernel.key for kernel in portfolio.micro_kernels]
-    controls = {
-        **several,
-        "shape": slider((dim.low * dim.high) ** 0.5, dim.low, last_drawn(dim), f"path of {name}"),
-        "without": dropdown([NOTHING, *codes], NOTHING, "without"),
-        "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
-        "levels": slider(LEVELS, 1, MOST_LEVELS, "levels unfolded"),
-        "unfolded": ipywidgets.Text("", layout={"display": "none"}),
-        "plan_1": dropdown(plans, first, "first"),
-        "cut_1": slider(dim.low * third, dim.low, dim.high, f"up to {name}"),
-        "plan_2": dropdown(plans, first, "then"),
-        "cut_2": slider(dim.low * third**2, dim.low, dim.high, f"up to {name}"),
-        "plan_3": dropdown(plans, first, "at last"),
+    middle = (dim.low * dim.high) ** 0.5
+    return controls | {
+        "shape": slider("shape", middle, dim.low, last_drawn(dim), f"path of {name}"),
+        "without": choice("without", NOTHING, (NOTHING, *codes)),
+        "tree": choice("tree", TRAINED, (TRAINED, BY_HAND)),
+        "levels": slider("levels", LEVELS, 1, MOST_LEVELS, "levels unfolded"),
+        "unfolded": Text("", hidden=True),
+        "plan_1": choice("plan_1", first, plans, "first"),
+        "cut_1": slider("cut_1", dim.low * third, dim.low, dim.high, f"up to {name}"),
+        "plan_2": choice("plan_2", first, plans, "then"),
+        "cut_2": slider("cut_2", dim.low * third**2, dim.low, dim.high, f"up to {name}"),
+        "plan_3": choice("plan_3", first, plans, "at last"),
     }
-    for control in controls.keys() & TOOLTIPS.keys():
-        controls[control].tooltip = TOOLTIPS[control]
-    return controls
 
 
 def one_for_all(board: Board) -> Scheme:
@@ -350,7 +347,7 @@ def regret_words(slowdown: float) -> str:
 
 
 def _verdict(means: Mapping[str, float], without: str, tree: str) -> str:
-    """Tells in a sentence whether the tree or the player loses less time."""
+    """Returns a sentence on whether the trained tree or the player's loses less time."""
     if tree == BY_HAND:
         ratio = means[BY_HAND] / means[TRAINED]
         if abs(ratio - 1) < TIE:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import DietlabError, closest, mismatch
 from dietlab.view.figures.base import new_figure
 from dietlab.view.widgets.cards import cards_html, grouped
+from dietlab.view.widgets.controls import Control, control_of
 from dietlab.view.widgets.export import FileButtons
 from dietlab.view.widgets.live import LiveFigure, with_picture
 
@@ -60,7 +60,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     Args:
         draw: gets the values by name and returns a :class:`Drawn`; it has no state. A
             :class:`DietlabError` that it raises is shown as a sentence.
-        controls: widgets with a ``value``, by name, in rows of at most ``per_row``.
+        controls: by name, in rows of at most ``per_row``: widgets with a ``value``, or controls as in
+            ``widgets/controls.py``, of which widgets are made.
         clicked: from the values and the clicked point (see :class:`LiveFigure`) to values to set.
         per_row: most controls side by side, of those without a group.
         groups: names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
@@ -69,7 +70,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         wide: names of controls with long texts, whose group has a row to itself.
 
     Attributes:
-        controls: as given; set ``explorer.controls["rows"].value`` to move one.
+        controls: the widgets by name; set ``explorer.controls["rows"].value`` to move one.
         drawn: the :class:`Drawn` on display.
     """
 
@@ -84,7 +85,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         opener: str = UNNAMED,
         wide: Collection[str] = (),
     ) -> None:
-        self.controls, self._opener = dict(controls), opener
+        self.controls = {
+            name: one.widget() if isinstance(one, Control) else one for name, one in controls.items()
+        }
+        self._opener = opener
         self._draw, self._clicked, self._changing = draw, clicked, False
         self._lost: dict[str, tuple[Any, Any]] = {}  # values whose option went, and what took their place
         self._numbers = ipywidgets.HTML()
@@ -124,14 +128,15 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if unknown:
             invariant = f"an explorer's controls are {', '.join(self.controls) or 'none'}"
             raise DietlabError(invariant, ", ".join(unknown), closest(unknown[0], self.controls))
-        self._take({name: _plain(self.controls[name], value) for name, value in values.items()}, whole=False)
+        states = {name: control_of(self.controls[name]).state_of(value) for name, value in values.items()}
+        self._take(states, whole=False)
 
     def state(self) -> dict[str, Any]:
         """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
-        return {name: _plain(widget, widget.value) for name, widget in self.controls.items()}
+        return {name: control_of(widget).state_of(widget.value) for name, widget in self.controls.items()}
 
     def restore(self, state: Mapping[str, Any]) -> Explorer:
-        """Sets all controls as they were when :meth:`state` was asked.
+        """Sets all controls to what :meth:`state` returned.
 
         Args:
             state: a value for each control.
@@ -177,12 +182,12 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             self._changing = True
             try:
                 for name, value in state.items():
-                    told = refusal(self.controls[name], value)
-                    if told:
-                        refused = (f"{name} is {told}", repr(value))
-                    else:
+                    control = control_of(self.controls[name])
+                    if control.accepts(value):
                         self._lost.pop(name, None)
-                        _set(self.controls[name], value)
+                        self.controls[name].value = control.value_of(value)
+                    else:
+                        refused = (f"{name} is {control.takes}", repr(value))
             finally:
                 self._changing = False
             if refused and refused == last:
@@ -194,7 +199,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if refused:
             return refused
         gone = [name for name, value in self.state().items() if value != state[name]]
-        return (f"{gone[0]} is an option beside the other values", repr(state[gone[0]]))
+        return f"{gone[0]} is an option beside the other values", repr(state[gone[0]])
 
     def _name(self) -> str:
         """Returns the name of a file of what is shown, without an ending."""
@@ -269,49 +274,3 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
 
 WHENCE = "Give what the state() of such an explorer returned."
-
-
-def refusal(control: Any, value: Any) -> str:
-    """Returns what values a control takes, if this is none of them; nothing if it is one."""
-    if isinstance(control, ipywidgets.SelectMultiple):
-        labels = [*_options(control)]
-        fits = isinstance(value, list) and all(one in labels for one in value)
-        return "" if fits else f"a list of some of {', '.join(map(repr, labels))}"
-    if hasattr(control, "options"):
-        known = [*_options(control).values()]
-        fits = any(type(value) is type(one) and value == one for one in known)
-        return "" if fits else f"one of {', '.join(map(repr, known))}"
-    for kind, words in ((bool, "True or False"), (str, "a text")):
-        if isinstance(control.value, kind):
-            return "" if isinstance(value, kind) else words
-    whole = isinstance(control.value, int)
-    step = control.step if whole else 0
-    fits = isinstance(value, int if whole else Real) and not isinstance(value, bool)
-    fits = fits and control.min <= value <= control.max and not (step and (value - control.min) % step)
-    steps = f" in steps of {step}" if step > 1 else ""
-    return "" if fits else f"a{' whole' * whole} number from {control.min} to {control.max}{steps}"
-
-
-def _options(control: Any) -> dict[Any, Any]:
-    """Returns the options of a control by their labels."""
-    return dict(one if isinstance(one, tuple) else (one, one) for one in control.options)
-
-
-def _plain(control: Any, value: Any) -> Any:
-    """Returns a value for a control as JSON takes it: a number of NumPy's as Python's own, whole where the
-    control's numbers are, and of several options the labels."""
-    if isinstance(control, ipywidgets.SelectMultiple):
-        several = value if isinstance(value, (list, tuple)) else [value]
-        known = _options(control).items()
-        return [next((label for label, option in known if option == one), one) for one in several]
-    value = value.item() if hasattr(value, "item") else value
-    whole = isinstance(control.value, int) and isinstance(value, float) and value.is_integer()
-    return int(value) if whole else value
-
-
-def _set(control: Any, value: Any) -> None:
-    """Sets a control to what :func:`_plain` returned."""
-    if isinstance(control, ipywidgets.SelectMultiple):
-        control.label = tuple(value)
-    else:
-        control.value = value

@@ -10,7 +10,6 @@ from dietlab.base.errors import DietlabError, SpaceError, require_type
 from dietlab.cost import adaptation_cost
 from dietlab.cost.bundle import peak_speed
 from dietlab.lower.program import machine_code_of, read_as, require_kind, source_of
-from dietlab.lower.target import MachineCode
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, Workload, largest_shape
 from dietlab.scheme import Scheme
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from dietlab.compare.study import Study
 
 REMEMBERED = 32
-"""Programs that are kept: to compile one takes half a second."""
+"""The most programs that are kept: to compile one takes half a second."""
 NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
 FITTING = "<style>.dietlab-inspector .lm-TabBar-tab { min-width: max-content !important }</style>"
-"""Tabs as wide as their names: those of ipywidgets are all of one width, and cut."""
+"""A style for tabs as wide as their names: those of ipywidgets have one width, which cuts long names."""
 CODE = "max-height:30em;overflow:auto;font-size:12px;line-height:1.35;margin:0"
 
 
@@ -175,14 +174,8 @@ def _program(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -
     return _code(_source(workload, hardware, scheme))
 
 
-@lru_cache(REMEMBERED)
-def _source(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
-    return source_of(workload, hardware, scheme)
-
-
-@lru_cache(REMEMBERED)
-def _compiled(workload: Workload, hardware: Hardware, scheme: Scheme) -> MachineCode:
-    return machine_code_of(workload, hardware, scheme)
+_source = lru_cache(REMEMBERED)(source_of)
+_compiled = lru_cache(REMEMBERED)(machine_code_of)
 
 
 def _machine_code(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:

@@ -36,9 +36,8 @@ class PlotlyBundle(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has n
 class FigureModel(ipywidgets.Widget):  # type: ignore[misc]
     """The state that a figure and its view exchange.
 
-    A model of the widgets' core: anywidget passes nothing on to its model for whose code a busy
-    page took longer than two seconds.
-    """
+    It is a widget of ipywidgets: anywidget drops messages if a busy page took longer than two seconds to
+    load its code."""
 
     figure_json = traitlets.Unicode("{}").tag(sync=True)
     clicked = traitlets.Dict().tag(sync=True)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from dietlab.compare.study import Study
 
 MIN_SECONDS = 0.25
+"""The least time between two updates by default, in seconds."""
 SHARE = 0.012
-"""Of the run's time, for drawing: with what every event costs, the panel stays below 2 %."""
+"""The share of the run's time for drawing: with the cost of the events, the panel stays below 2 %."""
 
 POLL_SECONDS = 0.5
 EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
@@ -44,7 +45,7 @@ EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
 COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
 """Two figures side by side where there is room, so that four fill two rows."""
 LOW = "outcomes"
-"""The figure that is so low that it stands below the others, over the whole width."""
+"""The lowest figure, which stands below the others, over the whole width."""
 
 BUTTONS = {
     "Start": "Begins to tune in the background, or goes on from what was measured",
@@ -73,7 +74,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         interval: least time between two updates, in seconds; it is longer where drawing is slow, which
             takes at most 2 % of the time.
         clock: a monotonic clock, in seconds (another one for tests).
-        title: to tell panels apart that stand side by side.
+        title: a heading, for several panels side by side.
         start: work (see :func:`dietlab.run_in_background`) that the start button begins.
 
     Attributes:
@@ -178,7 +179,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         with self._lock:
             if run is self._run:
                 return
-            # What passed between two runs is nobody's time.
+            # Time between two runs counts for neither.
             self._skipped = self._clock() - self._latest
             self._run = run
         run.on_change(lambda: self._changed(run))

@@ -31,7 +31,7 @@ from dietlab.view.progress import duration
 from dietlab.view.widgets.arguments import study_of
 
 SILENT_SECONDS = 60.0
-"""After so long without a record somebody may wonder."""
+"""Seconds without a record after which the panel says that the run may be paused or interrupted."""
 
 
 @dataclass
@@ -66,9 +66,6 @@ class StudyTail:
 
     Args:
         folder: of the study, or the study itself; its records may not exist yet.
-
-    Raises:
-        StudyError: if there is no study in the folder, or it is neither.
     """
 
     def __init__(self, folder: str | Path | Study) -> None:
@@ -88,11 +85,7 @@ class StudyTail:
         self._best, self._spent = 0.0, PhaseSeconds()
 
     def news(self) -> list[Event]:
-        """Returns the events since the last call; all of them the first time.
-
-        Raises:
-            RecordError: if a whole line is no record.
-        """
+        """Returns the events since the last call; all of them the first time."""
         size = _stat(self._path)[0]
         if size < self._offset:  # the study was made anew
             self._rewind()

@@ -29,13 +29,13 @@ Drawing = dict[str, Any]
 """A figure as plotly.js takes it: ``data`` and ``layout``."""
 
 HEIGHT, LEGEND = 250, 70
-"""Of one figure and of what is below its x axis, in pixels."""
+"""The height of a figure, and of the legend and title below its x axis, in pixels."""
 
 LOW, BAR = 100, 26
-"""Of a figure of bars without its bars, and of one of them, in pixels."""
+"""The height of a figure of bars without its bars, and of one bar, in pixels."""
 
 REASON_CHARACTERS = 160
-"""Of what a failure said: compilers say a lot."""
+"""The most characters of a failure's reason: compilers say a lot."""
 
 WORDS = {
     "ok": "measured",

@@ -23,7 +23,7 @@ from dietlab.base.events import (
 from dietlab.view.progress import StageClock
 
 MAX_POINTS = 300
-"""An even number: a full curve is halved."""
+"""The most points of a curve; even, since a full curve is halved."""
 
 MAX_STAGES = 6
 EVENTS_KEPT = 8
@@ -50,8 +50,7 @@ class Curve:
     """The course of a run in at most :data:`MAX_POINTS` points, in order.
 
     A point stands for ``stride`` trials in a row (the last for ``filled``) and is the first of the fastest
-    of them: every ``best_gflops`` is exact, and the best trial of the run is on the curve.
-    """
+    of them: every ``best_gflops`` is exact, and the best trial of the run is on the curve."""
 
     points: tuple[Point, ...] = ()
     stride: int = 1

@@ -19,6 +19,7 @@ from dietlab.view.figures.roofline import (
     tile_level,
 )
 from dietlab.view.widgets.arguments import Source, hardware_of, reports_of, workload_of
+from dietlab.view.widgets.controls import OneOf
 
 if TYPE_CHECKING:
     from dietlab.compare.study import Study
@@ -37,9 +38,7 @@ TILE_COLS = "Columns of the output that a tile computes (a count): more columns 
 
 
 def roofline_explorer(
-    workload: Workload | Study,
-    hardware: Hardware | Study | str,
-    reports: Source | Iterable[Report] = (),
+    workload: Workload | Study, hardware: Hardware | Study | str, reports: Source | Iterable[Report] = ()
 ) -> Explorer:
     """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
     and where measured calls stand.
@@ -61,8 +60,6 @@ def roofline_explorer(
 
 
 def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...]) -> Explorer:
-    import ipywidgets
-
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     studies: dict[str, tuple[Workload, Hardware, Report | None]] = {}
@@ -84,18 +81,13 @@ def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...
             return {}
         return {"length": LENGTHS[number]}
 
-    def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> Any:
-        return ipywidgets.SelectionSlider(options=options, value=value, description=label, tooltip=tooltip)
+    def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> OneOf:
+        return OneOf(value, options, slider=True, label=label, tooltip=tooltip)
 
     names = tuple(studies)
     tile = (8, 32) if hardware.limits.on_host else (128, 128)
     controls = {
-        "study": ipywidgets.Dropdown(
-            options=names,
-            value=names[min(1, len(names) - 1)],
-            description="layer",
-            tooltip=STUDY,
-        ),
+        "study": OneOf(names[min(1, len(names) - 1)], names, label="layer", tooltip=STUDY),
         "length": slider(only_length(workload), LENGTH, LENGTHS, 1),
         "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),
         "cols": slider("columns", TILE_COLS, COLS, tile[1]),
@@ -138,7 +130,7 @@ def _numbers(workload: Workload, hardware: Hardware, length: int, tile: tuple[in
 
 
 def _note(report: Report | None, length: int) -> str:
-    """Tells in a sentence how a measured call compares with the roofline of its state."""
+    """Returns a sentence that compares a measured call with the roofline of its cache state."""
     if report is None:
         return "Nothing was measured here: choose a measured layer to see its calls."
     frame = frame_below_roofline(report)

@@ -4,7 +4,7 @@ processor would change."""
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from dietlab.machine.knob import Knob
 from dietlab.machine.target import hardware_target
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import hovering, new_figure
 from dietlab.view.theme import PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
+from dietlab.view.widgets.controls import Control, OneOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
 LABEL_CHARACTERS = 44
 REMEMBERED = 64
-"""Spaces that an explorer keeps: a slider that goes back finds its own."""
+"""The most spaces that an explorer keeps: a slider that goes back needs no new one."""
 
 PLANS = "Whether plans may cover a shape with tiles of several heights, or pad it as the paper's do"
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
@@ -90,8 +91,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
         orientation="h",
         name="left",
         marker={"color": LEFT},
-        hovertext=[_left_hover(row, total) for row in rows],
-        hoverinfo="text",
+        **hovering(frame, partial(_left_hover, total)),
     )
     figure.add_bar(
         x=frame["rejected"],
@@ -99,8 +99,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
         orientation="h",
         name="rejected by this limit",
         marker={"color": REJECTED},
-        hovertext=[_rejected_hover(row) for row in rows],
-        hoverinfo="text",
+        **hovering(frame, _rejected_hover),
     )
     figure.add_scatter(
         x=frame["left"] + frame["rejected"],
@@ -120,9 +119,8 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
     )
     # Room for the words beside the bars.
     figure.update_xaxes(title_text="candidates (count)", range=[0, 1.75 * total])
-    figure.update_yaxes(
-        title_text="limit, with its bound", autorange="reversed", automargin=True, showgrid=False
-    )
+    down = {"autorange": "reversed", "automargin": True, "showgrid": False}
+    figure.update_yaxes(title_text="limit, with its bound", **down)
     return figure
 
 
@@ -135,13 +133,11 @@ def _beside(row: Any) -> str:
     if not row.unit:
         return f" {row.left:,}"
     value = escape(amount(row.nearest_value, row.unit))
-    return (
-        f" {row.left:,} left, {row.rejected:,} rejected<br> nearest miss: {value}"
-        f"<br> ({escape(row.nearest_miss)})"
-    )
+    counts = f" {row.left:,} left, {row.rejected:,} rejected"
+    return f"{counts}<br> nearest miss: {value}<br> ({escape(row.nearest_miss)})"
 
 
-def _left_hover(row: Any, total: int) -> str:
+def _left_hover(total: int, row: Any) -> str:
     behind = f"<br>behind the limit: {escape(row.limit)}" if row.unit else ""
     return f"<b>{row.left:,} of {total:,} candidates are left</b>{behind}"
 
@@ -216,7 +212,7 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
-    """Tells in a sentence how the space changes with the changed limits."""
+    """Returns a sentence on how the space changes with the changed limits."""
     knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
     if not knobs:
         return "These are the real limits. What would another processor change?"
@@ -229,22 +225,13 @@ def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[S
     return f"With {changes}: {gained:,} more schemes fit, {lost:,} fit no longer."
 
 
-def _controls(hardware: Hardware) -> dict[str, Any]:
-    import ipywidgets
-
-    sliders = {
-        knob.field: ipywidgets.SelectionSlider(
-            options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
-            value=knob.of(hardware),
-            description=knob.label,
-            tooltip=_knob_tooltip(hardware, knob),
-        )
-        for knob in hardware_target(hardware.kind).KNOBS
-    }
-    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", tooltip=PLANS)
-    return {**sliders, "cover": cover}
+def _controls(hardware: Hardware) -> dict[str, Control]:
+    sliders = {knob.field: _slider(knob, knob.of(hardware)) for knob in hardware_target(hardware.kind).KNOBS}
+    return {**sliders, "cover": OneOf("composed", COVERS, label="plans", tooltip=PLANS)}
 
 
-def _knob_tooltip(hardware: Hardware, knob: Knob) -> str:
+def _slider(knob: Knob, real: int) -> OneOf:
+    options = [(knob_words(knob, value), value) for value in knob.values(real)]
     unit = "" if knob.field.endswith("_bytes") else " (a count)"
-    return f"What if {knob.label} were another{unit}? The real value: {knob_words(knob, knob.of(hardware))}"
+    words = f"What if {knob.label} were another{unit}? The real value: {knob_words(knob, real)}"
+    return OneOf(real, options, slider=True, label=knob.label, tooltip=words)

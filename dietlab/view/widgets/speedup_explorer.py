@@ -23,6 +23,7 @@ from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import plot_map
 from dietlab.view.figures.speedup import both_times, frame_against, frame_parts, plot_against
 from dietlab.view.widgets.arguments import Source
+from dietlab.view.widgets.controls import Control, OneOf, labelled
 from dietlab.view.widgets.speedup_sources import Chosen, Setting, loaded_tables, overlay, settings_beside
 
 if TYPE_CHECKING:
@@ -52,16 +53,16 @@ TOOLTIPS = {
     "show": "Speedups along the length for one layer, or a map over lengths and layers",
     "cache": "Where the operands are before a call: hot ones in the cache, cold ones in memory",
     "contender": "The program that the time of those shown is compared with",
-    "shape": "The shape whose plan is told; a click on the figure chooses it, too",
+    "shape": "The shape whose plan is described; a click on the figure chooses it, too",
 }
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
-    """Explores speedups for each shape against a chosen contender, cache state and number of cores: of
-    dietlab, or of whom a report names as its maker.
+    """Explores the speedup for each shape over a chosen contender, cache state and number of cores: that of
+    dietlab, or of the maker that a report names.
 
     Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
-    a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
+    a click on a shape shows its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
     their 95 % intervals (us).
 
     ``beside`` takes several other settings (processor, workload and threads), whose speedups over the same
@@ -76,7 +77,7 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
         table: a bench or the path of its CSV, an evaluation's report or its path, a study or its folder, or
             several of these.
         runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
-            tell the predicted parts of a shape's time.
+            give the predicted parts of a shape's time.
 
     Raises:
         RecordError: if it is something else, or a file cannot be read, and it is the only source.
@@ -101,9 +102,8 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     def draw(beside: Sequence[Setting] = (), **values: Any) -> Drawn:
         choice = chosen(reports, values)
         drawn = _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
-        said = (
-            left_out if choice.show == MAP else [*left_out, *overlay(drawn.figure, choice, reports, beside)]
-        )
+        more = [] if choice.show == MAP else overlay(drawn.figure, choice, reports, beside)
+        said = [*left_out, *more]
         return replace(drawn, note=" ".join([drawn.note, *said]))
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,22 +114,18 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
         if point.get("trace") != 0 or number is None or number >= len(shown):
             return {}
         row, length = shown.iloc[number], choice.whole.length
-        return (
-            {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
-        )
+        if on_map:
+            return {"layer": row["layer"], "shape": f"{length}={row[length]}"}
+        return {"shape": row["shape"]}
 
-    controls = _controls(chosen(reports, {}).options) | settings_beside(reports)
+    options = chosen(reports, {}).options.items()
+    controls: dict[str, Control] = {
+        name: OneOf(next(iter(labelled(found).values())), found, label=name, tooltip=TOOLTIPS[name])
+        for name, found in options
+    }
+    controls |= settings_beside(reports)
     opener = f"dl.speedup_explorer({'table' if runs is None else 'table, runs'})"
     return Explorer(draw, controls, clicked, groups=GROUPS, opener=opener, wide=("beside",))
-
-
-def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    import ipywidgets
-
-    return {
-        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name])
-        for name, found in options.items()
-    }
 
 
 # --- what there is to choose from -------------------------------------------------------------
@@ -142,10 +138,7 @@ def by_setting(sources: Sequence[ResultTable | Report]) -> dict[Setting, Report]
     for number, source in enumerate(sources, 1):
         part = dict(_reports(source))
         if set(part) & set(found):
-            part = {
-                replace(setting, hardware=f"{setting.hardware} ({number})"): report
-                for setting, report in part.items()
-            }
+            part = {replace(one, hardware=f"{one.hardware} ({number})"): part[one] for one in part}
         found |= part
     return found
 
@@ -189,17 +182,13 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chos
 
 
 def contenders(report: Report, cache: str) -> list[str]:
-    """Returns whom a report's maker can be compared with: the best vendors first."""
+    """Returns the contenders of a report in one cache state, the best vendors first."""
     names = list(dict.fromkeys(frame_speedup(report, cache)["contender"]))
     return sorted(names, key=lambda name: JUDGES.index(name) if name in JUDGES else len(JUDGES))
 
 
 def model_of(folder: str | Path) -> CostModel:
-    """Returns the cost model of a study; fitted on its records if it was not kept.
-
-    Raises:
-        StudyError: if there is no study, or nothing was measured.
-    """
+    """Returns the cost model of a study; fitted on its records if it was not kept."""
     study = Study.open(folder)
     kept = study.folder / MODEL
     return CostModel.load(kept) if kept.exists() else study.run().model
@@ -232,7 +221,7 @@ def _drawn(choice: Chosen, model: Any) -> Drawn:
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
-    """Tells in a sentence how the maker covers a shape, or why it does not, as far as that can be known."""
+    """Returns a sentence on how the maker covers a shape, or why it does not, as far as the plan says so."""
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
@@ -255,10 +244,8 @@ def _parts(choice: Chosen, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
     except DietlabError as error:
         return None, f"Its parts cannot be predicted: {error}"
     largest = parts.loc[parts["predicted_seconds"].idxmax()]
-    return parts, (
-        f"Predicted: {MICRO * parts['predicted_seconds'].sum():.1f} us, of which "
-        f"{100 * largest['share']:.0f} % for {largest['part']}."
-    )
+    total = f"{MICRO * parts['predicted_seconds'].sum():.1f} us"
+    return parts, f"Predicted: {total}, of which {100 * largest['share']:.0f} % for {largest['part']}."
 
 
 def _numbers(choice: Chosen) -> dict[str, str]:
@@ -286,7 +273,7 @@ def _mean(frame: pd.DataFrame) -> str:
 
 
 def _nothing(sources: Sequence[ResultTable | Report], left_out: Sequence[str]) -> Drawn:
-    """Tells why a table has no row, as far as it says so."""
+    """Returns the failures of tables without a row."""
     import pandas as pd
 
     from dietlab.view.widgets.explorer import Drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import DietlabError
 from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.study import Study
+from dietlab.view.figures.base import hovering
 from dietlab.view.figures.shape_map import frame_map
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
 from dietlab.view.widgets.arguments import Source, read_source
+from dietlab.view.widgets.controls import Control, SomeOf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +43,7 @@ class Chosen:
     """The values of the dropdowns, and the options that each of them has then.
 
     ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
-    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
-    """
+    dimensions are dynamic; otherwise they are the same and ``layer`` is empty."""
 
     setting: Setting
     whole: Report
@@ -65,15 +67,9 @@ class Chosen:
         return frame_map(self.whole, contender=self.contender, cache=self.cache)
 
 
-def loaded_tables(
-    table: Source | Sequence[Source],
-) -> tuple[list[ResultTable | Report], list[str]]:
+def loaded_tables(table: Source | Sequence[Source]) -> tuple[list[ResultTable | Report], list[str]]:
     """Returns one source or several, read where they are paths, and a sentence on each of several that cannot
-    be read.
-
-    Raises:
-        RecordError: if there is one only, and it cannot be read.
-    """
+    be read."""
     if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
         return [read_source(table)], []
     loaded: list[ResultTable | Report] = []
@@ -86,19 +82,13 @@ def loaded_tables(
     return loaded, left_out
 
 
-def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
+def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Control]:
     """Returns the control of the settings that are drawn beside the chosen one; none if there is one only."""
-    import ipywidgets
-
     if len(reports) < 2:
         return {}
     options = [(str(setting), setting) for setting in reports]
-    look = {
-        "description": "beside",
-        "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
-        "rows": min(5, len(options)),
-    }
-    return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
+    words = "Other settings whose speedups are drawn over these (Ctrl and a click choose several)"
+    return {"beside": SomeOf((), options, label="beside", tooltip=words)}
 
 
 def overlay(
@@ -124,13 +114,12 @@ def overlay(
             name=escape(f"{report.maker}: {name}"),
             line=style.line,
             marker={"symbol": marks(style.symbol, frame["held_out"]), "size": 7, "color": style.colour},
-            hovertext=[
-                f"<b>{escape(report.maker)}: {row.speedup:.2f} times</b>"
-                f"<br>{escape(row.shape)}, {escape(name)}"
-                for row in frame.itertuples()
-            ],
-            hoverinfo="text",
+            **hovering(frame, partial(_hover, report.maker, name)),
             showlegend=True,
         )
         figure.update_layout(showlegend=True)
     return said
+
+
+def _hover(maker: str, setting: str, row: Any) -> str:
+    return f"<b>{escape(maker)}: {row.speedup:.2f} times</b><br>{escape(row.shape)}, {escape(setting)}"

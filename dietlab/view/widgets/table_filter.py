@@ -36,7 +36,7 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 CONDITION = re.compile(r"[<>=!]|\b(and|or|not)\b")
 """What makes a text a condition; any other is looked for in the keys."""
 LONGEST = 300
-"""Characters of a condition: longer ones nest too deeply to be read."""
+"""The most characters of a condition: longer ones may nest too deeply for Python's parser."""
 EXAMPLE = 'Write for example: rows >= 8 and T == 64, or a part of a key, such as "8x32".'
 
 
@@ -46,9 +46,6 @@ def rows_that_fit(frame: pd.DataFrame, text: str) -> Mask:
     Args:
         text: comparisons of columns, numbers, texts in quotes and ``+ - * /`` of them, joined by ``and``,
             ``or``, ``not``; or a part of a key in the column ``scheme``; empty fits all.
-
-    Raises:
-        RecordError: if it is no condition, names no column, or compares a text with a number.
     """
     wanted = text.strip()
     if not CONDITION.search(wanted):

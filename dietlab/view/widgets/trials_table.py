@@ -25,11 +25,12 @@ PAGE_ROWS = 15
 """Rows of a page: with controls they fit a screen of 768 pixels."""
 HIDDEN = ("compile_seconds", "verify_seconds", "measure_seconds", "at", "asked_by", "cached_seconds")
 """Columns that conditions may name, though the table does not show them: it would be wider than a page."""
+EXAMPLE = "8x32, or rows >= 8 and T == 64"
 AS_TAKEN = "record"
 ALWAYS = (AS_TAKEN, "scheme", "status", "seconds", "gflops")
 """Columns that are shown though all trials have the same in them; other such columns are a sentence."""
 UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100.0)}
-"""Units that are shown, and how many of them one is of the unit in the table."""
+"""Units that are shown, and the factor from the table's unit."""
 
 
 class TableModel(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
@@ -66,12 +67,8 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         self._same = _same(frame)
         style = {"description_width": "initial"}
         self.controls = {
-            "filter": ipywidgets.Text(
-                description="filter", placeholder="8x32, or rows >= 8 and T == 64", style=style
-            ),
-            "sort": ipywidgets.Dropdown(
-                options=tuple(frame), value=AS_TAKEN, description="sort", style=style
-            ),
+            "filter": ipywidgets.Text(description="filter", placeholder=EXAMPLE, style=style),
+            "sort": ipywidgets.Dropdown(options=[*frame], value=AS_TAKEN, description="sort", style=style),
             "descending": ipywidgets.Checkbox(description="descending", indent=False),
             "page": ipywidgets.BoundedIntText(1, 1, 1, description="page", style=style),
         }
@@ -82,14 +79,8 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         self.controls["page"].observe(self._show, "value")
         self.model.observe(self._asked, "asked")
         choice.observe(self._chosen, "key")
-        wrap = ipywidgets.Layout(flex_flow="row wrap")
-        super().__init__(
-            [
-                ipywidgets.HBox([*self.controls.values()], layout=wrap),
-                self._words,
-                TableView(model=self.model),
-            ]
-        )
+        row = ipywidgets.HBox([*self.controls.values()], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        super().__init__([row, self._words, TableView(model=self.model)])
         self.add_class("dietlab")
         self._rearranged(None)
 
@@ -113,9 +104,9 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         self.controls["page"].max = pages
         found = f"{len(self.frame):,} of {len(self._whole):,} trials on {pages:,} page{'s' * (pages > 1)}"
         same = "".join(f", {_head(name)} {_cell(name, value)}" for name, value in self._same.items())
-        told = f"<b>{escape(self._title)}</b>: {found}."
-        told += escape(f" In all of them: {same[2:]}.") if same else ""
-        self._words.value = f"{told} <span>{escape(problem)}</span>" if problem else told
+        words = f"<b>{escape(self._title)}</b>: {found}."
+        words += escape(f" In all of them: {same[2:]}.") if same else ""
+        self._words.value = f"{words} <span>{escape(problem)}</span>" if problem else words
         if self.controls["page"].value != 1:
             self.controls["page"].value = 1  # shows it, too
         else:

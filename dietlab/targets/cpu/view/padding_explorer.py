@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import MAX_VECTORS
 from dietlab.targets.cpu.space import limits as cpu_limits
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import hovering, new_figure
 from dietlab.view.figures.padding import (
     SHOWN,
     THIS,
@@ -32,6 +33,7 @@ from dietlab.view.figures.shape_map import middle
 from dietlab.view.figures.traffic import COLOURS
 from dietlab.view.theme import GRID, OPEN, PALETTE
 from dietlab.view.widgets.arguments import hardware_of, workload_of
+from dietlab.view.widgets.controls import Control, Number, OneOf
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -99,25 +101,19 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
         return {name: round(point["x"]), "rows": round(point["y"])}
 
     controls = _controls(workload, hardware, name)
-    groups = {
-        "Shape": list(workload.dims),
-        "Tile": ["rows", "cols", "edge"],
-        "Hardware": ["cores"],
-    }
+    groups = {"Shape": list(workload.dims), "Tile": ["rows", "cols", "edge"], "Hardware": ["cores"]}
     opener = "dl.padding_explorer(workload, hardware)"
     return Explorer(draw, controls, clicked, groups=groups, opener=opener)
 
 
-def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Any]:
-    import ipywidgets
-
+def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Control]:
     lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
 
-    def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Any:
-        bounds = {"value": value, "min": low, "max": high, "step": step}
-        return ipywidgets.IntSlider(**bounds, description=label, tooltip=tooltip)
+    def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Number:
+        return Number(value, low, high, step, label=label, tooltip=tooltip)
 
     edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
+    compositions = [(EDGE_WORDS[edge], edge) for edge in edges]
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
     dim = workload.dims[name]
     others = {other: ends for other, ends in workload.dims.items() if other != name}
@@ -126,12 +122,7 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, An
         **{other: slider(other, EXTENT, middle(ends), ends.low, ends.high) for other, ends in others.items()},
         "rows": slider("tile: rows", ROWS, tallest, 1, registers),
         "cols": slider("tile: columns", COLS, 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
-        "edge": ipywidgets.Dropdown(
-            options=[(EDGE_WORDS[edge], edge) for edge in edges],
-            value=edges[-1],
-            description="composition",
-            tooltip=COMPOSITION,
-        ),
+        "edge": OneOf(edges[-1], compositions, label="composition", tooltip=COMPOSITION),
         "cores": slider("cores", CORES, hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
     }
 
@@ -217,14 +208,15 @@ def _add_policies(figure: go.Figure, workload: Workload, scheme: CpuScheme, shap
         marker={"color": [COLOURS[PLANS if row.policy == THIS else row.policy] for row in rows]},
         text=[f"{100 * row.padding_waste:.1f} %" for row in rows],
         textposition="outside",
-        hoverinfo="text",
-        hovertext=[
-            f"<b>{100 * row.padding_waste:.1f} % of the multiply-adds are padding</b>"
-            f"<br>{row.policy} at {shape}"
-            f"<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
-            for row in rows
-        ],
+        **hovering(frame, partial(_hover, shape)),
     )
+
+
+def _hover(shape: Shape, row: Any) -> str:
+    waste = (
+        f"<b>{100 * row.padding_waste:.1f} % of the multiply-adds are padding</b><br>{row.policy} at {shape}"
+    )
+    return f"{waste}<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
 
 
 def _two_lines(policy: str) -> str:
@@ -236,6 +228,7 @@ def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
     down, across = titles
     grid = {"gridcolor": GRID, "zerolinecolor": GRID}
     bare = {"showgrid": False, "zeroline": False}
+    policies = {"text": "plan, or padding to", "standoff": 6}
     figure.update_layout(
         height=680,
         bargap=0.3,
@@ -245,13 +238,7 @@ def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
         yaxis={**bare, "domain": [0.58, 1], "autorange": "reversed", "title": {"text": down}},
         xaxis2={**bare, "domain": [0, 0.47], "anchor": "y2", "title": {"text": f"{name} (extent)"}},
         yaxis2={**bare, "domain": [0, 0.42], "anchor": "x2", "title": {"text": "height of the tile (rows)"}},
-        xaxis3={
-            **bare,
-            "domain": [0.68, 1],
-            "anchor": "y3",
-            "tickangle": 0,
-            "title": {"text": "plan, or padding to", "standoff": 6},
-        },
+        xaxis3={**bare, "domain": [0.68, 1], "anchor": "y3", "tickangle": 0, "title": policies},
         yaxis3={
             **grid,
             "domain": [0, 0.42],

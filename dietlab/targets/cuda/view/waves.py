@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -23,19 +24,19 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, block_bounds, limiter
 from dietlab.targets.cuda.space import compiled_registers, shared_bytes
-from dietlab.view.figures.base import MICRO, new_figure
-from dietlab.view.theme import GRID, PALETTE, ring
+from dietlab.view.figures.base import MICRO, add_legend_key, add_ring, hovering, new_figure
+from dietlab.view.theme import GRID, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
 MOST_ROUNDS = 64
-"""Rounds that are drawn: cells of more would be thinner than the lines between them. The last ones are kept,
-since that is where places stay empty."""
+"""The most rounds that are drawn: cells of more would be thinner than the lines between them. The last rounds
+are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""Lengths at which expected times are drawn, at most: a step a wave is seen, and it takes milliseconds."""
+"""The most lengths at which expected times are drawn: each wave's step is visible, after milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
 """Values of a cell: no block, a block of a full wave, and one of the last wave."""
@@ -70,9 +71,6 @@ def occupancy_of(
 
     Args:
         registers: of a thread, as a compiler reports them (default: an estimate from the sizes).
-
-    Raises:
-        HardwareError: if ``hardware`` is no GPU, or registers are negative.
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
@@ -126,9 +124,6 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
 
     Args:
         resident: blocks that one multiprocessor holds.
-
-    Raises:
-        WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
     """
     sizes = extents(workload, shape_at(workload, length))
     tiles = plan_for(scheme, sizes["rows"]).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
@@ -136,11 +131,7 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
 
 
 def shape_at(workload: Workload, length: int) -> Shape:
-    """Returns the shape of a length.
-
-    Raises:
-        WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
-    """
+    """Returns the shape of a length."""
     name, _ = only_dim(workload)
     if length < 0:
         raise WorkloadError("a length is 0 or more", f"{name}={length}")
@@ -170,14 +161,8 @@ def frame_waves(
     launch = waves_of(workload, hardware, scheme, length, resident)
     rounds = np.arange(launch.rounds)
     blocks = np.minimum(launch.multiprocessors, launch.blocks - rounds * launch.multiprocessors)
-    return pd.DataFrame(
-        {
-            "round": rounds + 1,
-            "wave": rounds // launch.resident + 1,
-            "blocks": blocks,
-            "idle": launch.multiprocessors - blocks,
-        }
-    )
+    waves, idle = rounds // launch.resident + 1, launch.multiprocessors - blocks
+    return pd.DataFrame({"round": rounds + 1, "wave": waves, "blocks": blocks, "idle": idle})
 
 
 def waves_cost(
@@ -192,9 +177,6 @@ def waves_cost(
     Args:
         registers: of a thread (default: an estimate).
         cache: where operands are when a call begins.
-
-    Raises:
-        HardwareError: if ``hardware`` is no GPU, or registers are negative.
     """
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
     return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})
@@ -214,11 +196,8 @@ def frame_wave_times(
     was measured).
 
     Args:
-        workload: with one dynamic dimension.
-        hardware: the GPU.
-        scheme: of thread blocks.
+        workload, hardware, scheme, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU; those of other schemes do not count.
-        registers: of a thread (default: an estimate).
         lengths: of the dynamic dimension (default: evenly over its range, and the measured ones).
 
     Raises:
@@ -265,9 +244,7 @@ def plot_waves(
     time over lengths with measured ones.
 
     Args:
-        workload, hardware, scheme: as in :func:`frame_waves`.
-        length: of the dynamic dimension.
-        registers: of a thread (default: an estimate).
+        workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU.
         template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
 
@@ -283,7 +260,9 @@ def plot_waves(
     figure = new_figure(times, title, template)
     _add_grid(figure, launch)
     _add_times(figure, times)
-    _add_chosen(figure, frame_wave_times(workload, hardware, scheme, (), registers, [length]))
+    chosen = frame_wave_times(workload, hardware, scheme, (), registers, [length])
+    place = {"xaxis": "x2", "yaxis": "y2"}
+    add_ring(figure, chosen["T"], MICRO * chosen["expected_seconds"], "this length", 14, **place)
     _lay_out(figure, name, launch)
     return figure
 
@@ -310,13 +289,7 @@ def _add_grid(figure: go.Figure, launch: Waves) -> None:
         name="places",
     )
     for words, colour in zip(("no block", "a block", "a block of the last wave"), colours, strict=True):
-        figure.add_scatter(
-            x=[None],
-            y=[None],
-            mode="markers",
-            name=words,
-            marker={"symbol": "square", "size": 11, "color": colour},
-        )
+        add_legend_key(figure, words, colour, size=11)
 
 
 def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
@@ -327,8 +300,7 @@ def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
         name="expected by the bound",
         mode="lines",
         line={"color": PALETTE["best_vendor"], "width": 2, "shape": "hv"},
-        hoverinfo="text",
-        hovertext=[_time_words(row, "expected", row.expected_seconds) for row in frame.itertuples()],
+        **hovering(frame, partial(_time_words, "expected")),
         **below,
     )
     known = frame[frame["measured_seconds"].notna()]
@@ -339,32 +311,20 @@ def _add_times(figure: go.Figure, frame: pd.DataFrame) -> None:
             name="measured",
             mode="markers",
             marker={"color": PALETTE["ours"], "symbol": "diamond", "size": 10},
-            hoverinfo="text",
-            hovertext=[_time_words(row, "measured", row.measured_seconds) for row in known.itertuples()],
+            **hovering(known, partial(_time_words, "measured")),
             **below,
         )
 
 
-def _time_words(row: Any, how: str, seconds: float) -> str:
+def _time_words(how: str, row: Any) -> str:
+    seconds = getattr(row, f"{how}_seconds")
     waves = f"{row.waves} wave{'s' * (row.waves != 1)}"
     return f"<b>T={row.T}: {MICRO * seconds:.1f} us, {escape(how)}</b><br>{row.blocks:,} blocks, {waves}"
 
 
-def _add_chosen(figure: go.Figure, frame: pd.DataFrame) -> None:
-    figure.add_scatter(
-        x=frame["T"],
-        y=MICRO * frame["expected_seconds"],
-        name="this length",
-        mode="markers",
-        marker=ring(14),
-        hoverinfo="skip",
-        xaxis="x2",
-        yaxis="y2",
-    )
-
-
 def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
     bare, grid = {"showgrid": False, "zeroline": False}, {"gridcolor": GRID, "zerolinecolor": GRID}
+    below = {"domain": [0, 0.4], "anchor": "x2"}
     hidden = max(0, launch.rounds - MOST_ROUNDS)
     rounds = f"round (first {hidden} not drawn)" if hidden else "round"
     few = {"tickvals": list(range(1, launch.rounds + 1))} if launch.rounds <= 12 else {}  # whole numbers only
@@ -375,13 +335,7 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
         xaxis={**bare, "anchor": "y", "title": {"text": "multiprocessor"}},
         yaxis={**bare, **few, "domain": [0.56, 1], "autorange": "reversed", "title": {"text": rounds}},
         xaxis2={**grid, "anchor": "y2", "title": {"text": f"{name} (extent)"}},
-        yaxis2={
-            **grid,
-            "domain": [0, 0.4],
-            "anchor": "x2",
-            "rangemode": "tozero",
-            "title": {"text": "one call (us)"},
-        },
+        yaxis2={**grid, **below, "rangemode": "tozero", "title": {"text": "one call (us)"}},
     )
 
 

@@ -29,6 +29,7 @@ from dietlab.targets.cuda.view.waves import (
 )
 from dietlab.view.figures.base import MICRO
 from dietlab.view.widgets.arguments import hardware_of, records_of, workload_of
+from dietlab.view.widgets.controls import Control, Number, OneOf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Explorer
 
 OWN = "the tile below"
-"""The choice that lets the controls make the tile; the others are measured schemes."""
+"""The option for a tile of the controls below; the others are measured schemes."""
 
 WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
 """Names of the workers that share a block's tile."""
@@ -46,7 +47,12 @@ ESTIMATED = 0
 REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
 """Registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
 
+SIZES = ("down", "across", "each_rows", "each_cols")
+"""Controls of a tile: workers in both directions, and what each of them computes."""
+
 SPLITS = (1, 2, 4, CLUSTER)
+MIDDLE = 1024
+"""The extent that is shown first, or the one nearest to it in the range: several waves of most tiles."""
 OPENING: dict[Unit, tuple[int, int, int, int]] = {
     "fma": (16, 16, 8, 4),
     "mma": (2, 2, 64, 64),
@@ -62,17 +68,7 @@ EDGES: tuple[tuple[str, Edge], ...] = (
 )
 GROUPS = {
     "Launch": ["chip", "length", "scheme", "registers"],
-    "Tile": [
-        "unit",
-        "down",
-        "across",
-        "each_rows",
-        "each_cols",
-        "step",
-        "stages",
-        "splits",
-        "edge",
-    ],
+    "Tile": ["unit", "down", "across", "each_rows", "each_cols", "step", "stages", "splits", "edge"],
 }
 TOOLTIPS = {
     "chip": "The GPU on which the blocks are launched; measured times are those of the first one",
@@ -145,7 +141,14 @@ def _explorer(workload: Workload, gpu: Hardware, measured: tuple[Record, ...]) -
 
     controls = _controls(workload, gpu, tuple(chips), _keys(measured, workload))
     given = "workload, gpu, records" if measured else "workload, gpu"
-    return Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
+    explorer = Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
+
+    def call_workers(change: Any) -> None:
+        for way, label in _workers(change["new"]).items():
+            explorer.controls[way].description = label
+
+    explorer.controls["unit"].observe(call_workers, "value")
+    return explorer
 
 
 def _checked(records: object) -> tuple[Record, ...]:
@@ -179,15 +182,13 @@ def _keys(records: Iterable[Record], workload: Workload) -> tuple[str, ...]:
 
 def _options(unit: Unit) -> dict[str, tuple[int, ...]]:
     """Returns the sizes that a unit's tiles have, by control."""
-    down, across, rows, cols = ARRANGEMENTS[unit]
-    sizes = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
-    return {**sizes, "step": STEPS[unit], "stages": STAGES[unit]}
+    return {**dict(zip(SIZES, ARRANGEMENTS[unit], strict=True)), "step": STEPS[unit], "stages": STAGES[unit]}
 
 
 def _opening(unit: Unit) -> dict[str, int]:
-    down, across, rows, cols = OPENING[unit]
-    arranged = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
-    return {**arranged, "step": STEPS[unit][0], "stages": STAGES[unit][0]}
+    """Returns the sizes that a unit begins with."""
+    first = {field: options[0] for field, options in _options(unit).items()}
+    return {**first, **dict(zip(SIZES, OPENING[unit], strict=True))}
 
 
 def _scheme(
@@ -201,11 +202,7 @@ def _scheme(
     splits: int,
     edge: Edge,
 ) -> Scheme:
-    """Returns the scheme that the controls make.
-
-    Raises:
-        SpaceError: if a size contradicts another.
-    """
+    """Returns the scheme that the controls make."""
     tile = down * each_rows, across * each_cols, step
     return Scheme(CudaMicroKernel(*tile, down, across, stages=stages, unit=unit, splits=splits), edge)
 
@@ -248,47 +245,30 @@ def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int
 
 def _controls(
     workload: Workload, gpu: Hardware, chips: tuple[str, ...], keys: tuple[str, ...]
-) -> Mapping[str, Any]:
-    import ipywidgets
-
+) -> Mapping[str, Control]:
     name, dim = only_dim(workload)
     known = units(workload, gpu)
     unit = known[-1]
-    controls: dict[str, Any] = {}
-
-    def call_workers(_: Any) -> None:
-        for way in ("down", "across"):
-            controls[way].description = f"{WORKERS[controls['unit'].value]} {way}"
-
-    def choice(label: str, options: Any, value: Any) -> Any:
-        return ipywidgets.Dropdown(options=options, value=value, description=label)
-
     opening, options = _opening(unit), _options(unit)
-    labels = {
-        "down": "down",
-        "across": "across",
-        "each_rows": "rows of each",
-        "each_cols": "columns of each",
-        "step": "step",
-        "stages": "stages",
-    }
-    middle = min(dim.high, max(dim.low, 1024))
-    length = ipywidgets.IntSlider(
-        value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False
-    )
+    labels = {**_workers(unit), "each_rows": "rows of each", "each_cols": "columns of each"}
     registers = [(str(count) if count else "estimated", count) for count in REGISTERS]
-    controls |= {
-        "chip": choice("GPU", chips, gpu.name),
-        "length": length,
-        "scheme": choice("scheme", (OWN, *keys), OWN),
-        "unit": choice("unit", known, unit),
-        **{field: choice(label, options[field], opening[field]) for field, label in labels.items()},
-        "splits": choice("splits", SPLITS, 1),
-        "registers": choice("registers", registers, ESTIMATED),
-        "edge": choice("last rows", EDGES, "even"),
+    middle = min(dim.high, max(dim.low, MIDDLE))
+
+    def choice(field: str, value: Any, options: Any, label: str = "") -> OneOf:
+        return OneOf(value, options, label=label or field, tooltip=TOOLTIPS[field])
+
+    return {
+        "chip": choice("chip", gpu.name, chips, "GPU"),
+        "length": Number(middle, dim.low, dim.high, lazy=True, label=name, tooltip=TOOLTIPS["length"]),
+        "scheme": choice("scheme", OWN, (OWN, *keys)),
+        "unit": choice("unit", unit, known),
+        **{field: choice(field, opening[field], options[field], labels.get(field, "")) for field in options},
+        "splits": choice("splits", 1, SPLITS),
+        "registers": choice("registers", ESTIMATED, registers),
+        "edge": choice("edge", "even", EDGES, "last rows"),
     }
-    for control, words in TOOLTIPS.items():
-        controls[control].tooltip = words
-    call_workers(None)
-    controls["unit"].observe(call_workers, "value")
-    return controls
+
+
+def _workers(unit: Unit) -> dict[str, str]:
+    """Returns the labels of the numbers of a unit's workers, by control."""
+    return {way: f"{WORKERS[unit]} {way}" for way in ("down", "across")}
