@@ -5,6 +5,7 @@ Every function here is one visible step; :func:`block_program` is their list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,23 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.fetch import Fetch, fetches
-from dietlab.targets.cuda.lowering.geometry import BlockGeometry
-from dietlab.targets.cuda.lowering.layout import Left, Worker
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.fetch import PanelCopy, panel_copies
+from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry, BlockPosition
+from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
+from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
+from dietlab.targets.cuda.lowering.tensor_core import tensor_core
 from dietlab.targets.cuda.lowering.tir import bound, int32, only, registers
-from dietlab.targets.cuda.lowering.units import worker_of
+from dietlab.targets.cuda.lowering.warp_group import warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
+from dietlab.targets.cuda.unit import Unit
+
+WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
+    "fma": multiply_adds,
+    "mma": tensor_core,
+    "wgmma": warp_group,
+}
+"""Makes the worker that a thread is, with its registers, by the unit that multiplies. The workers of ``tma``
+have a program of their own (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
 def block_program(
@@ -56,30 +67,28 @@ def block_program(
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
     """
-    worker = worker_of(kernel, geometry, shared, place.thread)
+    worker = WORKERS[kernel.unit](Layout.of(kernel, geometry, shared, place.thread))
     worker.start()
-    x, w = fetches(kernel, geometry, arrays, shared, place)
+    x, w = panel_copies(worker.layout, arrays, place)
     depth = geometry.extent(geometry.depth, place.size)
     steps = own_steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
             with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
-                for fetch in (x, w):
-                    fetch.begin(step_number(kernel, place, int32(first)), int32(first))
-                    fetch.finish(int32(first))
+                for copy in (x, w):
+                    copy.begin(step_number(kernel, place, int32(first)), int32(first))
+                    copy.finish(int32(first))
         _commit(x, w)
-    _walk(worker, geometry, place, x, w, depth, steps)
+    _walk(worker, place, x, w, depth, steps)
     worker.finish()
     worker.add_slices()
     with worker.totals(place.rank) as totals:
         write_back(worker, totals, geometry, arrays, shared, place)
 
 
-def _walk(
-    worker: Worker, geometry: BlockGeometry, place: BlockPosition, x: Fetch, w: Fetch, depth: Any, steps: Any
-) -> None:
+def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, depth: Any, steps: Any) -> None:
     """Emits the loop over the reduction, whose first steps are already being fetched."""
-    kernel = worker.kernel
+    kernel, geometry = worker.kernel, worker.layout.geometry
     computed, fetched = _Slot.of("slot", kernel, 0), _Slot.of("free", kernel, kernel.ahead)
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
@@ -168,7 +177,7 @@ def _left(
     )
 
 
-def _commit(x: Fetch, w: Fetch) -> None:
+def _commit(x: PanelCopy, w: PanelCopy) -> None:
     """Copies issued since the last call become one group, an empty one if there are none: groups are
     counted, one a step."""
     if x.asynchronous or w.asynchronous:

@@ -1,4 +1,4 @@
-"""Extents, layout and precision that all micro-kernels of one CUDA library share."""
+"""Extents and operands of one CUDA library, a block's place in them, and its panels in shared memory."""
 
 from __future__ import annotations
 
@@ -108,6 +108,39 @@ class BlockGeometry(Contraction):
         """Returns whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
         extent = {"rows": self.rows, "cols": self.cols, "depth": self.depth}[role]
         return isinstance(extent, int) and extent % tile == 0
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The operands of a kernel as flat buffers."""
+
+    x: Any
+    w: Any
+    y: Any
+    bias: Any | None
+    residual: Any | None
+
+
+@dataclass(frozen=True)
+class BlockPosition:
+    """The place of a block's tile in the operands (int32 expressions).
+
+    Args:
+        batch: number of the product.
+        first_row, first_col: of the tile, in the output.
+        size: rows of the whole output.
+        thread: number of this thread in the block.
+        rank: number of this block among those that share the tile's reduction.
+        checked: whether multiply-adds test their bounds, in place of local padding.
+    """
+
+    batch: Any
+    first_row: Any
+    first_col: Any
+    size: Any
+    thread: Any
+    rank: Any
+    checked: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.activation import float32
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry
-from dietlab.targets.cuda.lowering.tir import int32, keep, registers, span, unrolled
+from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, panels
+from dietlab.targets.cuda.lowering.tir import bound, int32, keep, registers, span, unrolled
 
 WARP = 32
 
@@ -111,33 +111,63 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True)
+class StagedPanel:
+    """The panel of one operand in each stage of shared memory.
+
+    Args:
+        base: its first element in a stage, and ``stage``, the elements of a stage.
+        across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
+            steps of one row. The rows of ``w`` are its columns.
+    """
+
+    shared: Any
+    panel: AnyPanel
+    base: int
+    stage: int
+    across: bool
+
+    def at(self, slot: Any, row: Any, step: Any) -> Any:
+        """Returns the index in shared memory of an element of stage ``slot``."""
+        line, element = self.place(row, step)
+        return self.panel.at(slot * int32(self.stage) + int32(self.base), line, element)
+
+    def place(self, first: Any, second: Any) -> tuple[Any, Any]:
+        """Returns the line and element of a row and step, or the row and step of a line and element."""
+        return (second, first) if self.across else (first, second)
+
+
+@dataclass(frozen=True)
 class Layout:
-    """The layout that all units share: the panels in shared memory, the slice of a thread, its number in
+    """What the workers of all units share: the panels in shared memory, and a thread's slice and number in
     it."""
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
     shared: Any
-    x_panel: AnyPanel
-    w_panel: AnyPanel
-    stage: int
+    x: StagedPanel
+    w: StagedPanel
     slice: Any
     thread: Any
+
+    @classmethod
+    def of(cls, kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Layout:
+        """Returns the layout for ``thread`` of the block."""
+        x, w = panels(kernel, geometry)
+        stage, slice_ = x.elements + w.elements, int32(0)
+        if kernel.slices > 1:
+            group = int32(kernel.threads // kernel.slices)
+            slice_ = bound("slice", tirx.truncdiv(thread, group))
+            thread = bound("inside", tirx.truncmod(thread, group))
+        staged = (
+            StagedPanel(shared, x, 0, stage, across=False),
+            StagedPanel(shared, w, x.elements, stage, across=geometry.direct),
+        )
+        return cls(kernel, geometry, shared, *staged, slice_, thread)
 
     @property
     def part(self) -> int:
         """Steps of the reduction that one slice computes of each stage."""
         return self.kernel.step // self.kernel.slices
-
-    def x_at(self, slot: Any, line: Any, k: Any) -> Any:
-        """Returns the element of shared memory that holds ``x[line, k]``."""
-        return self.x_panel.at(slot * int32(self.stage), line, k)
-
-    def w_at(self, slot: Any, col: Any, k: Any) -> Any:
-        """Returns the element of shared memory that holds ``w[k, col]``."""
-        line, at = (k, col) if self.geometry.direct else (col, k)
-        base = slot * int32(self.stage) + int32(self.x_panel.elements)
-        return self.w_panel.at(base, line, at)
 
     def meet(self) -> None:
         """Emits a barrier of the threads that compute; what they wrote to shared memory, all of them see

@@ -19,8 +19,13 @@ from dietlab.problem import require_dtype
 from dietlab.scheme import Leaf, Scheme, Tree, scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.block import block_program
-from dietlab.targets.cuda.lowering.geometry import BlockGeometry, shared_alignment, shared_elements
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.geometry import (
+    Arrays,
+    BlockGeometry,
+    BlockPosition,
+    shared_alignment,
+    shared_elements,
+)
 from dietlab.targets.cuda.lowering.tensor_maps import describes, tensor_maps
 from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64
 from dietlab.targets.cuda.lowering.tma_pipeline import ring_program

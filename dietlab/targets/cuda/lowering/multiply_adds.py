@@ -85,17 +85,17 @@ class MultiplyAdds(Summing):
         """Reads four steps of the thread's rows and columns from shared memory to registers."""
         layout, shared = self.layout, self.layout.shared
         with unrolled(self.held_rows, "i") as i:
-            value = shared[span(layout.x_at(slot, self.row(i), k), QUAD)]
+            value = shared[span(layout.x.at(slot, self.row(i), k), QUAD)]
             T.buffer_store(self.x, value, [span(i * int32(QUAD), QUAD)])
         if not layout.geometry.direct:
             with unrolled(self.held_cols, "j") as j:
-                value = shared[span(layout.w_at(slot, self.col(j), k), QUAD)]
+                value = shared[span(layout.w.at(slot, self.col(j), k), QUAD)]
                 T.buffer_store(self.w, value, [span(j * int32(QUAD), QUAD)])
             return
         wide = self.kernel.run_cols
         with unrolled(QUAD, "e") as e, unrolled(self.held_cols // wide, "run") as run:
             first = run * int32(wide)
-            value = shared[span(layout.w_at(slot, self.col(first), k + e), wide)]
+            value = shared[span(layout.w.at(slot, self.col(first), k + e), wide)]
             T.buffer_store(self.w, value, [span(e * int32(self.held_cols) + first, wide)])
 
     def _held(self, j: Any, e: Any) -> Any:

@@ -96,15 +96,15 @@ class TensorCore(Summing):
         low, high = tirx.truncmod(matrix, int32(2)), tirx.truncdiv(matrix, int32(2))
         with unrolled(self.down_fragments, "i") as i:
             line = self._first_row(i) + low * int32(8) + eight
-            at = layout.x_at(slot, line, k + high * int32(8))
+            at = layout.x.at(slot, line, k + high * int32(8))
             self._load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", self.x, i, shared, at)
         with unrolled(self.across_pairs, "j") as j:
             first = self._first_col(j) + high * int32(8)
             if layout.geometry.direct:
-                at = layout.w_at(slot, first, k + low * int32(8) + eight)
+                at = layout.w.at(slot, first, k + low * int32(8) + eight)
                 self._load("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", self.w, j, shared, at)
             else:
-                at = layout.w_at(slot, first + eight, k + low * int32(8))
+                at = layout.w.at(slot, first + eight, k + low * int32(8))
                 self._load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", self.w, j, shared, at)
 
     @staticmethod

@@ -13,9 +13,14 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.block import own_steps, step_number
-from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
+from dietlab.targets.cuda.lowering.geometry import (
+    AnyPanel,
+    Arrays,
+    BlockGeometry,
+    BlockPosition,
+    SwizzledPanel,
+)
 from dietlab.targets.cuda.lowering.layout import WARP, Layout
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
 from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, only, registers
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
@@ -133,10 +138,8 @@ def ring_program(
 
     Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
     """
-    x_panel, w_panel = panels(kernel, geometry)
-    stage = x_panel.elements + w_panel.elements
-    layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, int32(0), place.thread)
-    used = max(kernel.stages * stage * geometry.itemsize, exchanged_bytes(kernel))
+    layout = Layout.of(kernel, geometry, shared, place.thread)
+    used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
     ring = _ring(kernel, shared, used)
     steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
     _initialize(ring, place.thread)
@@ -208,16 +211,12 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
         T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), coming))
         k = bound("k", step_number(kernel, place, step) * int32(kernel.step))
         _, w_lines = box_lines(kernel, geometry)
-        x_base = ring.slot * int32(layout.stage)
-        w_base = x_base + int32(layout.x_panel.elements)
         full = ring.full(ring.slot)
-        _bring_rows(layout, rows, place, maps, x_base, k, full)
-        for line, element in _boxes(layout.w_panel, w_lines):
-            to = layout.w_panel.at(w_base, line, element)
-            if geometry.direct:
-                _bring(layout, to, maps.w, place.first_col + int32(element), k + int32(line), full)
-            else:
-                _bring(layout, to, maps.w, k + int32(element), place.first_col + int32(line), full)
+        _bring_rows(layout, rows, place, maps, ring.slot, k, full)
+        for line, element in _boxes(layout.w.panel, w_lines):
+            col, within = layout.w.place(line, element)
+            at = layout.w.place(place.first_col + int32(col), k + int32(within))
+            _bring(layout, layout.w.at(ring.slot, col, within), maps.w, at, full)
         ring.advance()
 
 
@@ -246,7 +245,7 @@ class RowsInside:
 
 
 def _bring_rows(
-    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, base: Any, k: Any, barrier: Any
+    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, slot: Any, k: Any, barrier: Any
 ) -> None:
     """Emits the copies of a tile's rows to one slot.
 
@@ -255,13 +254,13 @@ def _bring_rows(
         bring rows 0 to 63      one box; a part of it where blocks share them
         bring rows 64 to 103    another one, in the first of the blocks that share them
     """
-    kernel, panel = layout.kernel, layout.x_panel
+    kernel, panel = layout.kernel, layout.x.panel
     piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
     lines, _ = box_lines(kernel, layout.geometry)
 
     def bring(source: Any, line: Any, element: int) -> None:
-        to = panel.at(base, line, element)
-        _bring(layout, to, source, k + int32(element), place.first_row + line, barrier, shared_by)
+        at = place.first_row + line, k + int32(element)
+        _bring(layout, layout.x.at(slot, line, element), source, at, barrier, shared_by)
 
     for line, element in _boxes(panel, piece):
         first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
@@ -282,9 +281,11 @@ def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
 
 
 def _bring(
-    layout: Layout, to: Any, source: Any, element: Any, line: Any, barrier: Any, shared_by: int = 1
+    layout: Layout, to: Any, source: Any, first: tuple[Any, Any], barrier: Any, shared_by: int = 1
 ) -> None:
-    """Emits one bulk copy, to each of the blocks that share what it brings."""
+    """Emits one bulk copy, from the operand's line and element ``first`` on, to each of the blocks that share
+    it."""
+    line, element = first
     where = T.address_of(layout.shared[to]), T.address_of(source), element, line, barrier
     if shared_by == 1:
         T.evaluate(T.ptx[BRING](*where))

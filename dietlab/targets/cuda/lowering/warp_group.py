@@ -120,8 +120,8 @@ class WarpGroup(Summing):
         swizzled; the tensor cores swizzle the offset that they add to a step's place in its strip."""
         kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
-        x = _moved(self.x, self.layout.x_at(slot, self._first_row(i), k))
-        w = _moved(self.w, self.layout.w_at(slot, self._first_col(), k))
+        x = _moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
+        w = _moved(self.w, self.layout.w.at(slot, self._first_col(), k))
         name = f"wgmma.mma_async.sync.aligned.m64n{self.kernel.tile_cols}k16.f32.{kind}.{kind}"
         # Sums are added to; nothing is negated; w may lie along the columns.
         T.evaluate(T.ptx[name](*sums, x, w, True, 1, 1, 0, int(self.layout.geometry.direct)))
@@ -171,8 +171,8 @@ def warp_group(layout: Layout) -> WarpGroup:
     address = T.cuda.cvta_generic_to_shared(T.address_of(layout.shared[0]))
     first = bound("first", int64((address & tirx.const(ADDRESS_BITS, "uint32")) >> tirx.const(4, "uint32")))
     fields = (
-        described(layout.x_panel, across=False),
-        described(layout.w_panel, across=layout.geometry.direct),
+        described(layout.x.panel, across=layout.x.across),
+        described(layout.w.panel, across=layout.w.across),
     )
     x, w = (bound(f"{name}_tile", first + int64(value)) for name, value in zip("xw", fields, strict=True))
     return WarpGroup(layout, registers("sums", kernel.accumulators), x, w, down, across, warp, lane)

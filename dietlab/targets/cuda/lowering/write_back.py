@@ -10,9 +10,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.activation import activated
-from dietlab.targets.cuda.lowering.geometry import CELL, BlockGeometry
+from dietlab.targets.cuda.lowering.geometry import CELL, Arrays, BlockGeometry, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
 from dietlab.targets.cuda.unit import FLOATS
 
