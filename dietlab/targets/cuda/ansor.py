@@ -38,7 +38,7 @@ from dietlab.measure.timing.seat import Seat
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.limits import gpu_of
-from dietlab.targets.cuda.lowering.compiler import HOST, JIT, without_spills
+from dietlab.targets.cuda.lowering.compiler import JIT, target_of, without_spills
 from dietlab.targets.cuda.lowering.cubin import Cubin
 from dietlab.targets.cuda.lowering.driver import module_maker
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin
@@ -168,17 +168,10 @@ def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Se
 def schedule_target(hardware: Hardware) -> Any:
     """Returns TVM's target for one GPU as the sketch rules read it."""
     gpu = gpu_of(hardware)
-    return tvm_module().target.Target(
-        {
-            "kind": "cuda",
-            "arch": gpu.arch,
-            "max_num_threads": gpu.threads_per_block,
-            "max_threads_per_block": gpu.threads_per_block,
-            "thread_warp_size": gpu.warp_threads,
-            "max_shared_memory_per_block": min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
-            "registers_per_block": gpu.registers_per_block,
-            "host": HOST,
-        }
+    return target_of(
+        hardware,
+        max_shared_memory_per_block=min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
+        registers_per_block=gpu.registers_per_block,
     )
 
 

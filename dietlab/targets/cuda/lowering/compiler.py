@@ -39,20 +39,23 @@ class Lowered:
     target: Any
 
 
-def target_of(hardware: Hardware) -> Any:
-    """Returns TVM's target for one GPU, with a host that launches."""
+def target_of(hardware: Hardware, **changed: int) -> Any:
+    """Returns TVM's target for one GPU, with a host that launches.
+
+    Args:
+        changed: attributes beside those of our kernels, or in place of them.
+    """
     gpu = gpu_of(hardware)
-    return tvm_module().target.Target(
-        {
-            "kind": "cuda",
-            "arch": gpu.arch,
-            "max_num_threads": gpu.threads_per_block,
-            "max_threads_per_block": gpu.threads_per_block,
-            "thread_warp_size": gpu.warp_threads,
-            "max_shared_memory_per_block": gpu.smem_per_block_bytes,
-            "host": HOST,
-        }
-    )
+    attributes = {
+        "kind": "cuda",
+        "arch": gpu.arch,
+        "max_num_threads": gpu.threads_per_block,
+        "max_threads_per_block": gpu.threads_per_block,
+        "thread_warp_size": gpu.warp_threads,
+        "max_shared_memory_per_block": gpu.smem_per_block_bytes,
+        "host": HOST,
+    }
+    return tvm_module().target.Target({**attributes, **changed})
 
 
 def lower(module: Any, hardware: Hardware) -> Lowered:
