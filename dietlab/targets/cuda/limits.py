@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
 from dietlab.machine.limits import Limits, require_positive
-from dietlab.targets.cuda.unit import FLOATS
+from dietlab.targets.cuda.unit import FLOATS, TENSOR_CORES_SINCE
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
 """The fields that a detected GPU has from the preset of its name, beside ``half_gflops``."""
@@ -107,9 +107,11 @@ class GpuLimits(Limits):
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a multiprocessor: types that its CUDA cores do not multiply run on its tensor
-        cores."""
-        return float32 if dtype in FLOATS else self.half_gflops
+        """Returns the peak of the CUDA cores or, for types that only these multiply, of the tensor cores."""
+        if dtype in FLOATS:
+            return float32
+        since = TENSOR_CORES_SINCE.get(dtype)
+        return self.half_gflops if since is not None and self.capability >= since else None
 
     @property
     def arch(self) -> str:

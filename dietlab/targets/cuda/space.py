@@ -123,10 +123,14 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     gpu = gpu_of(hardware)
     itemsize = precision_of(workload).itemsize
     cols = largest(workload, "cols")
-    known = any(workload.dtype in pieces.types for pieces in PIECES.values())
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     return (
-        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(not known)),
+        _limit(
+            f"a unit of this processor multiplies {workload.dtype}",
+            0,
+            "other units",
+            lambda k: int(workload.dtype not in k.pieces.types),
+        ),
         _limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
             0,

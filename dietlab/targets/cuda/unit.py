@@ -46,6 +46,10 @@ GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
 FLOATS, HALVES = {"float32": "f32"}, {"float16": "f16", "bfloat16": "bf16"}
 """The types of CUDA cores and of tensor cores."""
 
+TENSOR_CORES_SINCE = {"float16": (7, 0), "bfloat16": (8, 0)}
+"""The compute capability from which tensor cores multiply a type (CUDA C Programming Guide, tensor core input
+data types)."""
+
 PIECES: dict[Unit, Pieces] = {
     "fma": Pieces(FLOATS, "t", 1, 1, 1, 4),
     "mma": Pieces(HALVES, "w", WARP, 16, 16, 16),
