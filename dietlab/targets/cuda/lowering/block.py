@@ -20,7 +20,7 @@ from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry, BlockP
 from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
 from dietlab.targets.cuda.lowering.tensor_core import tensor_core
-from dietlab.targets.cuda.lowering.tir import bound, int32, only, registers
+from dietlab.targets.cuda.lowering.tir import bound, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.unit import Unit
@@ -74,7 +74,7 @@ def block_program(
     steps = own_steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
-            with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
+            with nullcontext() if isinstance(steps, int) else when(int32(first) < steps):
                 for copy in (x, w):
                     copy.begin(step_number(kernel, place, int32(first)), int32(first))
                     copy.finish(int32(first))
@@ -100,7 +100,7 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
         slot = fetched.now
 
         def begin() -> None:
-            with only(coming < int32(steps)):
+            with when(coming < int32(steps)):
                 number = step_number(kernel, place, coming)
                 x.begin(number, slot)
                 w.begin(number, slot)
@@ -115,7 +115,7 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
             begin()
             worker.settle()
         if not (x.asynchronous and w.asynchronous):
-            with only(coming < int32(steps)):
+            with when(coming < int32(steps)):
                 x.finish(slot)
                 w.finish(slot)
         computed.advance()

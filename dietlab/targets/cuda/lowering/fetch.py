@@ -14,7 +14,7 @@ from dietlab.problem import require_dtype
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Layout, StagedPanel
-from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
 from dietlab.targets.cuda.space import LEAST_ASYNCHRONOUS_BYTES
 
 
@@ -174,7 +174,7 @@ class PanelCopy:
             line = bound("line", tirx.truncdiv(piece, int32(across)))
             element = bound("at", tirx.truncmod(piece, int32(across)) * int32(self.width))
             every = self.pieces % self.kernel.threads == 0
-            with nullcontext() if every else only(piece < int32(self.pieces)):
+            with nullcontext() if every else when(piece < int32(self.pieces)):
                 yield n, *self.panel.place(line, element)
 
     def _read(self, n: Any, first: Any, inside: Any | None) -> None:

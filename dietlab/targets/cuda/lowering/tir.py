@@ -38,7 +38,7 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
 
 
 @contextmanager
-def only(condition: Any) -> Iterator[None]:
+def when(condition: Any) -> Iterator[None]:
     """Opens a block of statements for where the condition holds."""
     with T.If(condition), T.Then():
         yield

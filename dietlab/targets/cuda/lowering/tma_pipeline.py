@@ -22,7 +22,7 @@ from dietlab.targets.cuda.lowering.geometry import (
 )
 from dietlab.targets.cuda.lowering.layout import WARP, Layout
 from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
-from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, only, registers
+from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
@@ -97,7 +97,7 @@ class Ring:
         """Goes to the next slot, and behind the last one to the first in its next phase."""
         T.buffer_store(self.at, self.slot, [2])
         T.buffer_store(self.at, self.slot + int32(1), [0])
-        with only(self.slot == int32(self.kernel.stages)):
+        with when(self.slot == int32(self.kernel.stages)):
             T.buffer_store(self.at, int32(0), [0])
             T.buffer_store(self.at, self.phase ^ int32(1), [1])
 
@@ -148,7 +148,7 @@ def ring_program(
     with T.If(place.thread >= int32(kernel.computing)):
         with T.Then():
             _set_registers(roles, producer=True)
-            with only(place.thread == int32(kernel.computing)):
+            with when(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
             # The workers meet those of other blocks twice, at a barrier of all threads.
             for _ in range(2 if kernel.splits > 1 else 0):
@@ -176,7 +176,7 @@ def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
 def _initialize(ring: Ring, thread: Any) -> None:
     """Makes the barriers, and lets bulk copies and all threads of the cluster know of them."""
     kernel = ring.kernel
-    with only(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
+    with when(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.full(slot), tirx.const(1, "uint32")))
         warps = tirx.const(kernel.computing // WARP * kernel.multicast, "uint32")
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.empty(slot), warps))
@@ -264,11 +264,11 @@ def _bring_rows(
 
     for line, element in _boxes(panel, piece):
         first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
-        with only(int32(line // piece) < rows.whole):
+        with when(int32(line // piece) < rows.whole):
             bring(maps.x, first, element)
     for _, element in _boxes(panel, kernel.rows):
-        first = nullcontext() if shared_by == 1 else only(place.rank == int32(0))
-        with first, only(rows.end > int32(0)):
+        first = nullcontext() if shared_by == 1 else when(place.rank == int32(0))
+        with first, when(rows.end > int32(0)):
             bring(maps.x_end, rows.whole * int32(piece), element)
 
 
@@ -304,11 +304,11 @@ def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
         shared_by = worker.kernel.multicast
         left = ring.empty(ring.slot_before)
         if shared_by == 1:
-            with only(tirx.And(step > int32(0), worker.lane == int32(0))):
+            with when(tirx.And(step > int32(0), worker.lane == int32(0))):
                 T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
         else:  # a lane tells a block
             again = tirx.And(step > int32(0), step <= steps - int32(worker.kernel.stages))
-            with only(tirx.And(again, worker.lane < int32(shared_by))):
+            with when(tirx.And(again, worker.lane < int32(shared_by))):
                 T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))
         ring.advance()
 

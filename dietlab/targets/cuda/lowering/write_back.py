@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.activation import activated
 from dietlab.targets.cuda.lowering.geometry import CELL, Arrays, BlockGeometry, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
-from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
 from dietlab.targets.cuda.unit import FLOATS
 
 
@@ -44,7 +44,7 @@ class Output:
 
     def inside(self, col: Any) -> Any:
         """Returns a context for where there is such a column; columns are tested by as many as are stored."""
-        return nullcontext() if self.cols_left is None else only(col < self.cols_left)
+        return nullcontext() if self.cols_left is None else when(col < self.cols_left)
 
     def finish(self, sums: Any, first: Any, row: Any, col: Any) -> None:
         """Emits the epilogue of neighbouring sums: their values are in ``finished`` then."""
@@ -132,7 +132,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
         row = bound("row", worker.row(run.row))
         inside = row < output.rows_left
         with (
-            only(inside if run.there is None else tirx.And(run.there, inside)),
+            when(inside if run.there is None else tirx.And(run.there, inside)),
             unrolled(kernel.run_cols // wide, "piece") as piece,
         ):
             col = bound("col", worker.col(run.col) + piece * int32(wide))
@@ -157,7 +157,7 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
     with worker.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row, col = bound("row", worker.row(run.row)), bound("col", worker.col(run.col))
-        with only(row < output.rows_left), output.inside(col):
+        with when(row < output.rows_left), output.inside(col):
             output.finish(totals.sums, run.first, row, col)
             value = output.finished[span(int32(0), output.wide)]
             T.buffer_store(shared, value, [span(row * int32(pitch) + col, output.wide)])
@@ -169,6 +169,6 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
         col = bound("col", tirx.truncmod(piece, int32(across)) * int32(CELL))
         # A tile has as many rows as pieces; those beyond are no rows of it.
         inside = row < tirx.min(output.rows_left, int32(kernel.rows))
-        with only(inside), output.inside(col):
+        with when(inside), output.inside(col):
             value = shared[span(row * int32(pitch) + col, CELL)]
             T.buffer_store(output.arrays.y, value, [span(output.at(row, col), CELL)])
