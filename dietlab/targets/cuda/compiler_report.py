@@ -5,16 +5,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.events import Observer, audience
 from dietlab.machine import Hardware
+from dietlab.measure.build_worker import answer, compiled
 from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.record import Trial
+from dietlab.measure.timing.process import serve
 from dietlab.problem import Workload, largest_shape
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.machine_code import require_tool
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.lowering.machine_code import machine_code as code_of
+from dietlab.targets.cuda.lowering.machine_code import require_tool, told
+from dietlab.targets.cuda.lowering.nvcc import compile_cubin
 from dietlab.targets.cuda.space import thread_registers
 
 if TYPE_CHECKING:
@@ -44,7 +49,8 @@ MACHINE_CODE = (
 )
 """Columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
 
-READER = "dietlab.targets.cuda.machine_code_worker"
+READER = "dietlab.targets.cuda.compiler_report"
+"""This module as a process that builds a library for each request and reads its machine code."""
 
 
 def frame_compiled(
@@ -114,3 +120,15 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
     told = built.answer.get("machine_code") or {}
     found = dict(zip(COLUMNS, values, strict=True)) | {name: told.get(name) for name in more}
     return {**built.scheme.columns, **found}
+
+
+def read(request: dict[str, Any]) -> dict[str, Any]:
+    """Builds a library, and returns its machine code in numbers, too."""
+    artifact = compiled(request)
+    # The compiler's cache has the cubin from a moment ago.
+    cubin = compile_cubin(artifact.source, gpu_of(Hardware.from_json(request["hardware"])).arch)
+    return {**answer(artifact), "machine_code": told(code_of(cubin))}
+
+
+if __name__ == "__main__":
+    serve(read)

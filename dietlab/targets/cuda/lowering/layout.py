@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
@@ -52,62 +52,6 @@ class Left:
     rows: Any
     cols: Any
     depth: Any
-
-
-class Worker(Protocol):
-    """A thread's part of a tile: where its sums belong, and how they come about."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    @property
-    def kernel(self) -> CudaMicroKernel: ...
-
-    @property
-    def held_rows(self) -> int:
-        """Different rows that one thread has sums of."""
-
-    @property
-    def held_cols(self) -> int: ...
-
-    def row(self, i: Any) -> Any:
-        """Returns the row of the tile that its ``i``-th row is (an int32 expression)."""
-
-    def col(self, j: Any) -> Any: ...
-
-    def at(self, i: Any, j: Any) -> Any:
-        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
-
-    def start(self) -> None:
-        """Sums begin with zero."""
-
-    @property
-    def asynchronous(self) -> bool:
-        """True if the compute stage goes on while threads do other things."""
-
-    def publish(self) -> None:
-        """Makes this thread's writes to shared memory visible to the multiplying unit, once the block has
-        passed a barrier."""
-
-    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
-        """Emits the compute stage: one step, from the stage ``slot`` of shared memory; without bound
-        checks, unless what is ``left`` is given."""
-
-    def settle(self) -> None:
-        """Ends a step: the stage that was computed before it can be written again."""
-
-    def finish(self) -> None:
-        """Waits after the last step until the sums are in the registers."""
-
-    def add_slices(self) -> None:
-        """Adds up what the slices have; the first one has the result."""
-
-    def writers(self) -> Any:
-        """Returns a context for statements of those threads that have results."""
-
-    def totals(self, rank: Any) -> AbstractContextManager[Totals]:
-        """Returns a context with those sums that the block stores, of all blocks that share the reduction: it
-        is number ``rank`` of them."""
 
 
 @dataclass(frozen=True)
@@ -274,9 +218,13 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Summing(ABC):
-    """The sums of a thread of any unit: ``x`` and ``w`` are registers for operands, or names of their
-    tiles; ``down`` and ``across`` are its worker's place in the tile."""
+class Worker(ABC):
+    """A thread's part of a tile: where its sums belong, and how they are computed.
+
+    Args:
+        x, w: registers for operands, or names of their tiles in shared memory.
+        down, across: its worker's place in the tile.
+    """
 
     layout: Layout
     sums: Any
@@ -291,44 +239,60 @@ class Summing(ABC):
 
     @property
     @abstractmethod
-    def held_rows(self) -> int: ...
+    def held_rows(self) -> int:
+        """Different rows that one thread has sums of."""
 
     @property
     @abstractmethod
     def held_cols(self) -> int: ...
 
     @abstractmethod
+    def row(self, i: Any) -> Any:
+        """Returns the row of the tile that its ``i``-th row is (int32)."""
+
+    @abstractmethod
+    def col(self, j: Any) -> Any: ...
+
+    @abstractmethod
     def at(self, i: Any, j: Any) -> Any:
-        """Returns the index of a sum; see :class:`Worker`."""
+        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
+
+    @abstractmethod
+    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        """Emits the compute stage: one step, from stage ``slot`` of shared memory. It checks bounds only if
+        what is ``left`` is given."""
 
     def start(self) -> None:
+        """Sets the sums to zero."""
         with unrolled(self.kernel.accumulators, "n") as n:
             T.buffer_store(self.sums, float32(0.0), [n])
 
     @property
     def asynchronous(self) -> bool:
+        """True if the compute stage goes on while threads do other things."""
         return False
 
     def publish(self) -> None:
-        # A barrier is enough for what reads shared memory as threads do.
+        """Makes this thread's writes to shared memory visible to the unit, once the block has passed a
+        barrier. Units that read as threads do need nothing else."""
         return None
 
     def settle(self) -> None:
-        # What threads compute, they have computed.
+        """Ends a step: the stage that was computed before it can be written again."""
         return None
 
     def finish(self) -> None:
-        # Registers have what was written to them last.
+        """Waits after the last step until the sums are in the registers."""
         return None
 
     def add_slices(self) -> None:
+        """Adds up the sums of all slices; the first one has the result."""
         self.layout.add_slices(self.sums, self.kernel.accumulators)
-
-    def writers(self) -> AbstractContextManager[None]:
-        return self.layout.writers()
 
     @contextmanager
     def totals(self, rank: Any) -> Iterator[Totals]:
+        """Opens a context with the sums that this block stores. It is number ``rank`` of those that share the
+        reduction."""
         width = self.kernel.run_cols
         across = self.held_cols // width
 

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled
 
 QUAD = 4
@@ -21,7 +21,7 @@ WARP_DOWN, WARP_ACROSS = 4, 8
 
 
 @dataclass(frozen=True)
-class MultiplyAdds(Summing):
+class MultiplyAdds(Worker):
     """A thread on CUDA cores: ``tile_rows x tile_cols`` sums, operands read 16 bytes at a time.
 
     Draws, for a 2 x 1 tile and ``w[cols, depth]``::

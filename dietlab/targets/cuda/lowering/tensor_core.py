@@ -8,12 +8,12 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, unrolled
 
 
 @dataclass(frozen=True)
-class TensorCore(Summing):
+class TensorCore(Worker):
     """A warp on tensor cores: ``mma.sync.m16n8k16`` on fragments that ``ldmatrix`` reads.
 
     Draws, for a 16 x 16 tile of one warp and 16 steps::

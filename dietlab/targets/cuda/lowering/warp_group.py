@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.lowering.geometry import CELL, STRIPS, AnyPanel, SwizzledPanel
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, keep, registers, unrolled
 from dietlab.targets.cuda.unit import PIECES
 
@@ -27,7 +27,7 @@ ITEM_BYTES = 2
 
 
 @dataclass(frozen=True)
-class WarpGroup(Summing):
+class WarpGroup(Worker):
     """Four warps on tensor cores: ``wgmma.mma_async.m64nNk16`` on tiles in shared memory that ``x`` and ``w``
     describe. N is all of the group's columns; where ``w`` lies along them, the instruction transposes it.
 

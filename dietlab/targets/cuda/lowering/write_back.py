@@ -127,7 +127,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
               y[row, col + j] = sums[j]
     """
     kernel, wide = worker.kernel, output.wide
-    with worker.writers(), unrolled(totals.count, "n") as n:
+    with worker.layout.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row = bound("row", worker.row(run.row))
         inside = row < output.rows_left
@@ -154,7 +154,7 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
     kernel, thread = worker.kernel, output.place.thread
     pitch, across = kernel.cols + CELL, kernel.cols // CELL
     worker.layout.meet()  # the stages have been read
-    with worker.writers(), unrolled(totals.count, "n") as n:
+    with worker.layout.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row, col = bound("row", worker.row(run.row)), bound("col", worker.col(run.col))
         with when(row < output.rows_left), output.inside(col):
