@@ -1,4 +1,4 @@
-"""Compiles candidates without measuring them: what a GPU's micro-kernels really use, without a GPU."""
+"""Compiles candidates without measuring them: the resources that a GPU's micro-kernels use, without a GPU."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def frame_compiled(
     *,
     machine_code: bool = False,
 ) -> pd.DataFrame:
-    """Returns one row a scheme, with its parameters: what its kernel uses of a multiprocessor, or why
-    it was refused.
+    """Returns a table with one row a scheme: its parameters, the resources of its kernel, or the reason of a
+    failure.
 
-    Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
-    the library's kernels. Nothing is run: a preset of any GPU will do.
+    Registers are of a thread, shared bytes of a block (with those of its launch), code bytes of all the
+    library's kernels. Nothing runs: any preset of a GPU serves.
 
     Args:
-        machine_code: also reads it: columns :data:`MACHINE_CODE`.
+        machine_code: whether to read it, too, for the columns :data:`MACHINE_CODE`.
 
     Raises:
-        MissingDependencyError: if there is nothing to read it with.
+        MissingDependencyError: if there is no tool that reads machine code.
     """
     import pandas as pd
 
@@ -117,8 +117,8 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
-    told = built.answer.get("machine_code") or {}
-    found = dict(zip(COLUMNS, values, strict=True)) | {name: told.get(name) for name in more}
+    read = built.answer.get("machine_code") or {}
+    found = dict(zip(COLUMNS, values, strict=True)) | {name: read.get(name) for name in more}
     return {**built.scheme.columns, **found}
 
 

@@ -33,9 +33,8 @@ from dietlab.targets.cuda.rates import GpuRates, gpu_rates
 class BoundedAdaptation(BlockAdaptation):
     """The adaptation of thread blocks under a bound; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
-    The bound (:mod:`dietlab.targets.cuda.bound`) says how fast a multiprocessor computes that is full of a
-    tile's blocks. A tile that is slower by itself is so all over a call, and makes its blocks' beginnings and
-    ends as much longer::
+    The bound (:mod:`dietlab.targets.cuda.bound`) gives the speed of a multiprocessor full of a tile's blocks.
+    A tile that is slower by itself is as much slower all over a call, also where its blocks begin and end::
 
         seconds = launch + (bound - launch) * f_bound / f_mk,    no step before memory has given its operands
     """
@@ -46,7 +45,7 @@ class BoundedAdaptation(BlockAdaptation):
 
     @property
     def peak(self) -> Speed | None:
-        """None: the bound is of bundles without speeds."""
+        """None: the bound needs no speed."""
         return None
 
     def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
@@ -62,7 +61,7 @@ class BoundedAdaptation(BlockAdaptation):
             padded = sum((work / (bundle.speed(h) * self.hardware.cores) for h, work in works), np.zeros(1))
         slower = np.where(at_bound > 0, padded, 1.0) / np.where(at_bound > 0, at_bound, 1.0)
         edges, useful = slower * bound.edges, bundle.useful(calls)
-        # Blocks of a full multiprocessor take no longer a step than those of one that has places left.
+        # A step takes as long on a full multiprocessor as on one that has places left.
         idle = np.maximum(0.0, slower * bound.steps - padded)
         called = at_bound > 0
         waiting = np.where(called, np.maximum(0.0, bound.memory - padded - idle), 0.0)
@@ -72,7 +71,7 @@ class BoundedAdaptation(BlockAdaptation):
     def seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
         if len(bundle.speeds):
             return super().seconds(bundle, calls)
-        # A bound's total needs none of its parts, which cost as much again.
+        # The total needs no parts, which would cost as much again.
         return np.asarray((self._blocks(bundle, calls) > 0) * self._bound(bundle, calls).total)
 
     def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
@@ -81,7 +80,7 @@ class BoundedAdaptation(BlockAdaptation):
         return np.asarray(at_one * (bound.steps + bound.edges) / computing(seconds))
 
     def _bound(self, bundle: Bundle, calls: Calls) -> BoundSeconds:
-        """Returns the bound of calls, whose waves end with their tallest tiles."""
+        """Returns the bound of calls. The tallest tiles end a wave."""
         tallest = np.zeros(1, np.int64)
         for height, count in bundle.tiles(calls["rows"]):
             tallest = np.maximum(tallest, np.where(count > 0, height, 0))
@@ -103,7 +102,6 @@ class BoundedAdaptation(BlockAdaptation):
 
     @cached_property
     def _rates(self) -> GpuRates:
-        """The rates of the GPU."""
         return gpu_rates(self.hardware)
 
 

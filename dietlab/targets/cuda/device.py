@@ -25,8 +25,8 @@ from dietlab.targets.cuda.synthetic import synthetic_call
 
 CACHE_STATES = GPU_CACHE_STATES
 START_SECONDS = 120.0
-"""A timing process imports TVM and makes the device's context: a minute on a host that was lent a moment
-ago."""
+"""Most seconds until a timing process has started: it imports TVM and makes the device's context, which takes
+a minute on a fresh host."""
 
 
 def rotated(workload: Workload) -> tuple[str, ...]:
@@ -63,11 +63,11 @@ class TvmArrays:
     """
 
     def __init__(self, driver: CudaDriver) -> None:
-        load_cuda_runtime()  # TVM leaves its part for the driver out without a word if a library is missing
+        load_cuda_runtime()  # without it, TVM silently leaves out its part for the driver
         import tvm
 
         self._tensor, self._device = tvm.runtime.tensor, tvm.cuda(0)
-        self._device.sync()  # makes the context that a stream and a clock's events belong to
+        self._device.sync()  # makes the context of streams and events
         self._driver = driver
 
     def put(self, array: FloatArray) -> Array:
@@ -91,7 +91,7 @@ class TvmArrays:
 
 
 class TvmOutput:
-    """An output on a GPU with a guard behind it: TVM's programs refuse an array that begins inside of
+    """An output on a GPU with a guard behind it only: TVM's programs refuse an array that begins inside
     another."""
 
     def __init__(

@@ -16,8 +16,7 @@ from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.machine import LIBRARY, detect_gpu
 
 RELAXED = 2
-"""``CU_STREAM_CAPTURE_MODE_RELAXED``: while calls are recorded, others of the process may allocate and
-load."""
+"""``CU_STREAM_CAPTURE_MODE_RELAXED``: other threads may allocate and load while calls are recorded."""
 
 
 class CudaDriver:
@@ -47,8 +46,8 @@ class CudaDriver:
         if code:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(code, ctypes.byref(text))
-            said = text.value.decode() if text.value else f"error {code}"
-            raise MeasureError(f"the driver's {name} succeeds", said)
+            words = text.value.decode() if text.value else f"error {code}"
+            raise MeasureError(f"the driver's {name} succeeds", words)
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
         """Returns the handle that a function of the driver makes."""
@@ -61,7 +60,7 @@ class GraphRecorder:
     """Records calls as a CUDA graph (CUDA C Programming Guide, "CUDA Graphs").
 
     Args:
-        redirected: makes calls inside of it queue their work on the stream of that handle.
+        redirected: a context in which calls queue their work on the stream of this handle.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class GraphRecorder:
         self._stream = driver.made("cuStreamCreate", 0)
 
     def recorded(self, calls: Iterable[Call]) -> Call:
-        """Returns what replays the calls on the default stream; they are not run now.
+        """Returns a call that replays the calls on the default stream. They do not run now.
 
         Raises:
             MeasureError: if the driver cannot record or replay them.
@@ -97,7 +96,7 @@ class GraphRecorder:
 
 
 def require_gpu(wanted: Hardware) -> Hardware:
-    """This machine's first GPU, which must run what is compiled for ``wanted``
+    """Returns this machine's first GPU, which must run code for ``wanted``
     (:meth:`~dietlab.targets.cuda.limits.GpuLimits.runs`).
 
     Raises:
@@ -144,9 +143,5 @@ class CudaClock:
         return Span(milliseconds.value * 1e-3, host_seconds)
 
     def wait(self) -> None:
-        """Waits until all queued work is done; a kernel's fault is reported here.
-
-        Raises:
-            MeasureError: if a kernel faulted.
-        """
+        """Waits until all queued work is done. A faulty kernel raises MeasureError here."""
         self._driver("cuCtxSynchronize")

@@ -1,7 +1,5 @@
-"""Evaluation on a GPU, which differs from a CPU's in the worker only.
-
-Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
-a CPU (:mod:`dietlab.measure.timing.bench`). Importing this package loads no library of a GPU.
+"""Contenders on a GPU. Each works on PyTorch's tensors in a separate process, and answers the requests of
+:mod:`dietlab.measure.timing.bench`, as those on a CPU do. Importing this package loads no library of a GPU.
 
 ==================  =========  =====================================================================
 contender           kind       what it is
@@ -41,13 +39,14 @@ VENDORS = vendors(
     (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
     "a GpuSetting",
 )
-"""Contenders on a GPU that are not made of our library, by name; each is made with a
+"""Contenders that are no libraries of ours, by name; each is made with a
 :class:`~dietlab.targets.cuda.contenders.tensors.GpuSetting`."""
 
 DEFAULTS = defaults(VENDORS)
 
 WORKER = WorkerModule("dietlab.targets.cuda.contenders.worker", 400.0)
-"""The first call of a contender that compiles takes minutes."""
+"""The worker of all contenders, and the most seconds of a request: a first call that compiles takes
+minutes."""
 
 QUERY = {
     "GPU": "name",
@@ -62,7 +61,7 @@ SMI_SECONDS = 20.0
 """Most seconds that ``nvidia-smi`` may take."""
 
 ANSOR_DTYPES = ("float32", "float16")
-"""TVM's rules for tensor cores know no bfloat16; without them halves would be no baseline."""
+"""Types with rules for their units: TVM's rules for tensor cores know no bfloat16."""
 
 
 def facts(command: str = "nvidia-smi") -> dict[str, str]:

@@ -31,7 +31,7 @@ WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
     "wgmma": warp_group,
 }
 """Makes the worker that a thread is, with its registers, by the unit that multiplies. The workers of ``tma``
-have a program of their own (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
+have another program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
 def block_program(
@@ -53,16 +53,16 @@ def block_program(
                                                     sums += x[slot] @ w[slot]       # no bound check
                                                   y[rows inside] = activation(sums + bias) + residual
 
-    What a fetch would read beyond an operand is zero in shared memory (local padding, paper section 3.2):
-    only the fetch and the write-back know where the output ends. A ``checked`` scheme has no local
-    padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
+    Elements beyond an operand's end are zero in shared memory (local padding, paper section 3.2): only the
+    fetch and the write-back know where the output ends. A ``checked`` scheme has no local padding: its fetch
+    reads the last elements again, and each multiply-add tests its bounds.
 
-    Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
+    Each of ``splits`` blocks that share the reduction takes every ``splits``-th step, from its rank on, and
     stores a share of the sums (:meth:`~dietlab.targets.cuda.lowering.layout.Layout.shared_totals`).
 
-    Tensor cores that read shared memory by themselves (``wgmma``) are given a step before the fetch begins,
-    and may still compute the one before it: the fetch takes the slot that step ``s - 2`` left, one step
-    less ahead.
+    Tensor cores that read shared memory by themselves (``wgmma``) get a step before the fetch begins, and may
+    still compute the step before. The fetch then takes the slot that step ``s - 2`` left, one step less
+    ahead.
 
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
@@ -124,7 +124,7 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
 
 @dataclass(frozen=True)
 class _Slot:
-    """A stage of shared memory that moves on by one in each step: a counter costs less than a remainder."""
+    """The number of a stage, which grows by one in each step: a counter costs less than a remainder."""
 
     counter: Any
     stages: int
@@ -138,11 +138,11 @@ class _Slot:
 
     @property
     def now(self) -> Any:
-        """The stage at present (int32)."""
+        """The current stage (int32)."""
         return self.counter[int32(0)]
 
     def advance(self) -> None:
-        """Emits the step to the next stage, from the last one to the first."""
+        """Goes to the next stage, and from the last one to the first."""
         after = self.now + int32(1)
         if self.stages & (self.stages - 1):
             after = tirx.Select(after == int32(self.stages), int32(0), after)
@@ -160,15 +160,14 @@ def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
 
 
 def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
-    """Returns which of all steps this block's ``own``-th one is."""
+    """Returns the number among all steps of this block's ``own``-th one."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(
     kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
 ) -> Left:
-    """Returns the rows, columns and steps from the tile's first to the operand's end, which bound checks
-    compare with."""
+    """Returns the rows, columns and steps from the tile's first to the operand's end, for bound checks."""
     cols = int32(geometry.extent(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),
@@ -178,8 +177,7 @@ def _left(
 
 
 def _commit(x: PanelCopy, w: PanelCopy) -> None:
-    """Copies issued since the last call become one group, an empty one if there are none: groups are
-    counted, one a step."""
+    """Makes one group of the copies since the last call, even of none: waits count one group a step."""
     if x.asynchronous or w.asynchronous:
         T.evaluate(T.ptx["cp.async.commit_group"]())
 

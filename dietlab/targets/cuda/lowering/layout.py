@@ -1,4 +1,4 @@
-"""The interface of a worker, and what workers of all units share: panels in shared memory, and slices."""
+"""Workers of all units: their panels in shared memory, slices, and the sums of a thread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from dietlab.targets.cuda.lowering.tir import bound, int32, keep, registers, spa
 WARP = 32
 
 WORKERS_BARRIER = 1
-"""The barrier of those threads that compute, where a producer takes no part; number 0 is that of all."""
+"""The barrier of the threads that compute, without a producer; number 0 is that of all threads."""
 
 
 class Run(NamedTuple):
-    """Sums of neighbouring columns that one thread has.
+    """A thread's sums of neighbouring columns.
 
-    ``row`` and ``col`` are numbers of the thread's own rows and columns (int32), ``first`` is the register of
-    the first sum; ``there`` says whether there is such a run, None if there always is.
+    Args:
+        row, col: numbers of the thread's own rows and columns (int32).
+        first: register of the first sum.
+        there: whether the run exists (a condition); None if it always does.
     """
 
     row: Any
@@ -38,7 +40,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Totals:
-    """The finished sums of a thread, in ``count`` runs, each with its sums in registers side by side."""
+    """The finished sums of a thread, in ``count`` runs; a run's sums lie in neighbouring registers."""
 
     sums: Any
     count: int
@@ -82,8 +84,7 @@ class StagedPanel:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the workers of all units share: the panels in shared memory, and a thread's slice and number in
-    it."""
+    """The panels in shared memory, and a thread's slice and number in it, for workers of all units."""
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
@@ -114,8 +115,8 @@ class Layout:
         return self.kernel.step // self.kernel.slices
 
     def meet(self) -> None:
-        """Emits a barrier of the threads that compute; what they wrote to shared memory, all of them see
-        then. A producer meets nobody, so that these have a barrier to themselves."""
+        """Emits a barrier of the threads that compute, behind which all see what each wrote to shared memory.
+        A producer takes no part in it."""
         if self.kernel.pieces.producers:
             T.evaluate(T.ptx["bar.sync"](WORKERS_BARRIER, self.kernel.computing))
         else:
@@ -132,8 +133,8 @@ class Layout:
     def add_slices(self, sums: Any, count: int) -> None:
         """Adds up ``count`` sums of each thread over the slices, through shared memory.
 
-        Draws, for two slices (what belongs to a thread lies ``threads of a slice`` apart, so that
-        neighbouring threads meet different banks)::
+        Draws, for two slices (a thread's sums lie ``threads of a slice`` apart, so that neighbouring threads
+        use different banks)::
 
             barrier
             if slice 1:  shared[n * group + thread] = sums[n]
@@ -162,7 +163,7 @@ class Layout:
     def shared_totals(
         self, sums: Any, runs: int, width: int, run: Callable[[Any], Run], rank: Any
     ) -> Iterator[Totals]:
-        """Opens a context in which a block has its share of the sums of its cluster.
+        """Opens a context with a block's share of the sums of its cluster.
 
         Draws, for two blocks that share runs 0 to 3 of each thread::
 
@@ -175,8 +176,8 @@ class Layout:
             y[...] = totals
             cluster: wait                                    # no block leaves before it was read
 
-        (CUDA C Programming Guide, distributed shared memory). What a block reads of others has come when it
-        arrives, since it has been added up; so nobody waits for the stores.
+        (CUDA C Programming Guide, distributed shared memory). A block arrives after it has added up what it
+        read of others; so no block waits for stores.
         """
         kernel = self.kernel
         group, mine = kernel.computing // kernel.slices, -(-runs // kernel.splits)
@@ -275,15 +276,15 @@ class Worker(ABC):
     def publish(self) -> None:
         """Makes this thread's writes to shared memory visible to the unit, once the block has passed a
         barrier. Units that read as threads do need nothing else."""
-        return None
+        return
 
     def settle(self) -> None:
         """Ends a step: the stage that was computed before it can be written again."""
-        return None
+        return
 
     def finish(self) -> None:
         """Waits after the last step until the sums are in the registers."""
-        return None
+        return
 
     def add_slices(self) -> None:
         """Adds up the sums of all slices; the first one has the result."""

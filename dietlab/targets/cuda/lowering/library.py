@@ -25,12 +25,12 @@ from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import GROUPED
 
 NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
-"""What serves halves that begin anywhere where the library's own micro-kernels do not: right, if not fast."""
+"""Serves halves at any address, which the library's own micro-kernels may not: right, if not fast."""
 
 
 MOST_BLOCKS = 2**31 - 1
-"""Of a grid along its first axis (CUDA C++ Programming Guide, technical specifications); rows, too, are
-counted in 32 bits."""
+"""Most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows are
+counted in 32 bits, too."""
 
 
 def library_module(
@@ -46,11 +46,11 @@ def library_module(
     Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
 
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
-      the host choose it. An empty call launches nothing; one of more rows than any grid has blocks for
-      (:data:`MOST_BLOCKS`) is refused.
+      the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
+      (:data:`MOST_BLOCKS`) fails.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
     - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
-    - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+    - ``idle(T) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
     Args:
         schemes: those that the tree names, by number.
@@ -113,7 +113,7 @@ def _run(
 
 
 def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
-    """Returns the number of rows that every plan has blocks for, whatever heights it splits them into."""
+    """Returns the most rows for which every plan has blocks, whatever heights it splits them into."""
     found = [MOST_BLOCKS]
     for scheme in {*schemes, *(_narrow(scheme) for scheme in schemes)}:
         kernel = scheme.kernel
@@ -141,16 +141,16 @@ def _by_alignment(call: Call, first: CudaScheme, serve: Callable[[Call], None]) 
 
 
 def _narrow(scheme: CudaScheme) -> CudaScheme:
-    """Returns the scheme whose copies are single elements: this one, or one of warps in place of groups
-    of them, whose sums leave no registers for that."""
+    """Returns the scheme for copies of single elements: this one, or one of warps in place of groups of
+    warps, whose sums leave no registers for such copies."""
     if scheme.kernel.unit in GROUPED:
         return NARROW
     return scheme_with(scheme, edge="padded") if scheme.composed else scheme
 
 
 def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
-    """Returns the geometry where the dynamic extent is a multiple of the widest copy; None where that widens
-    nothing."""
+    """Returns the geometry for dynamic extents that are multiples of the widest copy; None if no copy becomes
+    wider."""
     found = replace(geometry, multiple=geometry.vector)
     return found if found.widths != geometry.widths else None
 
@@ -185,8 +185,8 @@ def _by_plan(
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
-    """Returns an array argument; the name appears in the library's error messages. One of bfloat16 has to
-    begin at a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
+    """Returns an array argument, whose name the library's error messages have. Arrays of bfloat16 must begin
+    at a multiple of the widest copy, since TVM cannot test their pointers."""
     precision = require_dtype(dtype)
     align = COPY_BYTES if precision.extension else precision.itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))

@@ -24,8 +24,8 @@ class TensorCore(Worker):
             for k in range(16):                    mma  y[0:16, 0:8]  += a0..a3 * b0, b1
               y[i, j] += x[i, k] * w[j, k]         mma  y[0:16, 8:16] += a0..a3 * b2, b3
 
-    Which element of a fragment a thread holds: PTX ISA, "Matrix fragments for mma.m16n8k16": of each
-    16 x 8 sums rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2`` and the next.
+    Of each 16 x 8 sums a thread holds rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2`` and
+    the next (PTX ISA, "Matrix fragments for mma.m16n8k16").
     """
 
     lane: Any

@@ -1,4 +1,5 @@
-"""One thread block's micro-kernel with a producer: bulk copies fill a ring of stages, workers empty it."""
+"""One thread block's micro-kernel with a producer: its bulk copies fill a ring of stages, workers empty
+it."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ __forceinline__ __device__ void {WAIT}(void* barrier, int parity) {{
   }} while (!done);
 }}
 """
-"""Waits until the phase of this parity is over: the barrier's current one, or the one before it (PTX ISA,
+"""Waits until the phase of this parity is over, the current one or the one before (PTX ISA,
 ``mbarrier.try_wait``)."""
 
 ARRIVE_AT = "dietlab_arrive_at"
@@ -53,7 +54,7 @@ __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
 }}
 """
-"""Arrives at the barrier that lies at the same place of another block's shared memory (PTX ISA, ``mapa`` and
+"""Arrives at the barrier at the same place of another block's shared memory (PTX ISA, ``mapa`` and
 ``mbarrier.arrive``)."""
 
 
@@ -61,9 +62,9 @@ __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
 class Ring:
     """Stages of shared memory with two barriers each, and a thread's place among them.
 
-    ``full`` counts one arrival, the producer's, and the bytes of a stage; ``empty`` counts one of each of the
-    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0
-    or 1), the slot before."""
+    ``full`` counts the producer's arrival and the bytes of a stage. ``empty`` counts an arrival of each warp
+    of workers, in all blocks that share rows. ``at`` holds registers: the slot, its phase (0 or 1), the slot
+    before."""
 
     kernel: CudaMicroKernel
     barriers: Any
@@ -83,7 +84,7 @@ class Ring:
         return self.at[2]
 
     def full(self, slot: Any) -> Any:
-        """Returns the address of the barrier that says that a slot is full."""
+        """Returns the address of the barrier at which workers wait until a slot is full."""
         return T.address_of(self.barriers[int32(self.first) + slot])
 
     def empty(self, slot: Any) -> Any:
@@ -123,14 +124,14 @@ def ring_program(
                                                                                its slot is empty
         y[rows inside] = ...                                               y[rows inside] = ...
 
-    No thread of a worker computes an address, and no barrier holds the whole block up. What a bulk copy would
-    read beyond the depth or the columns is zero in shared memory (local padding, paper section 3.2), by
-    hardware. Rows beyond the end are not brought at all: what lies there reaches rows of the output that
-    nobody stores.
+    No thread of a worker computes an address, and no barrier stops the whole block. The hardware writes zeros
+    to shared memory for elements beyond the depth or the columns (local padding, paper section 3.2). Rows
+    beyond the end are not brought: old data in their place only reaches rows of the output that are not
+    stored.
 
-    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is
-    empty when the workers of all have left it; they say so only of slots that are filled again, so that a
-    block ends when nobody reports to its barriers any more::
+    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. A slot is empty
+    when the workers of all blocks have left it. They report only slots that are filled again, so that no
+    block ends while others still report to its barriers::
 
         block 0                              block 1
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
@@ -150,7 +151,7 @@ def ring_program(
             _set_registers(roles, producer=True)
             with when(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
-            # The workers meet those of other blocks twice, at a barrier of all threads.
+            # The workers meet those of other blocks twice, at a barrier that counts all threads.
             for _ in range(2 if kernel.splits > 1 else 0):
                 T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
                 T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
@@ -174,7 +175,7 @@ def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
 
 
 def _initialize(ring: Ring, thread: Any) -> None:
-    """Makes the barriers, and lets bulk copies and all threads of the cluster know of them."""
+    """Makes the barriers, visible to bulk copies and all threads of the cluster."""
     kernel = ring.kernel
     with when(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.full(slot), tirx.const(1, "uint32")))
@@ -190,7 +191,7 @@ def _initialize(ring: Ring, thread: Any) -> None:
 
 
 def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
-    """Gives or takes registers, unless all roles have as many."""
+    """Emits the change from the registers at the launch to a role's, if they differ."""
     if roles.worker == roles.launched:
         return
     how, count = ("dec", roles.producer) if producer else ("inc", roles.worker)
@@ -198,8 +199,8 @@ def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
 
 
 def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps: Any) -> None:
-    """Fills slot after slot, in one thread. In its first phase a slot was never filled: the phase before it
-    is over."""
+    """Fills slot after slot, in one thread. In the first round all slots are empty: the phase before is
+    over."""
     kernel, geometry = layout.kernel, layout.geometry
     rows = RowsInside.of(kernel, place)
     line_bytes = kernel.step * geometry.itemsize
@@ -225,7 +226,7 @@ class RowsInside:
     """The rows of a tile that lie inside ``x``.
 
     Args:
-        whole: pieces of the rows that one instruction reads, which come as one box.
+        whole: number of boxes with the rows of one instruction.
         end: rows of the box behind them; 0 if there is none.
         brought: rows of all boxes.
     """
@@ -236,7 +237,7 @@ class RowsInside:
 
     @classmethod
     def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
-        """Emits what is the same in all steps."""
+        """Computes them once for all steps."""
         piece = PIECES[kernel.unit].rows
         inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
@@ -294,8 +295,8 @@ def _bring(
 
 
 def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
-    """Emits the workers' loop. A slot is empty when the product after it has been given to the tensor cores
-    and the one that reads it is computed."""
+    """Emits the workers' loop. A slot is empty when the tensor cores have computed its product and got the
+    next."""
     with T.serial(int32(0), steps) as variable:
         step = IRBuilder.name("step", variable)
         _wait(ring.full(ring.slot), ring.phase)
@@ -306,7 +307,7 @@ def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
         if shared_by == 1:
             with when(tirx.And(step > int32(0), worker.lane == int32(0))):
                 T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
-        else:  # a lane tells a block
+        else:  # each lane reports to one block
             again = tirx.And(step > int32(0), step <= steps - int32(worker.kernel.stages))
             with when(tirx.And(again, worker.lane < int32(shared_by))):
                 T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))

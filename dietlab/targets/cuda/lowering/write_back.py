@@ -23,9 +23,9 @@ class Output:
     Args:
         origin: the element at the tile's first row and column (int64).
         width: columns of the output.
-        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; no columns
-            where all tiles lie inside.
-        finished: registers of ``wide`` neighbouring values that are stored at once.
+        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; None for
+            columns if all tiles lie inside.
+        finished: registers of the ``wide`` neighbouring values of one store.
     """
 
     geometry: BlockGeometry
@@ -43,11 +43,11 @@ class Output:
         return self.origin + int64(row * int32(self.width) + col)
 
     def inside(self, col: Any) -> Any:
-        """Returns a context for where there is such a column; columns are tested by as many as are stored."""
+        """Returns a context for columns that exist. The first column of a store stands for all."""
         return nullcontext() if self.cols_left is None else when(col < self.cols_left)
 
     def finish(self, sums: Any, first: Any, row: Any, col: Any) -> None:
-        """Emits the epilogue of neighbouring sums: their values are in ``finished`` then."""
+        """Emits the epilogue of neighbouring sums, whose results are then in ``finished``."""
         added = {
             "bias": (self.arrays.bias, int64(self.place.first_col + col)),
             "residual": (self.arrays.residual, self.at(row, col)),
@@ -85,8 +85,8 @@ def write_back(
     shared: Any,
     place: BlockPosition,
 ) -> None:
-    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if 16 bytes can be
-    stored at once. All threads that compute meet there.
+    """Stores what lies inside the output, after the epilogue: through ``shared`` memory if stores of 16 bytes
+    are possible. All threads that compute must call it.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
     """
@@ -142,7 +142,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
 
 
 def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any) -> None:
-    """Emits stores of 16 bytes, of values that come together in shared memory.
+    """Emits stores of 16 bytes, after values are put in order in shared memory.
 
     Draws, for a row of 16 columns, of which four threads have two neighbours each::
 
