@@ -40,7 +40,7 @@ from dietlab.measure.builders import Builders, Built
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, workload_from_json
 from dietlab.scheme import Space, build_space
-from dietlab.targets.cuda.contenders.machine import machine_facts
+from dietlab.targets.cuda import contenders
 from dietlab.targets.cuda.kernel import CudaScheme
 from dietlab.targets.cuda.lowering.nvcc import require_compiler
 
@@ -207,7 +207,7 @@ def device() -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    facts = machine_facts()
+    facts = contenders.facts()
     if not facts:
         raise RuntimeError("nvidia-smi does not answer")
     return dict(facts)

@@ -41,7 +41,7 @@ from dietlab.targets.cuda.bound import (
     step_cycles,
     step_flops,
 )
-from dietlab.targets.cuda.bounded import BoundedAdaptation
+from dietlab.targets.cuda.cost import BoundedAdaptation
 from dietlab.targets.cuda.kernel import CudaScheme
 from dietlab.targets.cuda.limits import RATES
 from dietlab.targets.cuda.rates import STREAMED, GpuRates, gpu_rates

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from conftest import Golden
@@ -22,9 +24,11 @@ from dietlab.scheme import Leaf, Scheme, build_space, scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.compiler import cuda_source, kernel_texts, lower, without_spills
 from dietlab.targets.cuda.lowering.cubin import Cubin, Resources
+from dietlab.targets.cuda.lowering.fetch import Clamped, Strided
 from dietlab.targets.cuda.lowering.geometry import BlockGeometry, shared_elements
 from dietlab.targets.cuda.lowering.library import library_module
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin, compilers
+from dietlab.targets.cuda.lowering.tir import int32, int64
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.space import held_registers, shared_bytes, thread_registers
 
@@ -180,6 +184,30 @@ def test_estimated_registers_are_not_far_above_the_real_ones(compiled: Compiled)
 
 
 # The generated source
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_an_element_has_an_address_and_is_inside_or_not(across: bool) -> None:
+    """``x[5, 8]`` or ``w[8, 5]``, of whose rows (or columns) the tile begins at the third one."""
+    shape = (8, 5) if across else (5, 8)
+    flat = np.arange(40).reshape(shape).T if across else np.arange(40).reshape(shape)
+    origin, stride = int64(int(flat[2, 0])), int32(shape[1])
+    matrix = Strided(None, origin, stride, across, rows_left=int32(3), depth=int32(8))
+    clamped = Clamped(matrix, width=2)
+
+    def value(expression: Any) -> int:
+        return int(tvm.sym.Analyzer().simplify(expression).value)
+
+    for row, step in product(range(4), range(0, 10, 2)):
+        place = int32(row), int32(step)
+        inside = row < 3 and step < 8
+        assert value(matrix.inside(*place)) == inside
+        assert clamped.inside(*place) is None
+        if inside:
+            assert value(matrix.address(*place)) == flat[2 + row, step]
+        last = (min(row, 1), min(step, 7)) if across else (min(row, 2), min(step, 6))
+        assert value(clamped.address(*place)) == flat[2 + last[0], last[1]]
+    assert Strided(None, origin, stride, across, None, None).inside(int32(9), int32(9)) is None
 
 
 def indent(line: str) -> int:

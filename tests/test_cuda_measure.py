@@ -33,12 +33,10 @@ from dietlab.measure import (
 )
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape
 from dietlab.scheme import Scheme
-from dietlab.targets.cuda import clock as cuda_clock
 from dietlab.targets.cuda import driver as cuda_driver
 from dietlab.targets.cuda import machine as detect_gpu
-from dietlab.targets.cuda.clock import require_gpu
 from dietlab.targets.cuda.compiler_report import frame_compiled
-from dietlab.targets.cuda.driver import CudaDriver, GraphRecorder
+from dietlab.targets.cuda.driver import CudaDriver, GraphRecorder, require_gpu
 from dietlab.targets.cuda.lowering import nvcc
 
 H100 = Hardware.preset("h100")
@@ -113,7 +111,7 @@ def test_a_library_that_stands_in_for_the_driver_is_none(
 def test_the_gpu_must_run_what_is_compiled(
     found: str, wanted: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: Hardware.preset(found))
+    monkeypatch.setattr(cuda_driver, "detect_gpu", lambda: Hardware.preset(found))
     if fits:
         assert require_gpu(Hardware.preset(wanted)) == Hardware.preset(found)
         return
@@ -125,14 +123,14 @@ def test_the_gpu_must_run_what_is_compiled(
 def test_code_of_one_architecture_runs_on_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cubin of sm_80 runs on 8.6, one of sm_90a on no 9.1, if there ever is one."""
     later = replace(H100, limits=replace(H100.limits, compute_capability="9.1"))
-    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: later)
+    monkeypatch.setattr(cuda_driver, "detect_gpu", lambda: later)
     with pytest.raises(MeasureError, match=r"runs code for sm_90a; got .* with sm_91\. Tune"):
         require_gpu(H100)
 
 
 def test_no_cuda_compiler_is_one_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "FINDERS", ())
-    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: H100)
+    monkeypatch.setattr(cuda_driver, "detect_gpu", lambda: H100)
     with (
         LocalRunner(H100) as runner,
         pytest.raises(MissingDependencyError, match=r"a CUDA compiler is installed; .*pip install nvidia-"),

@@ -34,6 +34,7 @@ from dietlab.measure.timing.rotation import MOST_PLAIN, copies_beyond
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Leaf, Scheme
 from dietlab.targets.cpu.contenders import CONTENDERS, VENDORS
+from dietlab.targets.cuda import contenders
 from dietlab.targets.cuda.contenders import VENDORS as GPU_VENDORS
 from dietlab.targets.cuda.contenders import WORKER, tensors
 from dietlab.targets.cuda.contenders.cublaslt import (
@@ -44,7 +45,6 @@ from dietlab.targets.cuda.contenders.cublaslt import (
     Product,
     TunedCublasLt,
 )
-from dietlab.targets.cuda.contenders.machine import machine_facts
 from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, EagerCublas
 from dietlab.targets.cuda.contenders.tensors import (
     EventClock,
@@ -686,8 +686,8 @@ def test_facts_about_the_machine(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.82.07, 1980 MHz, 3201 MHz, 700.00 W'\n")
     tool.chmod(0o755)
-    found = machine_facts(str(tool))
+    found = contenders.facts(str(tool))
     assert found["GPU"] == "NVIDIA H200" and found["NVIDIA driver"] == "580.82.07"
     assert found["highest SM clock"] == "1980 MHz" and found["power limit"] == "700.00 W"
     tool.write_text("#!/bin/sh\nexit 9\n")
-    assert machine_facts(str(tool)) == machine_facts(str(tmp_path / "none")) == {}
+    assert contenders.facts(str(tool)) == contenders.facts(str(tmp_path / "none")) == {}

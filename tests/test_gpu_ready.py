@@ -39,8 +39,8 @@ from dietlab.measure.builders import Builders
 from dietlab.measure.ready import LISTING, ReadyLibraries, pack_libraries
 from dietlab.measure.record import SEARCH
 from dietlab.problem import Dense, Shape
-from dietlab.targets.cuda import clock as cuda_clock
 from dietlab.targets.cuda import contenders as cuda_evaluation
+from dietlab.targets.cuda import driver as cuda_driver
 from dietlab.targets.cuda import machine as cuda_hardware
 from dietlab.targets.cuda.lowering import nvcc
 from dietlab.targets.cuda.lowering.nvcc import Compiler, compilers, require_compiler
@@ -205,12 +205,12 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Callable[[Hardware], None]:
     """Makes this machine's GPU another one; candidates take longer from question to question."""
 
     def become(found: Hardware) -> None:
-        for module in (cuda_hardware, cuda_clock):
+        for module in (cuda_hardware, cuda_driver):
             monkeypatch.setattr(module, "detect_gpu", lambda *_: found)
 
     runner = partial(LocalRunner, timer_module="workers.turns_timer")
     monkeypatch.setattr(kit, "LocalRunner", runner)
-    monkeypatch.setattr(cuda_evaluation, "machine_facts", lambda: {"NVIDIA driver": "580.1"})
+    monkeypatch.setattr(cuda_evaluation, "facts", lambda: {"NVIDIA driver": "580.1"})
     become(FOUND)
     return become
 

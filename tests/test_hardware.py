@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware, system
 from dietlab.machine.instruction_sets import FAMILIES, LINUX_NAMES, X86_WIDE, used
+from dietlab.problem import PRECISIONS
 from dietlab.targets.cpu import machine as detect
 from dietlab.targets.cpu.limits import CpuLimits, cpu_of
 from dietlab.targets.cpu.units import UNITS
@@ -280,6 +281,11 @@ def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(
     assert preset.total_gflops == pytest.approx(1e3 * float32_tflops, rel=1e-3)
     assert preset.limits.half_gflops is not None
     assert preset.limits.half_gflops * preset.cores == pytest.approx(1e3 * half_tflops, rel=1e-3)
+    known = {dtype: preset.peak_for(dtype) for dtype in PRECISIONS}
+    half = preset.limits.half_gflops
+    bfloat16 = None if name == "t4" else half  # Turing has no instruction for it
+    assert known == {"float32": preset.peak_gflops, "float16": half, "bfloat16": bfloat16, "int8": None}
+    assert preset.roofline(1.0, 1.0, "int8") is None
 
 
 def test_unknown_preset_is_named_with_the_known_ones() -> None:

@@ -32,7 +32,7 @@ from dietlab.problem import (
 from dietlab.scheme import build_space
 from dietlab.targets.cpu.device import HostOutput
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES
-from dietlab.targets.cuda.unit import PIECES
+from dietlab.targets.cuda.unit import PIECES, TENSOR_CORES_SINCE
 
 COMPARED = {
     "lab/published/tables.py": "tables of others' layers, which are of one type",
@@ -104,6 +104,7 @@ def test_units_multiply_types_that_there_are() -> None:
     for facts in UNITS.values():
         assert facts.per_step * PRECISIONS[facts.dtype].itemsize == WORD_BYTES
     assert {name for pieces in PIECES.values() for name in pieces.types} <= {*PRECISIONS}
+    assert set(TENSOR_CORES_SINCE) == set(PIECES["mma"].types)
 
 
 FLOAT8 = Precision("float8_e4m3fn", 1, 4, 2.0**-9, guard=-448.0, dlpack=10)
@@ -131,6 +132,10 @@ def test_a_new_type_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hardware.peak_for(FLOAT8.name) is None
     with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
         build_space(work, hardware)
+    h100 = Hardware.preset("h100")
+    assert h100.peak_for(FLOAT8.name) is None and h100.peak_for("float16") == h100.limits.half_gflops
+    with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
+        build_space(work, h100)
     with pytest.raises(WorkloadError, match="an output of float8_e4m3fn operands is float8_e4m3fn"):
         Dense(4, 3, 5, dtype=FLOAT8.name, out_dtype="float32")
 

@@ -32,9 +32,8 @@ from dietlab.problem import (  # noqa: E402
 )
 from dietlab.scheme import Scheme  # noqa: E402
 from dietlab.scheme.tree import tree_from_json  # noqa: E402
-from dietlab.targets.cuda.arrays import TvmArrays, TvmOutput  # noqa: E402
-from dietlab.targets.cuda.clock import CudaClock  # noqa: E402
-from dietlab.targets.cuda.driver import CudaDriver  # noqa: E402
+from dietlab.targets.cuda.device import TvmArrays, TvmOutput  # noqa: E402
+from dietlab.targets.cuda.driver import CudaClock, CudaDriver  # noqa: E402
 from dietlab.targets.cuda.gpu import Gpu  # noqa: E402
 from dietlab.targets.cuda.lowering.compiler import compile_library  # noqa: E402
 from dietlab.targets.cuda.lowering.cubin import Cubin  # noqa: E402

@@ -24,18 +24,18 @@ from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 Own = TypeVar("Own", bound="BlockAdaptation")
 
 IMBALANCE = (1.433, 2.14)
-"""``c`` of ``f_occ``, below one wave of blocks and above: the paper's fit on a T4 (section 3.3)."""
+"""``c`` of ``f_occ``, for less than one wave of blocks and for more: the paper's fit on a T4 (section
+3.3)."""
 
 EDGE_STEPS = 3.0
-"""Steps of the reduction that a block's prologue and epilogue cost: the first fetch, which nothing
-overlaps, and the write-back."""
+"""Cost of a block's prologue (the first fetch, which nothing overlaps) and epilogue, in reduction steps."""
 
 CLUSTER_STEPS = 2.0
-"""Steps of the reduction that adding up the sums of a cluster's blocks costs; an estimate."""
+"""Cost of adding up the sums of a cluster's blocks, in reduction steps; an estimate."""
 
 SPENT_SHARE = 0.2
-"""The least share of a measured time that is not the launch's: clocks are read a little apart, and no call is
-nothing but a launch."""
+"""Least share of a measured time that counts as computing: clocks are inexact, and no call is only a
+launch."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class BlockAdaptation(Formulas):
     """The part of the adaptation of thread blocks that the paper's formulas and the bound share.
 
     Args:
-        resident: blocks that really fit a multiprocessor, by micro-kernel, as its record
-            tells; the others' are estimated from its sizes.
+        resident: blocks that fit a multiprocessor, by micro-kernel, as records have them. The others are
+            estimated from sizes.
     """
 
     FEATURES = CUDA_FEATURES
     DEALT = 0.1
-    """A tenth: what the bound puts behind it takes a multiple of the best time, and says little of what is
-    good."""
+    """Share of a space, the fastest by the bound, from which a search takes schemes. The others take a
+    multiple of the best time, and say little of the good ones."""
 
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
 
@@ -95,7 +95,7 @@ class BlockAdaptation(Formulas):
 
     @cached_property
     def _places(self) -> dict[CudaMicroKernel, int]:
-        """The cache of :meth:`places`, which every prediction of a time asks for."""
+        """The cache of :meth:`places`, which every prediction needs."""
         return {kernel: max(1, blocks) for kernel, blocks in self.resident.items()}
 
     def sizes(self, scheme: CudaScheme) -> Sizes:
@@ -108,8 +108,8 @@ class BlockAdaptation(Formulas):
 
     @staticmethod
     def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
-        """Returns each region's height and executed flops, padding included: blocks that share a reduction
-        all wait for the one that has most steps."""
+        """Returns each region's height and executed flops with padding. Blocks that share a reduction all
+        wait for the one with most steps."""
         columns = bundle["cols"] * bundle.column_tiles(calls)
         depth = bundle["shared_step"] * _own_steps(bundle, calls)
         area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
@@ -155,7 +155,7 @@ class CudaAdaptation(BlockAdaptation):
 
 
 def computing(seconds: FloatArray) -> FloatArray:
-    """Returns what measured seconds leave when the launch is taken off."""
+    """Returns measured seconds without the launch."""
     return np.asarray(np.maximum(seconds - LAUNCH_SECONDS, SPENT_SHARE * seconds))
 
 

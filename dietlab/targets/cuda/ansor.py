@@ -1,10 +1,9 @@
 """Per-shape tuning on a GPU: sketch rules for CUDA, cubins, and the timer that times our own candidates.
 
-Programs are compiled without a GPU, by the same compiler and flags as ours, and exported as
-``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our candidates
-(:mod:`dietlab.measure.candidate_worker`) does the same for these: operands rotate through more than L2, and
-what computes something else is a failed trial. ``python -m dietlab.targets.cuda.ansor`` compiles one for each
-request.
+Programs are compiled without a GPU, with the compiler and flags of ours, and exported as
+``run(x, w, [bias], [residual], out)``. The worker of our candidates
+(:mod:`dietlab.measure.candidate_worker`) checks and times these, too: operands rotate through more than L2,
+and a wrong result is a failed trial. ``python -m dietlab.targets.cuda.ansor`` compiles one for each request.
 
 =========  ===================  =====================================================================
 dtype      rules                what they do
@@ -14,8 +13,8 @@ float32    ``cuda``             multi-level tiling with virtual threads, coopera
 float16    ``cuda-tensorcore``  the same on tensor cores (``wmma``), edges padded to their fragments
 =========  ===================  =====================================================================
 
-Some programs for float16 have vectors of an odd length, for which TVM 0.27 has no code: a quarter of the
-trials fails so. There are no rules for bfloat16.
+A quarter of the trials for float16 fails, since TVM 0.27 has no code for vectors of odd length. There are no
+rules for bfloat16.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from dietlab.measure.timing.seat import Seat
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.limits import gpu_of
-from dietlab.targets.cuda.lowering.compiler import HOST, JIT, without_spills
+from dietlab.targets.cuda.lowering.compiler import JIT, target_of, without_spills
 from dietlab.targets.cuda.lowering.cubin import Cubin
 from dietlab.targets.cuda.lowering.driver import module_maker
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin
@@ -52,7 +51,7 @@ class Rules:
     Args:
         name: as MetaSchedule calls them.
         intrinsics: modules of ``tvm.s_tir.tensor_intrin`` that they look up.
-        options: of TVM's passes, switched on while their programs are compiled.
+        options: of TVM's passes that are on while their programs are compiled.
     """
 
     name: str
@@ -62,15 +61,16 @@ class Rules:
 
 RULES = {
     "float32": Rules("cuda"),
-    # Where shared memory of halves is used again for float32 sums, TVM 0.27 fails to lower what reads it.
+    # TVM 0.27 cannot lower reads of halves' shared memory that float32 sums use again.
     "float16": Rules("cuda-tensorcore", ("cuda",), ("tirx.disable_storage_rewrite",)),
 }
 """By dtype."""
 TIMING = EFFORTS["quick"].timing
-"""How a candidate is timed: as one of ours."""
+"""The timing of candidates, as of ours."""
 RUN_SECONDS = 60.0
+"""Most seconds of checking and timing one candidate."""
 STATIC_SMEM_BYTES = 48 << 10
-"""The rules declare shared memory with a size, of which a block has no more (CUDA C Programming Guide,
+"""Most bytes of a block's shared memory with a declared size, as the rules' (CUDA C Programming Guide,
 technical specifications)."""
 
 Assemble = Callable[[str, str], Cubin]
@@ -168,24 +168,17 @@ def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Se
 def schedule_target(hardware: Hardware) -> Any:
     """Returns TVM's target for one GPU as the sketch rules read it."""
     gpu = gpu_of(hardware)
-    return tvm_module().target.Target(
-        {
-            "kind": "cuda",
-            "arch": gpu.arch,
-            "max_num_threads": gpu.threads_per_block,
-            "max_threads_per_block": gpu.threads_per_block,
-            "thread_warp_size": gpu.warp_threads,
-            "max_shared_memory_per_block": min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
-            "registers_per_block": gpu.registers_per_block,
-            "host": HOST,
-        }
+    return target_of(
+        hardware,
+        max_shared_memory_per_block=min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
+        registers_per_block=gpu.registers_per_block,
     )
 
 
 def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -> Any:
     """Returns TVM's module of a scheduled ``main``, which becomes ``run``: host code, and kernels as a cubin.
 
-    TVM's pipeline for schedules ends in a callback that compiles CUDA C++; it is replaced in this process.
+    The callback with which TVM's pipeline compiles CUDA C++ is replaced in this process.
 
     Raises:
         BuildError: if TVM or the CUDA compiler fails.
@@ -193,7 +186,7 @@ def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -
     import tvm_ffi
 
     tvm = tvm_module()
-    module_maker()  # loads TVM's CUDA part, without which the library would hold the source
+    module_maker()  # without TVM's CUDA part the library would hold the source
 
     def compiled(source: Any) -> bytes:
         return without_spills(str(source), str(target.arch), assemble)[1].data

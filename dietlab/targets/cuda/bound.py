@@ -1,5 +1,4 @@
-"""The time of a call before anything is measured: what the throughputs of a GPU's multiprocessor allow blocks
-of threads.
+"""Bounds the time of a call, before anything is measured, by the throughputs of a GPU's multiprocessors.
 
 A block walks along the reduction; each step keeps four units of a multiprocessor busy, and the slowest of
 them bounds it, the more so the less the others are busy. Blocks that share a multiprocessor take turns at
@@ -9,9 +8,8 @@ these units, and hide each other's latency::
     edges    = start + b * store                                            of each wave of blocks
     seconds  = launch + max(steps, bytes / bandwidth) + edges               of all waves
 
-It is no lower bound that no program beats: constants beside the rates are estimates of what programs that are
-written with care take. Nothing here knows a micro-kernel or a plan, so that tiles of other libraries are
-bounded by the same formulas.
+A program may beat this bound: the constants beside the rates are estimates of what careful programs reach.
+The formulas know neither micro-kernels nor plans, so that they also bound tiles of other libraries.
 """
 
 from __future__ import annotations
@@ -29,49 +27,51 @@ from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
 from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]
-"""Whole numbers or others, whose shapes broadcast: ``[tiles, 1]`` beside ``[shapes]``, or ``[pairs]``."""
+"""Numbers whose shapes broadcast: ``[tiles, 1]`` beside ``[shapes]``, or ``[pairs]``."""
 
 Values = npt.NDArray[np.float64]
 
 UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
-"""The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps."""
+"""The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps, the
+same with a producer."""
 
 LAUNCH_SECONDS = 2e-6
 """Seconds between the end of one kernel and the start of the next on a busy stream."""
 
-FETCH_CYCLES, STEP_CYCLES = 1200.0, 150.0
-"""Cycles until a fetch from L2 or memory has come, which the steps ahead share; and those beside its own work
-that a block's step takes, a barrier and the first reads of shared memory. With 900 and less, schemes of few
-stages were bounded below their times on an H200 (``data/h200``)."""
+FETCH_CYCLES = 1200.0
+"""Cycles of a fetch from L2 or memory, which the steps ahead share. With 900 and less, the bounds of schemes
+of few stages were below their times on an H200 (``data/h200``)."""
+
+STEP_CYCLES = 150.0
+"""Cycles of a block's step beside its own work: a barrier and the first reads of shared memory."""
 
 START_CYCLES = 1200.0
 """Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
 
 CLUSTER_CYCLES = 1000.0
-"""Cycles of the barriers of a cluster whose blocks share a reduction, which each of its blocks waits for.
-With 1500, float32 tiles with 8 splits were bounded above their times on an H200 (``data/h200``)."""
+"""Cycles that each block of a cluster with a shared reduction waits at barriers. With 1500, the bounds of
+float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
 
 CLUSTER_GROUPS, PAIR = 8, 2
-"""Groups of multiprocessors within which a cluster of blocks lies, and the multiprocessors of a pair, by
-which groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
-clusters of four, one a multiprocessor, some start only when others are done: 16 steps take 28 us on an H200
-(``data/h200``, T = 1), where those of 88 blocks take 16 us."""
+"""Groups of multiprocessors, each of which holds whole clusters, and the multiprocessors of a pair, by which
+groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
+clusters of four, one a multiprocessor, some start only when others are done: on an H200 (``data/h200``, T =
+1) 16 steps take 28 us, and those of 88 blocks 16 us."""
 
 HINDERED = (5.0, 2.0, 3.0)
-"""How units hinder each other, by what multiplies: a step keeps a multiprocessor busy for the root of this
-degree of the sum of its units' cycles, each to this power; the maximum of them where it is large. Warps that
-read, multiply and copy by themselves do the one or the other. Chosen on times of an H200 (``data/h200``), in
-round numbers; bulk copies leave workers nothing but to multiply, and the maximum holds."""
+"""Degree of the norm that combines the cycles of a step's units, by what multiplies: a large one means the
+maximum, as for units that do not hinder each other. Warps that read, multiply and copy by themselves do one
+after the other. Round numbers, chosen on times of an H200 (``data/h200``). With bulk copies, whose workers
+only multiply, the maximum holds."""
 
 STALLED = 0.5
-"""The time that a float32 warp waits for its own results, over that in which it issues; the more warps share
-a part of a multiprocessor, the less of it is lost. Without it, float32 tiles with 8 warps on a multiprocessor
-of an H200 (``data/h200``) took 13 % more of their bound than those with 16, and these 17 % more than those
-with 24."""
+"""Time that a float32 warp waits for its own results, over the time in which it issues; other warps of its
+part of the multiprocessor fill it. Without this, on an H200 (``data/h200``), float32 tiles with 8 warps on a
+multiprocessor took 13 % more of their bound than those with 16, and these 17 % more than those with 24."""
 
 BULK_SPEED = 1.4
-"""Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place
-of 40 in the steps of small tiles on an H200 (``data/h200``)."""
+"""Bytes that L2 gives bulk copies in a cycle, over those for copies by threads: 50 to 62 and 40 in the steps
+of small tiles on an H200 (``data/h200``)."""
 
 COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
 """Bytes of a thread's copy, and its instructions: an address, and the copy."""
@@ -81,17 +81,17 @@ BESIDE = (40.0, 40.0, 100.0)
 nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
 
 BESIDE_BULK = 60.0
-"""The same for groups of warps with a producer, whose workers compute no address of a copy; an estimate."""
+"""Such instructions of a block with a producer, whose workers compute no addresses; an estimate."""
 
 QUAD = 4
 """Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
 
 WAVEFRONTS = 2
-"""Cycles in which shared memory serves 16 bytes for each lane of a warp, where each lane shares its address
-with a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
+"""Cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares its address with
+a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
 
 PIECE_STEPS, PIECE_BYTES = 16, 32
-"""Steps of the reduction that one instruction of tensor cores multiplies, and the bytes of a row of them."""
+"""Steps of the reduction in one instruction of tensor cores, and the bytes of a row of them."""
 
 WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
 """Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest of a group."""
@@ -103,8 +103,8 @@ NARROW_BYTES = 128
 """Bytes of a line in shared memory below which copies to it collide two by two."""
 
 HELD_SHARE = 0.5
-"""The share of L2 up to which hot operands stay there whole; with twice as much none does, since what comes
-last displaces what comes first in the next call. An estimate."""
+"""Share of L2 up to which hot operands all stay there. Of twice as much nothing stays, since the last data of
+a call displaces the first of the next. An estimate."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,12 @@ class BlockTiles:
 
     Args:
         unit: what multiplies, of :data:`UNIT_NUMBERS`.
-        rows, cols, step: of a block's tile, and of the reduction in a step.
-        down, across: threads (``fma``), warps (``mma``) or groups of warps (``wgmma``) along rows and
-            columns.
-        threads: of the block, those included that compute other parts of a step.
-        ahead: steps that are on their way while one is computed.
+        step: steps of the reduction in a stage.
+        down, across: threads (``fma``), warps (``mma``) or groups of warps along rows and columns.
+        threads: of the block, with those that compute other parts of a step.
+        ahead: steps that are fetched while one is computed.
         resident: blocks that fit a multiprocessor.
-        splits: blocks that share a tile's reduction and add up their sums.
+        splits: blocks that share a tile's reduction.
         itemsize: bytes of an operand's element.
         multicast: blocks side by side that share the rows that L2 gives.
     """
@@ -158,8 +157,7 @@ class BlockTiles:
 
 
 class StepCycles(NamedTuple):
-    """The cycles of a multiprocessor's units that a block's step takes: multiply-adds, shared memory, L2 and
-    issued instructions."""
+    """The cycles of a block's step on each unit: multiply-adds, shared memory, L2, issued instructions."""
 
     math: Values
     shared: Values
@@ -172,8 +170,8 @@ class StepCycles(NamedTuple):
 
 
 class BoundSeconds(NamedTuple):
-    """The seconds of calls by part: ``steps`` and, beside them, ``edges`` (blocks that begin, store and add
-    up sums of a cluster); ``memory`` is what reading from memory takes at least, while blocks step."""
+    """The seconds of calls by part: ``steps``; ``memory``, the least of reading from memory meanwhile; and
+    ``edges``, in which blocks begin, store, and add up sums of a cluster."""
 
     steps: Values
     edges: Values
@@ -186,7 +184,7 @@ class BoundSeconds(NamedTuple):
 
 
 def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
-    """Returns what one step of one block takes of each unit."""
+    """Returns the cycles of one step of one block."""
     macs, warps = tiles.macs, tiles.warps
     lines = tiles.rows / tiles.down, tiles.cols / tiles.across
     workers = tiles.down * tiles.across
@@ -218,15 +216,14 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
 
 
 def busy_cycles(cycles: StepCycles, unit: Numbers) -> Values:
-    """Returns the cycles for which a step of one block keeps a multiprocessor busy, whose units hinder each
-    other (:data:`HINDERED`)."""
+    """Returns the cycles for which a step of one block keeps a multiprocessor busy (:data:`HINDERED`)."""
     most, degree = cycles.most, _by_unit(unit, *HINDERED)
     summed = np.add.reduce([(part / most) ** degree for part in np.broadcast_arrays(*cycles)])
     return np.asarray(most * np.where(unit == UNIT_NUMBERS["tma"], 1.0, summed ** (1 / degree)))
 
 
 class Pace(NamedTuple):
-    """The pace of blocks: cycles in which each more of them takes a step, and the least that a step takes."""
+    """The pace of blocks: cycles that ``each`` of them adds to a step, and the ``least`` cycles of a step."""
 
     each: Values
     least: Values
@@ -239,10 +236,10 @@ class Pace(NamedTuple):
 def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
     """Returns the pace of blocks on a multiprocessor.
 
-    A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
-    of fewer warps than there are parts leaves the others to its neighbours, and some parts have a warp more
-    than others where all warps cannot be dealt evenly; few warps wait for their own results. What a step
-    fetches comes while others are computed, but warps wait for each other before and after it.
+    A warp issues in one part of the multiprocessor, and multiplies with that part's tensor core. A block of
+    fewer warps than there are parts leaves the others to its neighbours; some parts may have one warp more
+    than others; few warps wait for their own results. Steps are fetched while others are computed, but warps
+    wait for each other before and after a step.
     """
     cycles = step_cycles(tiles, rates)
     own = np.maximum(cycles.math, cycles.issue)
@@ -261,8 +258,8 @@ def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
 
 
 def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Values:
-    """Returns the seconds to read operands from memory: all of them or, if calls follow each other with the
-    same ones, ``hot``, those that L2 does not hold until they are read again."""
+    """Returns the seconds to read operands from memory: all of them or, if calls repeat the same ones
+    (``hot``), those that L2 does not keep until then."""
     if rates.memory_bytes is None:
         return np.zeros(np.shape(operand_bytes))
     held = HELD_SHARE * rates.cache_bytes
@@ -271,7 +268,7 @@ def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Val
 
 
 def cluster_places(tiles: BlockTiles, rates: GpuRates) -> Values:
-    """Returns how many blocks the GPU holds at once: of clusters only those that fit whole into a group of
+    """Returns the blocks that the GPU holds at once. A cluster must fit whole into a group of
     multiprocessors."""
     cluster, places = tiles.splits * tiles.multicast, rates.multiprocessors * tiles.resident
     empty = CLUSTER_GROUPS * np.maximum(0, cluster - PAIR * tiles.resident) / 2
@@ -284,10 +281,10 @@ def bound_seconds(
     """Returns the parts of the seconds of calls.
 
     Args:
-        tiles: where a call has several heights, the tallest that occurs.
-        blocks: of a call, those included that share a reduction.
+        tiles: of a call's heights the tallest.
+        blocks: of a call, with those that share a reduction.
         depth: of the reduction.
-        memory: what reading takes at least (:func:`memory_seconds`).
+        memory: least seconds of reading (:func:`memory_seconds`).
     """
     steps = np.ceil(depth / (tiles.step * tiles.splits))
     each = np.ceil(blocks * tiles.resident / cluster_places(tiles, rates))
@@ -312,18 +309,14 @@ SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multic
 
 
 def bound_sizes(kernel: CudaMicroKernel) -> dict[str, int]:
-    """Returns the sizes of a micro-kernel that the bound asks for, whatever its height."""
+    """Returns the sizes of a micro-kernel that the bound needs, apart from its height."""
     return {"unit": UNIT_NUMBERS[kernel.unit], **{name: getattr(kernel, name) for name in SIZES}}
 
 
 def block_tiles(
     sizes: Mapping[str, Numbers], heights: Numbers, resident: Numbers, workload: Workload
 ) -> BlockTiles:
-    """Returns tiles of micro-kernels with these sizes (:func:`bound_sizes`), of these heights.
-
-    Args:
-        resident: blocks that fit a multiprocessor.
-    """
+    """Returns tiles of these heights of micro-kernels with these sizes (:func:`bound_sizes`)."""
     known = {name: sizes[name] for name in ("unit", *SIZES)}
     itemsize = np.asarray(precision_of(workload).itemsize)
     return BlockTiles(rows=heights, resident=resident, itemsize=itemsize, **known)

@@ -1,20 +1,25 @@
-"""Compiles candidates without measuring them: what a GPU's micro-kernels really use, without a GPU."""
+"""Compiles candidates without measuring them: the resources that a GPU's micro-kernels use, without a GPU."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.base.events import Observer, audience
 from dietlab.machine import Hardware
+from dietlab.measure.build_worker import answer, compiled
 from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.record import Trial
+from dietlab.measure.timing.process import serve
 from dietlab.problem import Workload, largest_shape
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.machine_code import require_tool
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.lowering.machine_code import machine_code as code_of
+from dietlab.targets.cuda.lowering.machine_code import require_tool, told
+from dietlab.targets.cuda.lowering.nvcc import compile_cubin
 from dietlab.targets.cuda.space import thread_registers
 
 if TYPE_CHECKING:
@@ -44,7 +49,8 @@ MACHINE_CODE = (
 )
 """Columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
 
-READER = "dietlab.targets.cuda.machine_code_worker"
+READER = "dietlab.targets.cuda.compiler_report"
+"""This module as a process that builds a library for each request and reads its machine code."""
 
 
 def frame_compiled(
@@ -56,17 +62,17 @@ def frame_compiled(
     *,
     machine_code: bool = False,
 ) -> pd.DataFrame:
-    """Returns one row a scheme, with its parameters: what its kernel uses of a multiprocessor, or why
-    it was refused.
+    """Returns a table with one row a scheme: its parameters, the resources of its kernel, or the reason of a
+    failure.
 
-    Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
-    the library's kernels. Nothing is run: a preset of any GPU will do.
+    Registers are of a thread, shared bytes of a block (with those of its launch), code bytes of all the
+    library's kernels. Nothing runs: any preset of a GPU serves.
 
     Args:
-        machine_code: also reads it: columns :data:`MACHINE_CODE`.
+        machine_code: whether to read it, too, for the columns :data:`MACHINE_CODE`.
 
     Raises:
-        MissingDependencyError: if there is nothing to read it with.
+        MissingDependencyError: if there is no tool that reads machine code.
     """
     import pandas as pd
 
@@ -111,6 +117,18 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
-    told = built.answer.get("machine_code") or {}
-    found = dict(zip(COLUMNS, values, strict=True)) | {name: told.get(name) for name in more}
+    read = built.answer.get("machine_code") or {}
+    found = dict(zip(COLUMNS, values, strict=True)) | {name: read.get(name) for name in more}
     return {**built.scheme.columns, **found}
+
+
+def read(request: dict[str, Any]) -> dict[str, Any]:
+    """Builds a library, and returns its machine code in numbers, too."""
+    artifact = compiled(request)
+    # The compiler's cache has the cubin from a moment ago.
+    cubin = compile_cubin(artifact.source, gpu_of(Hardware.from_json(request["hardware"])).arch)
+    return {**answer(artifact), "machine_code": told(code_of(cubin))}
+
+
+if __name__ == "__main__":
+    serve(read)

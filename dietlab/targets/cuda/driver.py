@@ -1,4 +1,4 @@
-"""NVIDIA's driver, called through ctypes, and CUDA graphs that it records from calls."""
+"""NVIDIA's driver, called through ctypes: a GPU's own clock, and CUDA graphs that it records from calls."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from time import perf_counter
 
-from dietlab.base.errors import MeasureError
+from dietlab.base.errors import HardwareError, MeasureError
+from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import Call
-from dietlab.targets.cuda.machine import LIBRARY
+from dietlab.targets.cuda.gpu import Span, queue
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.machine import LIBRARY, detect_gpu
 
 RELAXED = 2
-"""``CU_STREAM_CAPTURE_MODE_RELAXED``: while calls are recorded, others of the process may allocate and
-load."""
+"""``CU_STREAM_CAPTURE_MODE_RELAXED``: other threads may allocate and load while calls are recorded."""
 
 
 class CudaDriver:
@@ -43,8 +46,8 @@ class CudaDriver:
         if code:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(code, ctypes.byref(text))
-            said = text.value.decode() if text.value else f"error {code}"
-            raise MeasureError(f"the driver's {name} succeeds", said)
+            words = text.value.decode() if text.value else f"error {code}"
+            raise MeasureError(f"the driver's {name} succeeds", words)
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
         """Returns the handle that a function of the driver makes."""
@@ -57,7 +60,7 @@ class GraphRecorder:
     """Records calls as a CUDA graph (CUDA C Programming Guide, "CUDA Graphs").
 
     Args:
-        redirected: makes calls inside of it queue their work on the stream of that handle.
+        redirected: a context in which calls queue their work on the stream of this handle.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class GraphRecorder:
         self._stream = driver.made("cuStreamCreate", 0)
 
     def recorded(self, calls: Iterable[Call]) -> Call:
-        """Returns what replays the calls on the default stream; they are not run now.
+        """Returns a call that replays the calls on the default stream. They do not run now.
 
         Raises:
             MeasureError: if the driver cannot record or replay them.
@@ -90,3 +93,55 @@ class GraphRecorder:
 
         weakref.finalize(replay, driver, "cuGraphExecDestroy", replayed)
         return replay
+
+
+def require_gpu(wanted: Hardware) -> Hardware:
+    """Returns this machine's first GPU, which must run code for ``wanted``
+    (:meth:`~dietlab.targets.cuda.limits.GpuLimits.runs`).
+
+    Raises:
+        MeasureError: without a driver or a GPU, or if the GPU is of another kind.
+    """
+    try:
+        found = detect_gpu()
+    except HardwareError as error:
+        raise MeasureError(
+            f"candidates for {wanted.name} are measured on a GPU",
+            error.value,
+            "Tune where there is one, or replay records.",
+        ) from None
+    if not gpu_of(found).runs(gpu_of(wanted).arch):
+        raise MeasureError(
+            f"the GPU runs code for {gpu_of(wanted).arch}",
+            f"{found.name} with {gpu_of(found).arch}",
+            "Tune or pack for this GPU, as Hardware.detect('cuda') describes it.",
+        )
+    return found
+
+
+class CudaClock:
+    """Times calls on the default stream by events (CUDA C Programming Guide, "Elapsed time").
+
+    Raises:
+        MeasureError: if the driver reports an error.
+    """
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._first, self._last = (driver.made("cuEventCreate", 0) for _ in range(2))
+
+    def span(self, warm: Iterable[Call], calls: Iterable[Call]) -> Span:
+        queue(warm)
+        self._driver("cuEventRecord", self._first, None)
+        started = perf_counter()
+        queue(calls)
+        host_seconds = perf_counter() - started
+        self._driver("cuEventRecord", self._last, None)
+        self._driver("cuEventSynchronize", self._last)
+        milliseconds = ctypes.c_float()
+        self._driver("cuEventElapsedTime", ctypes.byref(milliseconds), self._first, self._last)
+        return Span(milliseconds.value * 1e-3, host_seconds)
+
+    def wait(self) -> None:
+        """Waits until all queued work is done. A faulty kernel raises MeasureError here."""
+        self._driver("cuCtxSynchronize")

@@ -44,15 +44,13 @@ CUDA_FEATURES = (
 )
 
 TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
-"""The feature's value by unit: no tensor cores, single warps, groups of four warps, such with a
-producer. Trees need only an order."""
+"""The feature's value by unit. Trees need only an order."""
 
 
 def cuda_features(
     kernels: Sequence[CudaMicroKernel], workload: Workload, hardware: Hardware
 ) -> list[list[float]]:
-    """Returns a row for each micro-kernel, one number for each of :data:`CUDA_FEATURES`; none depends on a
-    dynamic dimension."""
+    """Returns a row of :data:`CUDA_FEATURES` for each micro-kernel; none depends on a dynamic dimension."""
     rows = [_sizes(kernel, workload, hardware) for kernel in kernels]
     blocks = [max(1.0, row[CUDA_FEATURES.index("blocks_a_multiprocessor")]) for row in rows]
     bounds = _bounds(kernels, blocks, workload, hardware)
@@ -62,8 +60,8 @@ def cuda_features(
 def _bounds(
     kernels: Sequence[CudaMicroKernel], blocks: Sequence[float], workload: Workload, hardware: Hardware
 ) -> list[list[float]]:
-    """Returns what the bound says of full multiprocessors: GFLOP/s, and the share of a step's time that
-    multiplying takes."""
+    """Returns the bound's GFLOP/s of a full multiprocessor, and the share of a step in which it
+    multiplies."""
     if not kernels:
         return []
     each, rates = [bound_sizes(kernel) for kernel in kernels], gpu_rates(hardware)
@@ -81,7 +79,7 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
     registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)
     blocks = blocks_per_sm(gpu, kernel.threads, registers, shared)
-    # Dynamic columns are wasted as the shape has it, which the adaptation cost counts.
+    # Waste of dynamic columns depends on the shape; the adaptation cost counts it.
     cols = static_extent(workload, "cols") or kernel.cols
     part = kernel.step // kernel.slices
     return [
@@ -102,7 +100,7 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),
         2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows / kernel.multicast + kernel.cols)),
         kernel.accumulators * part,
-        # A producer's copies are of whole tiles: none is a worker's.
+        # A producer copies whole tiles, and a worker nothing.
         0.0
         if kernel.pieces.producers
         else (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),

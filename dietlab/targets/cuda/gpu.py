@@ -1,10 +1,9 @@
 """A GPU as a device: arrays on it, its own clock, and CUDA graphs, so that the host does not show.
 
 A call only queues its work. As long as the host queues faster than the GPU works, a block runs without gaps,
-and events at its ends tell how long it took (CUDA C Programming Guide, "Elapsed time"). Where the host is
-slower, or a call is so short that it might be, the calls are recorded once as a CUDA graph, which the GPU
-replays without the host. Every contender whose calls can be recorded is treated so: one that
-is called more cheaply from Python gains nothing by it.
+and events at its ends measure it (CUDA C Programming Guide, "Elapsed time"). If the host is slower, or calls
+are so short that it might be, the calls are recorded once as a CUDA graph, which the GPU replays without the
+host. This holds for every contender whose calls can be recorded: cheap calls from Python are no advantage.
 """
 
 from __future__ import annotations
@@ -27,27 +26,26 @@ from dietlab.measure.timing.rotation import copies_beyond
 from dietlab.problem import FloatArray
 
 HOST_SHARE = 0.8
-"""The share of a block's time spent queueing from which the GPU may wait for the host."""
+"""Share of a block's time spent queueing above which the GPU may have to wait for the host."""
 SHORT_CALL = 50e-6
-"""Seconds below which calls are recorded to a graph: Python's own work is 5 to 20 us a call."""
+"""Seconds of a call below which calls are recorded as a graph: Python's own work is 5 to 20 us a call."""
 GRAPH_CALLS = 256
-"""The most calls in one graph, unless there are more copies. Starting a graph takes some 10 us, below 2 %
-of what it runs."""
+"""Most calls in one graph, unless there are more copies. Starting a graph takes about 10 us, below 2 % of its
+run."""
 FEWEST_CALLS, MOST_CALLS = 4, 512
-"""The fewest and most calls of a block: a stream holds about a thousand launches, then queueing waits for
-the GPU."""
+"""Calls of a block: a stream holds about a thousand launches, then queueing waits for the GPU."""
 MOST_WARM = 256
-"""The most calls that are queued right before a block, for the same reason."""
+"""Most calls that are queued right before a block, for the same reason."""
 TRIAL_CALLS = 8
-"""Calls of the trial that tells how many make a block."""
+"""Calls of the trial from which the number of calls of a block follows."""
 WARM_SECONDS = 0.001
-"""Seconds of work queued right before a block: it raises clocks and brings hot operands into L2, and while
-it runs the host gets ahead, so that the block's first call does not wait."""
+"""Seconds of work queued right before a block. It raises clocks, brings hot operands into L2, and gives the
+host a lead, so that the block's first call does not wait."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Seconds that some calls took on the device, and those that queueing them took on the host."""
+    """Seconds of some calls on the device, and of queueing them on the host."""
 
     seconds: float
     host_seconds: float
@@ -64,11 +62,11 @@ class StreamClock(Protocol):
         """Times ``calls``, queued right behind ``warm``."""
 
     def wait(self) -> None:
-        """Waits until the device is done; a kernel's fault is raised here."""
+        """Waits until the device is done, and raises a kernel's fault."""
 
 
 class GpuArrays(Protocol):
-    """The arrays on a GPU of the library that contenders are called through."""
+    """Arrays on a GPU, of the library through which contenders are called."""
 
     def put(self, array: FloatArray) -> Array:
         """Returns a copy of a host's array on the GPU."""
@@ -76,11 +74,11 @@ class GpuArrays(Protocol):
     def output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Output: ...
 
     def recorded(self, calls: Iterable[Call]) -> Call | None:
-        """Returns what replays the calls as a CUDA graph; None if they cannot be recorded."""
+        """Returns a call that replays the calls as a CUDA graph; None if they cannot be recorded."""
 
 
 class HostClock:
-    """A clock for calls that return when they are done: where a CPU stands in for the GPU."""
+    """A clock for calls that return when they are done: for a CPU that stands in for the GPU."""
 
     def span(self, warm: Iterable[Call], calls: Iterable[Call]) -> Span:
         queue(warm)
@@ -98,10 +96,10 @@ class Gpu:
     Args:
         arrays: places operands on it.
         clock: its own.
-        l2_bytes: of L2, which the copies of a rotation exceed.
-        probe: seconds of a cycle of the multiprocessors' clock; a block during which it changes is taken
-            again. Only a block's own moments are compared: a GPU at its power limit keeps a clock for each
-            kind of work, which is part of what is measured.
+        l2_bytes: size of L2, which the copies of a rotation exceed.
+        probe: returns the seconds of a cycle of the multiprocessors' clock. A block during which it changes
+            is taken again. Blocks are not compared with each other: at its power limit a GPU has a clock for
+            each kind of work, which belongs to the measurement.
         unprobed: why there is no probe.
     """
 
@@ -164,7 +162,7 @@ class Gpu:
         self._clock.wait()
 
     def _replayed(self, calls: Sequence[Call], each: float, seconds: float) -> TimedBlock | None:
-        """Returns the block as replays of a graph of whole rotations; None if they cannot be recorded."""
+        """Returns the block as replays of a graph of whole rotations; None if calls cannot be recorded."""
         wanted = _clamped(seconds / each, 1, GRAPH_CALLS)
         size = len(calls) * max(1, wanted // len(calls))
         replay = self._arrays.recorded(islice(cycle(calls), size))

@@ -41,27 +41,27 @@ class CudaMicroKernel(MicroKernel):
 
     Args:
         rows, cols: the block's tile.
-        step: how much of the reduction axis one stage holds.
-        down, across: how many workers share the tile along its rows and columns: threads for ``fma``,
-            warps for ``mma``, groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16
-            down`` (mma) or ``64 down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read
-            neighbouring rows of shared memory; in TVM's words each is a virtual thread.
-        slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up
-            at the end. More threads for outputs too small to fill the processor.
-        stages: tiles of shared memory, 2 or more: ``stages - 1`` steps are on their way while one is
-            computed. For ``wgmma`` 3 or more and ``stages - 2``: the tensor cores still read one step when
-            the next is given to them.
+        step: steps of the reduction in one stage.
+        down, across: workers along the tile's rows and columns: threads for ``fma``, warps for ``mma``,
+            groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16 down`` (mma) or ``64
+            down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read neighbouring rows of
+            shared memory (virtual threads, in TVM's words).
+        slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up at
+            the end. They give outputs that are too small to fill the processor more threads.
+        stages: tiles in shared memory, 2 or more: ``stages - 1`` steps are fetched while one is computed. For
+            ``wgmma`` 3 or more, and ``stages - 2``: the tensor cores still read one step when they get the
+            next.
         unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
             sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
             9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
             copies: no worker copies, and none waits for another).
-        splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
-            are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
-            twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
-        multicast: blocks side by side that share the rows of ``x`` (``tma`` only). They are one cluster;
-            each brings a part of the rows to all of them, so that L2 is read once for all.
-        resident: blocks that a multiprocessor has room for at least, as the compiler is told: it keeps
-            to so few registers (CUDA C Programming Guide, launch bounds).
+        splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They are
+            one cluster, which adds up its sums through its blocks' shared memory: nothing is written twice,
+            and no second kernel is launched. From compute capability 9.0 on; 8 at most.
+        multicast: blocks side by side that share the rows of ``x`` (``tma`` only). They are one cluster; each
+            brings a part of the rows to all of them, so that L2 is read once for all.
+        resident: least blocks that a multiprocessor must have room for, which limits the compiler's registers
+            (CUDA C Programming Guide, launch bounds).
 
     The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
     ``cols / across``.
@@ -91,19 +91,8 @@ class CudaMicroKernel(MicroKernel):
     ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        sizes = (
-            self.rows,
-            self.cols,
-            self.step,
-            self.down,
-            self.across,
-            self.slices,
-            self.stages,
-            self.splits,
-            self.resident,
-            self.multicast,
-        )
-        if min(sizes) < 1:
+        sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
+        if min(*sizes, self.splits, self.resident, self.multicast) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
         if self.stages < self.pieces.stages:
             computed = "another is" if self.pieces.stages == 2 else "two are"
@@ -133,12 +122,11 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The treatments of the edge tile that there are for its unit."""
+        """The treatments of the edge tile that its unit has."""
         return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
 
     def scheme_key(self, order: str, edge: str) -> str:
-        """Returns the name of a scheme of it: the key with the order of blocks and the treatment of the
-        edge."""
+        """Returns the key of a scheme with this micro-kernel and this treatment of the edge."""
         workers = f"{self.pieces.letter}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
@@ -168,7 +156,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
-        """The rows that a height is a multiple of: those that its threads or warps compute at once."""
+        """Rows that its workers compute at once: heights are multiples of them."""
         return self.down * self.pieces.rows
 
     @property
@@ -178,7 +166,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def access_pattern(self) -> Unit:
-        """Stages and splits are sizes: a model that saw some can tell of others."""
+        """The unit. Stages and splits are sizes: a model fitted on some predicts others."""
         return self.unit
 
     @property
@@ -198,7 +186,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def ahead(self) -> int:
-        """Steps that are on their way while one is computed."""
+        """Steps that are fetched while one is computed."""
         return self.stages - self.pieces.stages + 1
 
     @property
@@ -213,7 +201,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def run_rows(self) -> int:
-        """Neighbouring rows of one thread, which it reads one after the other."""
+        """Neighbouring rows that one thread reads one after the other."""
         return _run(self.tile_rows) if self.unit == "fma" else 1
 
     @property

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
 from dietlab.machine.limits import Limits, require_positive
-from dietlab.targets.cuda.unit import FLOATS
+from dietlab.targets.cuda.unit import FLOATS, TENSOR_CORES_SINCE
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
-"""The fields that a detected GPU has from the preset of its name, beside ``half_gflops``."""
+"""Fields that a detected GPU takes from the preset of its name, beside ``half_gflops``."""
 
 
 @dataclass(frozen=True)
@@ -21,33 +21,30 @@ class GpuLimits(Limits):
 
     Args:
         compute_capability: as in ``"9.0"``.
-        threads_per_block: at most, as are all figures "per" something.
+        threads_per_block: the most, as are all figures "per" something.
         smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
-        smem_per_sm_bytes: shared memory of all resident blocks, what the driver reserves included.
+        smem_per_sm_bytes: shared memory of all resident blocks, with the driver's part.
         registers_per_block: 32-bit registers, as are all registers.
-        registers_per_thread: at most.
-        threads_per_sm: of resident blocks.
-        l2_bytes: of the whole GPU.
         blocks_per_sm: resident at the same time.
-        registers_per_sm: of all resident blocks.
-        smem_reserved_bytes: what the driver takes beside the shared memory of each resident block.
-        smem_unit_bytes: shared memory is given to a block in multiples of it.
-        register_unit: registers are given to a warp in multiples of it.
+        smem_reserved_bytes: the driver's part beside the shared memory of each resident block.
+        smem_unit_bytes: a block gets shared memory in multiples of it.
+        register_unit: a warp gets registers in multiples of it.
         warp_threads: threads that execute together.
-        half_gflops: dense float16 products summed in float32 on the tensor cores of *one*
-            multiprocessor, in GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there
-            before); None if unknown.
-        clock_ghz: what a bound counts cycles in: of data sheets, the highest; of 9.0, whose power holds a
-            dense product below that, an estimate.
-        tensor_macs: multiply-adds that the tensor cores of one multiprocessor do in a cycle, of 16-bit
-            operands and float32 sums (NVIDIA's architecture white papers).
-        warp_share: the share of ``tensor_macs`` that instructions of single warps reach, where groups of
-            warps reach all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
-        l2_bytes_cycle: bytes that L2 gives one multiprocessor in a cycle if all ask: an estimate. Of 8.0 and
-            9.0 it follows from how the bound ranks tiles of public measurements (docs/gpu.md); of the others
-            it is of the order that microbenchmarks report.
-    The last four are None in files from before they were written down
-    (:func:`~dietlab.targets.cuda.rates.gpu_rates` says what then counts), and tell no two GPUs apart.
+        half_gflops: dense float16 products summed in float32 on the tensor cores of *one* multiprocessor, in
+            GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there before); None if
+            unknown.
+        clock_ghz: the clock of the bound: the highest of data sheets or, for 9.0, whose power limit keeps
+            dense products below it, an estimate.
+        tensor_macs: multiply-adds of one multiprocessor's tensor cores in a cycle, of 16-bit operands with
+            float32 sums (NVIDIA's architecture white papers).
+        warp_share: share of ``tensor_macs`` that instructions of single warps reach; groups of warps reach
+            all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
+        l2_bytes_cycle: bytes from L2 to one multiprocessor in a cycle while all read: an estimate. For 8.0
+            and 9.0 it follows from the bound's ranks of public measurements (docs/gpu.md); for the others it
+            has the order that microbenchmarks report.
+
+    The last four are None in older files (:func:`~dietlab.targets.cuda.rates.gpu_rates` has the defaults),
+    and do not count when GPUs are compared.
 
     Raises:
         HardwareError: if a figure is not positive, or the compute capability is none.
@@ -107,15 +104,16 @@ class GpuLimits(Limits):
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a multiprocessor: types that its CUDA cores do not multiply run on its tensor
-        cores."""
-        return float32 if dtype in FLOATS else self.half_gflops
+        """Returns the peak of the CUDA cores or, for types that only these multiply, of the tensor cores."""
+        if dtype in FLOATS:
+            return float32
+        since = TENSOR_CORES_SINCE.get(dtype)
+        return self.half_gflops if since is not None and self.capability >= since else None
 
     @property
     def arch(self) -> str:
-        """The compiler's name of the architecture, as in ``"sm_80"``. That of 9.0 is ``"sm_90a"``, with the
-        instructions that no other GPU has: a cubin of ``sm_90`` would run on 9.0 only, too, as there is no
-        other GPU of that major capability."""
+        """The compiler's name of the architecture, as in ``"sm_80"``. For 9.0 it is ``"sm_90a"``, with the
+        instructions that no other GPU has; no other GPU would run ``sm_90`` either."""
         return f"sm_{self.compute_capability.replace('.', '')}{'a' if self.warp_groups else ''}"
 
     @property
@@ -127,9 +125,8 @@ class GpuLimits(Limits):
     def runs(self, arch: str) -> bool:
         """Returns whether it runs a cubin of an architecture, such as ``"sm_80"``.
 
-        A cubin runs on GPUs of its major compute capability from its minor one on; one of an architecture
-        with an ``a``, as ``sm_90a``, on that capability only (CUDA C Programming Guide, binary compatibility
-        and architecture-specific features).
+        A cubin runs on GPUs of its major compute capability from its minor one on; a cubin of ``sm_90a`` runs
+        on 9.0 only (CUDA C Programming Guide, binary compatibility and architecture-specific features).
         """
         digits = arch.removeprefix("sm_").rstrip("a")
         major, minor = int(digits[:-1]), int(digits[-1])

@@ -1,4 +1,5 @@
-"""GPUs: what this machine's are, as NVIDIA's driver says; nothing runs on them, and clocks give the peaks."""
+"""Describes this machine's GPUs as NVIDIA's driver reports them. Nothing runs on them; peaks follow from
+clocks."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ PRESETS = {
     "NVIDIA H100 80GB HBM3": "h100",
     "NVIDIA H200": "h200",
 }
-"""Drivers' names of devices whose multiprocessors have the peaks of a preset. Cards of the same family with
+"""Presets with the peaks of a device's multiprocessors, by the driver's name. Cards of the same family with
 lower clocks (H100 PCIe, H200 NVL) are not among them."""
 
 
@@ -89,12 +90,12 @@ def ceilings(hardware: Hardware) -> list[Ceiling]:
 def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     """Returns one GPU of this machine, as its driver describes it.
 
-    Clocks are the highest ones; peaks follow from them and are not measured. The driver does not know how
-    fast tensor cores are, which a preset for the same device does.
+    Peaks follow from the highest clocks. The speed of tensor cores, which the driver does not report, is that
+    of a preset for the same device.
 
     Args:
-        device: the GPU's number, counted by the driver (``CUDA_VISIBLE_DEVICES`` applies).
-        driver: ``libcuda`` as :mod:`ctypes` shows it; loaded if it is None.
+        device: the driver's number of the GPU (``CUDA_VISIBLE_DEVICES`` applies).
+        driver: ``libcuda`` as :mod:`ctypes` shows it; None loads it.
 
     Raises:
         HardwareError: if there is no driver or no such device, or the device is too old.
@@ -121,11 +122,7 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
 
 
 def detect_gpus(driver: Any = None) -> list[Hardware]:
-    """Returns the GPUs of this machine that dietlab knows; none without a driver.
-
-    Args:
-        driver: as of :func:`detect_gpu`.
-    """
+    """Returns the GPUs of this machine that dietlab knows; none without a driver."""
     found = []
     with suppress(HardwareError):
         driver = _library() if driver is None else driver
@@ -135,15 +132,15 @@ def detect_gpus(driver: Any = None) -> list[Hardware]:
     return found
 
 
-def _limits(read: Callable[[int], int], capability: tuple[int, int], alike: GpuLimits | None) -> GpuLimits:
-    told = {field: getattr(alike, field) for field in ("half_gflops", *RATES)} if alike else {}
+def _limits(read: Callable[[int], int], capability: tuple[int, int], preset: GpuLimits | None) -> GpuLimits:
+    known = {field: getattr(preset, field) for field in ("half_gflops", *RATES)} if preset else {}
     return GpuLimits(
         compute_capability=_dotted(capability),
         registers_per_thread=REGISTERS_PER_THREAD,
         register_unit=REGISTER_UNIT,
         smem_unit_bytes=256 if capability < (8, 0) else 128,
         **{field: read(number) for field, number in ATTRIBUTES.items()},
-        **told,
+        **known,
     )
 
 
@@ -154,7 +151,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 def _library() -> Any:
     try:
         library = ctypes.CDLL(LIBRARY)
-        # What stands in for the driver while a library is built without one has its name and no cuInit.
+        # A stand-in for the driver, with which libraries are built, has its name and no cuInit.
         missing = None if hasattr(library, "cuInit") else f"{LIBRARY} has no cuInit"
     except OSError as error:
         missing = str(error)

@@ -1,7 +1,7 @@
 """Finds NVIDIA's libraries in its Python packages, where the loader does not look.
 
-PyTorch for CUDA brings the CUDA runtime in ``site-packages/nvidia/cu13/lib``. A library that was loaded from
-there serves all that ask for its name later, so that TVM finds it.
+PyTorch for CUDA brings the CUDA runtime in ``site-packages/nvidia/cu13/lib``. Once a library is loaded from
+there, TVM finds it by its name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CALLED = re.compile(rb"(?<=\0)cu(da)?[A-Z]\w+(?=\0)")
 
 
 def package_folders() -> list[Path]:
-    """Returns the folders of NVIDIA's Python packages (``nvidia/cu13``; one a package before CUDA 13)."""
+    """Returns the folders of NVIDIA's Python packages (``nvidia/cu13``; before CUDA 13 one for each)."""
     return [folder for entry in sys.path for folder in sorted(Path(entry or ".", "nvidia").glob("*"))]
 
 
 def needed_libraries(library: Path) -> list[str]:
-    """Returns the names under which a library asks for the driver and the CUDA runtime."""
+    """Returns the names of the driver and the CUDA runtime with which a library is linked."""
     return [name.decode() for name in sorted(set(_NEEDED.findall(library.read_bytes())))]
 
 
@@ -41,12 +41,8 @@ def called_functions(library: Path, name: str) -> list[str]:
 
 
 def open_library(name: str) -> str:
-    """Brings one of NVIDIA's libraries into the process, unless it is there: that of ``LD_LIBRARY_PATH``, a
-    package's, which PyTorch takes too, or the loader's.
-
-    Returns:
-        what stopped it; empty if the library is in the process.
-    """
+    """Loads one of NVIDIA's libraries, unless the process has it: from ``LD_LIBRARY_PATH``, from a package,
+    as PyTorch does, or where the loader looks. Returns the reasons of a failure; empty without one."""
     with suppress(OSError):
         ctypes.CDLL(name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
         return ""
@@ -63,9 +59,8 @@ def open_library(name: str) -> str:
 
 
 def require_libraries(library: Path) -> None:
-    """Brings the driver and the CUDA runtime that ``library`` is linked with into the process.
-
-    TVM leaves its CUDA part out without a word if the loader does not find them.
+    """Loads the driver and the CUDA runtime that ``library`` is linked with. TVM silently leaves out its CUDA
+    part if the loader does not find them.
 
     Raises:
         MissingDependencyError: if one of them is neither on the loader's path nor in a package.
@@ -86,13 +81,11 @@ def _remedy(name: str) -> str:
 
 
 def load_cuda_runtime(beside: Path | None = None) -> None:
-    """Brings TVM's part for NVIDIA's driver into the process, with the CUDA runtime that it is linked with.
-
-    ``import tvm`` tries to, and goes on without it where the loader does not find the CUDA runtime; every
-    call for a GPU fails then.
+    """Loads TVM's part for NVIDIA's driver, with the CUDA runtime. ``import tvm`` goes on without it if the
+    loader does not find the CUDA runtime, and every call for a GPU fails then.
 
     Args:
-        beside: where TVM's runtime lies if apache-tvm is not installed.
+        beside: folder of TVM's runtime if apache-tvm is not installed.
 
     Raises:
         MissingDependencyError: if a part of TVM, the driver or the CUDA runtime is missing.

@@ -20,13 +20,13 @@ PARTITIONS = 4
 
 
 def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> int:
-    """Blocks that one multiprocessor holds at a time; 0 if not even one fits.
+    """Returns the blocks that one multiprocessor holds at a time; 0 if not even one fits.
 
     Args:
-        threads: threads of a block.
-        registers: registers of a thread, as the compiler reports them.
-        shared_bytes: shared memory of a block, what the source declares and what the launch adds. The
-            driver is taken to give shared memory all that it can of the memory it shares with L1.
+        threads: of a block.
+        registers: of a thread, as the compiler reports them.
+        shared_bytes: of a block: what the source declares and what the launch adds. The driver is assumed to
+            give shared memory all that it can of the memory that L1 shares with it.
 
     Raises:
         HardwareError: if a size is negative, or there is no thread.
@@ -35,24 +35,14 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
 
 
 def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> Limiter:
-    """Returns the limit that bounds the blocks of a multiprocessor.
-
-    Where several do, the first of :data:`LIMITERS`: what the hardware fixes goes before what the
-    compiler could save.
-
-    Raises:
-        HardwareError: if a size is negative, or there is no thread.
-    """
+    """Returns the limit that bounds the blocks of a multiprocessor; of several the first of
+    :data:`LIMITERS`, in which fixed limits stand before those that the compiler could ease."""
     bounds = block_bounds(limits, threads, registers, shared_bytes)
     return min(LIMITERS, key=lambda resource: bounds[resource])
 
 
 def block_bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> dict[Limiter, int]:
-    """Returns the blocks that each resource of a multiprocessor alone has room for.
-
-    Raises:
-        HardwareError: if a size is negative, or there is no thread.
-    """
+    """Returns the blocks that each resource of a multiprocessor alone has room for."""
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise HardwareError(
             "a block has threads, and no negative sizes",
@@ -74,13 +64,13 @@ def _by_threads(limits: GpuLimits, threads: int, warps: int) -> int:
 
 
 def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
-    """Returns the registers of a warp, which are allocated in units from the part of the multiprocessor that
-    runs it::
+    """Returns the blocks that registers allow. A warp's come in units from the part of the multiprocessor
+    that runs it::
 
         warps of a part = floor(registers of a part / registers of a warp)
         blocks          = floor(parts * warps of a part / warps of a block)
 
-    A block must also fit as if each of its warps' rounds took all parts: so the hardware checks it.
+    The hardware also checks that a block fits with its warps rounded up to whole rounds of all parts.
     """
     if registers == 0:
         return limits.blocks_per_sm
@@ -92,7 +82,7 @@ def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
 
 
 def _by_shared_memory(limits: GpuLimits, shared_bytes: int) -> int:
-    """Returns the blocks that shared memory allows; the driver's part of each counts in the total only."""
+    """Returns the blocks that shared memory allows. The driver's part of each counts in the total only."""
     if shared_bytes > limits.smem_per_block_bytes:
         return 0
     of_block = _rounded(shared_bytes + limits.smem_reserved_bytes, limits.smem_unit_bytes)

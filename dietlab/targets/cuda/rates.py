@@ -1,4 +1,4 @@
-"""Rates: the work of one multiprocessor of a GPU in a cycle, as the bound of a block of threads counts it."""
+"""Rates of a GPU: the work of one multiprocessor in a cycle, from which the bound is computed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SLOTS = 4
 compute capability 7.0 and later)."""
 
 STREAMED = 0.875
-"""The share of the nominal bandwidth of memory that reading reaches; an estimate."""
+"""Share of memory's nominal bandwidth that reading reaches; an estimate."""
 
 UNKNOWN_CLOCK_GHZ, UNKNOWN_TENSOR_MACS, UNKNOWN_L2_BYTES = 1.5, 1024, 24.0
-"""What counts for a GPU whose file says nothing from which it would follow: of the order of all since compute
-capability 7.0. Ranks of tiles hardly depend on it."""
+"""Defaults for a GPU whose file has nothing to compute these from, of the order of all GPUs since compute
+capability 7.0. Ranks of tiles hardly depend on them."""
 
 HOPPER_WARP_SHARE = 0.62
-"""``warp_share`` of a GPU that multiplies by groups of warps, too, where its file does not say."""
+"""Default of ``warp_share`` for a GPU with ``wgmma``."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class GpuRates:
     """The rates of a GPU.
 
     Args:
-        multiprocessors: that a call may use.
+        multiprocessors: those that a call may use.
         hertz: cycles in a second.
         fma_macs, warp_macs, group_macs: multiply-adds of one multiprocessor in a cycle, by float32 threads,
             by single warps on tensor cores and by groups of four warps.
-        l2_bytes: that L2 gives one multiprocessor in a cycle.
-        memory_bytes: that memory gives all in a second; None if unknown.
-        cache_bytes: that L2 holds.
+        l2_bytes: from L2 to one multiprocessor in a cycle.
+        memory_bytes: from memory to all in a second; None if unknown.
+        cache_bytes: size of L2.
     """
 
     multiprocessors: int
@@ -56,7 +56,7 @@ class GpuRates:
 
 
 def gpu_rates(hardware: Hardware) -> GpuRates:
-    """Returns the rates of a GPU; what its file does not say follows from peaks and compute capability."""
+    """Returns the rates of a GPU. Those that its file lacks follow from peaks and compute capability."""
     gpu = gpu_of(hardware)
     clock = gpu.clock_ghz or (hardware.peak_gflops or 0) / (2 * gpu.float32_lanes) or UNKNOWN_CLOCK_GHZ
     tensor = gpu.tensor_macs or (gpu.half_gflops or 0) / (2 * clock) or UNKNOWN_TENSOR_MACS

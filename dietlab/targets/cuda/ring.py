@@ -10,24 +10,25 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
 
 LINE_BYTES = 16
-"""What a described matrix's lines begin at multiples of (CUDA Driver API, ``cuTensorMapEncodeTiled``)."""
+"""Lines of a described matrix begin at multiples of these bytes (CUDA Driver API,
+``cuTensorMapEncodeTiled``)."""
 
 BARRIER_BYTES = 8
-"""Of an mbarrier object in shared memory (PTX ISA, ``mbarrier``); a stage has two: full and empty."""
+"""Bytes of an mbarrier object in shared memory (PTX ISA, ``mbarrier``); a stage has two: full and empty."""
 
 REGISTERS_OF = 8
 """Registers of a thread are given and taken in multiples of it (PTX ISA, ``setmaxnreg``)."""
 
 REGISTERS_PER_SM, REGISTERS_PER_THREAD = 65536, 255
-"""Of compute capability 9.0, the only one with ``wgmma`` (CUDA C++ Programming Guide, technical
+"""Registers of compute capability 9.0, the only one with ``wgmma`` (CUDA C++ Programming Guide, technical
 specifications)."""
 
 PRODUCER_REGISTERS = 40
-"""Of a producer's thread, in place of what the block was launched with: one thread counts stages and issues
-copies. With 24, the least that ``setmaxnreg`` allows, some would spill."""
+"""Registers that a producer's thread keeps: one thread counts stages and issues copies. With 24, the least
+that ``setmaxnreg`` allows, some would spill."""
 
 MOST_REGISTERS = 240
-"""That a worker's thread takes: a multiple of 8 that is below the 255 that an instruction can name."""
+"""The most registers that a worker's thread takes: a multiple of 8 below 255, the most of an instruction."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RegistersOfRoles:
 
 
 def registers_of_roles(kernel: CudaMicroKernel) -> RegistersOfRoles:
-    """Returns how the registers of a block are shared out.
+    """Returns the registers of each role's threads.
 
     Draws, for two groups of workers and a producer of four warps each, one block a multiprocessor::
 

@@ -25,8 +25,8 @@ STAGES: dict[Unit, tuple[int, ...]] = {
     "tma": (4, 6, 8, 12, 16),
 }
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
-"""The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
-up for too few tiles."""
+"""Slices of one block and blocks of a cluster that share a tile's reduction. Never both: either makes up for
+too few tiles."""
 
 MULTICAST = (1, 2, 4)
 """Blocks of a cluster that share the rows of ``x``."""
@@ -34,7 +34,7 @@ MULTICAST = (1, 2, 4)
 RESIDENT = (1, 2)
 
 THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
-"""Threads of a tile: a warp's are 4 rows of 8, whose reads of shared memory meet no conflict."""
+"""Threads of a tile: a warp has 4 rows of 8, which read shared memory without conflicts."""
 
 WARPS_DOWN, WARPS_ACROSS = (1, 2, 4), (1, 2, 4)
 TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8)
@@ -56,18 +56,18 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
 """Of each unit: workers down and across, rows and columns of a worker's tile."""
 
 BOOKKEEPING = 32
-"""Registers of a thread that hold neither sums nor operands: addresses, predicates, counters. An estimate;
-each record has what the compiler really used."""
+"""Registers of a thread for addresses, predicates and counters. An estimate; each record has the number that
+the compiler used."""
 
 MOST_HELD = 32
-"""The most registers of a thread that hold copies beside ``wgmma``: with more, and their addresses, some
-spill, since the sums cannot give way while the tensor cores add to them."""
+"""Most registers of a thread that hold copies beside ``wgmma``. With more, and their addresses, some spill:
+the sums must stay while the tensor cores add to them."""
 
 COPY_BYTES = 16
-"""The most bytes that one instruction copies."""
+"""Most bytes that one instruction copies."""
 
 LEAST_ASYNCHRONOUS_BYTES = 4
-"""The least bytes that cp.async copies."""
+"""Least bytes that cp.async copies."""
 
 MOST_BATCHES = 65535
 """Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
@@ -97,8 +97,8 @@ def candidates(
 
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
-    """Returns the units that multiply operands of a type. Single warps serve few rows with less waste than
-    groups of warps, which compute 64 rows or more at a time."""
+    """Returns the units for a type of operands. Single warps waste less on few rows than groups of warps,
+    which compute 64 rows at a time."""
     if workload.dtype in PIECES["fma"].types:
         return ("fma",)
     if not gpu_of(hardware).warp_groups:
@@ -107,26 +107,24 @@ def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
-    """Returns whether a second block on a multiprocessor needs a bound on registers: with all that the
-    compiler may take, only one fits."""
+    """Returns whether two blocks fit a multiprocessor only if the compiler's registers are limited."""
     gpu = gpu_of(hardware)
     return 2 * kernel.threads * gpu.registers_per_thread > gpu.registers_per_sm
 
 
 def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked.
-
-    Args:
-        workload: the operator, which gives types and layouts.
-        hardware: a GPU, which gives registers and shared memory.
-    """
+    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked."""
     gpu = gpu_of(hardware)
     itemsize = precision_of(workload).itemsize
     cols = largest(workload, "cols")
-    known = any(workload.dtype in pieces.types for pieces in PIECES.values())
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     return (
-        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(not known)),
+        _limit(
+            f"a unit of this processor multiplies {workload.dtype}",
+            0,
+            "other units",
+            lambda k: int(workload.dtype not in k.pieces.types),
+        ),
         _limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
             0,
@@ -247,23 +245,19 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 
 
 def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKernel], float]) -> Limit:
-    """Returns a limit of what is compiled, whatever the scheme around it."""
+    """Returns a limit on the micro-kernel of a scheme."""
     return Limit(reason, most, unit, lambda scheme: measure(scheme.kernel))
 
 
 def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
-    """Returns the columns of the output that whole clusters leave over; one, if their number is dynamic."""
+    """Returns the columns of the output that whole clusters leave over; 1 if their number is dynamic."""
     cols = axis_of(workload, "cols").extent
     return cols % (kernel.cols * kernel.multicast) if isinstance(cols, int) else 1
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
-    """Registers that one thread needs at least: sums, one step's operands (those of ``wgmma`` stay in shared
-    memory: two descriptors, and what is added to them), bookkeeping.
-
-    Args:
-        kernel: of a thread block.
-    """
+    """Returns the least registers that one thread needs: sums, one step's operands (of ``wgmma`` only two
+    descriptors and their offsets), bookkeeping."""
     if kernel.unit in GROUPED:
         operands = 8
     elif kernel.unit == "mma":
@@ -274,14 +268,8 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
 
 
 def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
-    """Registers of a thread that hold its part of the coming step, where copies cannot pass them by: before
-    cp.async, and for single elements of 16 bits, which it does not copy.
-
-    Args:
-        kernel: of a thread block.
-        workload: gives the type of the operands.
-        gpu: says which copies it has.
-    """
+    """Returns the registers of a thread that hold its part of the coming step, on a GPU without cp.async and
+    for single elements of 16 bits, which cp.async does not copy."""
     itemsize, held = precision_of(workload).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
@@ -293,20 +281,15 @@ def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) 
 
 
 def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the registers of a thread that a block is launched with, by the estimate."""
+    """Returns the estimated registers of a thread at the launch."""
     if kernel.unit == "tma":
         return registers_of_roles(kernel).launched
     return min(thread_registers(kernel), gpu.registers_per_thread)
 
 
 def copied_elements(extent: object, itemsize: int) -> int:
-    """Elements that one copy along an axis brings: its lines begin at multiples of them. One, if its extent
-    is dynamic.
-
-    Args:
-        extent: of that axis: a number, or a name if it is dynamic.
-        itemsize: bytes of an element.
-    """
+    """Returns the elements that one copy along an axis of this extent brings, of which its lines begin at
+    multiples: one if the extent is dynamic, a name."""
     most = COPY_BYTES // itemsize
     if not isinstance(extent, int):
         return 1
@@ -314,13 +297,8 @@ def copied_elements(extent: object, itemsize: int) -> int:
 
 
 def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the registers of a thread that the compiler allots: at most what a thread can have and what the
-    requested resident blocks leave.
-
-    Args:
-        kernel: of a thread block.
-        gpu: gives the registers of a thread and of a multiprocessor.
-    """
+    """Returns the estimated registers of a thread after compilation: no more than a thread can have, and than
+    the requested resident blocks leave."""
     if kernel.unit == "tma":
         return launched_registers(kernel, gpu)
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
@@ -328,14 +306,12 @@ def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Returns the shared memory of one block in bytes: the stages or, at the end, what goes through
-    it to other threads or to memory, whichever is more.
+    """Returns the shared memory of one block in bytes: that of its stages or, if more, of what threads
+    exchange at the end.
 
-    Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
-    ``wgmma`` reads is swizzled, not padded.
+    It suffices for both layouts of ``w``. Stages for ``wgmma`` are swizzled, not padded.
 
     Args:
-        kernel: of a thread block.
         itemsize: bytes of an element.
     """
     pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
@@ -346,12 +322,8 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
 
 
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:
-    """Returns the shared memory in bytes through which a block's slices, or the blocks of a cluster,
-    exchange their sums, and 16-bit outputs are put in order before they are stored.
-
-    Args:
-        kernel: of a thread block.
-    """
+    """Returns the bytes of shared memory in which slices, or the blocks of a cluster, exchange their sums,
+    and 16-bit outputs are put in order before they are stored."""
     tile = 4 * kernel.rows * kernel.cols
     ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
     return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)
@@ -361,5 +333,5 @@ KERNEL = CudaMicroKernel
 
 
 def pads(workload: Workload) -> bool:
-    """Returns True: every operand is copied to shared memory, and filled with zeros there."""
+    """Returns True: every operand is copied to shared memory, with zeros beyond its end."""
     return True

@@ -1,10 +1,10 @@
 """A simple GPU that stands in for a real one in tests and lessons.
 
-Not the bound that the search begins with (``dietlab/targets/cuda/bound.py``), which would be judged by itself
-here: other constants, units that hinder each other alike, none of the groups that clusters lie in, and each
-micro-kernel as fast or slow as nothing of its sizes tells. Times without that last part are in the order of
-those that an H200 took (``data/h200``; Spearman's rank correlation over the schemes of a shape, mean over
-the shapes): 0.8 and more in bfloat16, 0.7 and more in float32 (``tests/test_cuda_synthetic.py``).
+It is not the bound that the search begins with (``dietlab/targets/cuda/bound.py``), which would be judged by
+itself here: the constants differ, all units hinder each other in the same way, clusters lie in no groups, and
+each micro-kernel deviates at random. Without this deviation, times rank as those of an H200 (``data/h200``;
+Spearman's rank correlation over the schemes of a shape, mean over the shapes): 0.8 and more in bfloat16, 0.7
+and more in float32 (``tests/test_cuda_synthetic.py``).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.targets.cuda.unit import PIECES, Unit
 
 LAUNCH_SECONDS = 4e-6
-"""Seconds of a call beside its blocks; a little more than of an empty kernel on an H200."""
+"""Seconds of a call beside its blocks; an empty kernel on an H200 takes a little less."""
 
 CLOCK_GHZ, PEAK_GFLOPS, L2_BYTES, DRAM_GBPS = 1.5, 100.0, 24.0, 1000.0
-"""What counts for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
-gives that one in a cycle, and memory's bandwidth."""
+"""Defaults for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
+gives one multiprocessor in a cycle, and memory's bandwidth."""
 
 REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92}
 """The share of the peak that multiply-adds alone would reach, by unit; roughly those of an H200, as are all
 constants here."""
 
 OUTDATED = 0.4
-"""What ``mma`` reaches of it where groups of warps multiply, too."""
+"""Share of :data:`REACHED` that ``mma`` reaches on a GPU with ``wgmma``."""
 
 DEGREE = 6.0
-"""The degree of the norm that adds up the cycles of units which work at the same time: the most of them and
-a little of the others."""
+"""Degree of the norm that combines the cycles of units that work at the same time: the maximum, and a little
+of the others."""
 
 SHARED_BYTES, L2_SHARE, ISSUED, STORED_BYTES, MEMORY_SHARE = 128.0, 1.4, 3.4, 14.0, 0.8
 """Bytes of shared memory in a cycle; the share of the L2 bytes in a GPU's file; instructions that a
@@ -49,14 +49,14 @@ FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.
 barriers of blocks that share a reduction."""
 
 DEVIATION = 0.06
-"""The standard deviation of the logarithm of what a micro-kernel takes over what its sizes tell."""
+"""Standard deviation of the logarithm of a micro-kernel's time over the time that follows from its sizes."""
 
 
 def synthetic_call(
     hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape, deviation: float = DEVIATION
 ) -> float:
-    """Returns the seconds of a launch and, after it, of all blocks of a multiprocessor; or of the operands'
-    trip from memory, if it takes longer."""
+    """Returns the seconds of a launch and, after it, of all blocks of a multiprocessor or, if longer, of
+    reading the operands from memory."""
     sizes, itemsize = extents(workload, shape), precision_of(workload).itemsize
     plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
     rows = max((region.kernel.rows for region in plan.regions), default=0)
@@ -79,12 +79,8 @@ def synthetic_call(
 
 def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int) -> tuple[float, float]:
     """Returns the cycles for which a block's step keeps a multiprocessor busy, and those that it waits."""
-    gpu, unit, workers, warps = (
-        gpu_of(hardware),
-        kernel.unit,
-        kernel.down * kernel.across,
-        kernel.threads / 32,
-    )
+    gpu, unit = gpu_of(hardware), kernel.unit
+    workers, warps = kernel.down * kernel.across, kernel.threads / 32
     peak = hardware.peak_for(next(iter(PIECES[unit].types))) or PEAK_GFLOPS
     reached = REACHED[unit] * (OUTDATED if unit == "mma" and gpu.warp_groups else 1.0)
     macs, down, across = rows * kernel.cols * kernel.step, rows / kernel.down, kernel.cols / kernel.across
@@ -113,6 +109,6 @@ def _together(*cycles: float) -> float:
 
 
 def _own(key: str) -> float:
-    """Returns a number of the standard normal distribution that nothing but a key decides."""
+    """Returns a standard normal number that is the same for every call with this key."""
     part = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
     return NormalDist().inv_cdf((part + 0.5) / 2**48)

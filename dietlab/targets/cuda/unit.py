@@ -22,11 +22,11 @@ class Pieces:
         types: PTX's names of the types that it multiplies, by ours.
         letter: of the workers in a micro-kernel's key.
         threads: of a worker.
-        rows, cols: of the output; a worker's tile is of multiples of them.
-        steps: of the reduction; a slice's part of a stage is a multiple of them.
-        stages: of shared memory that it takes: those that are computed at a time, and one that is fetched.
-        widest: columns of a worker's tile at most; 0 without a bound.
-        producers: threads of a block beside its workers, which bring the tiles.
+        rows, cols: a worker's tile is a multiple of them.
+        steps: a slice's part of a stage is a multiple of them.
+        stages: least stages of shared memory: those that are computed at a time, and one that is fetched.
+        widest: most columns of a worker's tile; 0 for no limit.
+        producers: threads of a block that bring the tiles, beside its workers.
     """
 
     types: Mapping[str, str]
@@ -46,13 +46,17 @@ GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
 FLOATS, HALVES = {"float32": "f32"}, {"float16": "f16", "bfloat16": "bf16"}
 """The types of CUDA cores and of tensor cores."""
 
+TENSOR_CORES_SINCE = {"float16": (7, 0), "bfloat16": (8, 0)}
+"""The compute capability from which tensor cores multiply a type (CUDA C Programming Guide, tensor core input
+data types)."""
+
 PIECES: dict[Unit, Pieces] = {
     "fma": Pieces(FLOATS, "t", 1, 1, 1, 4),
     "mma": Pieces(HALVES, "w", WARP, 16, 16, 16),
     "wgmma": Pieces(HALVES, "g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
     "tma": Pieces(HALVES, "p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
 }
-"""The least pieces of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side)
-and groups of four warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is
-taken). ``tma`` multiplies as ``wgmma`` does; its tiles are brought by a producer, four warps too, since
-four together give and take registers (``setmaxnreg``)."""
+"""The least pieces of threads on CUDA cores, of warps (PTX ISA, ``mma.m16n8k16``, two side by side) and of
+groups of four warps (``wgmma.mma_async.m64nNk16``, with multiples of 16 for N). ``tma`` multiplies as
+``wgmma``. A producer brings its tiles: four warps too, since four together give and take registers
+(``setmaxnreg``)."""

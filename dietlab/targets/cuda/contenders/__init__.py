@@ -1,7 +1,5 @@
-"""Evaluation on a GPU, which differs from a CPU's in the worker only.
-
-Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
-a CPU (:mod:`dietlab.measure.timing.bench`). Importing this package loads no library of a GPU.
+"""Contenders on a GPU. Each works on PyTorch's tensors in a separate process, and answers the requests of
+:mod:`dietlab.measure.timing.bench`, as those on a CPU do. Importing this package loads no library of a GPU.
 
 ==================  =========  =====================================================================
 contender           kind       what it is
@@ -20,6 +18,7 @@ float32 is multiplied as float32: TF32 is off everywhere.
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 from dietlab.compare.target import WorkerModule
@@ -28,11 +27,10 @@ from dietlab.lower.compiler import require_linker
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
 from dietlab.problem import Shape, Workload
-from dietlab.targets.cuda.clock import require_gpu
 from dietlab.targets.cuda.contenders.cublaslt import TunedCublasLt
-from dietlab.targets.cuda.contenders.machine import machine_facts
 from dietlab.targets.cuda.contenders.pytorch import Compiled, EagerCublas, EagerCublasLt
 from dietlab.targets.cuda.contenders.triton_matmul import TritonMatmul
+from dietlab.targets.cuda.driver import require_gpu
 from dietlab.targets.cuda.lowering.nvcc import require_compiler
 
 VENDORS = vendors(
@@ -41,21 +39,41 @@ VENDORS = vendors(
     (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
     "a GpuSetting",
 )
-"""Contenders on a GPU that are not made of our library, by name; each is made with a
+"""Contenders that are no libraries of ours, by name; each is made with a
 :class:`~dietlab.targets.cuda.contenders.tensors.GpuSetting`."""
 
 DEFAULTS = defaults(VENDORS)
 
 WORKER = WorkerModule("dietlab.targets.cuda.contenders.worker", 400.0)
-"""The first call of a contender that compiles takes minutes."""
+"""The worker of all contenders, and the most seconds of a request: a first call that compiles takes
+minutes."""
+
+QUERY = {
+    "GPU": "name",
+    "NVIDIA driver": "driver_version",
+    "highest SM clock": "clocks.max.sm",
+    "highest memory clock": "clocks.max.memory",
+    "power limit": "power.limit",
+}
+"""Facts beside figures of a GPU, and their names in ``nvidia-smi --help-query-gpu``."""
+
+SMI_SECONDS = 20.0
+"""Most seconds that ``nvidia-smi`` may take."""
 
 ANSOR_DTYPES = ("float32", "float16")
-"""TVM's rules for tensor cores know no bfloat16; without them halves would be no baseline."""
+"""Types with rules for their units: TVM's rules for tensor cores know no bfloat16."""
 
 
-def facts() -> dict[str, str]:
-    """Returns the driver, the highest clocks and the power limit."""
-    return machine_facts()
+def facts(command: str = "nvidia-smi") -> dict[str, str]:
+    """Returns the driver, the highest clocks and the power limit of the first GPU, with their units; nothing
+    without the driver's tool."""
+    query = [command, f"--query-gpu={','.join(QUERY.values())}", "--format=csv,noheader", "--id=0"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=SMI_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [value.strip() for value in found.stdout.split(",")]
+    return dict(zip(QUERY, values, strict=True)) if len(values) == len(QUERY) else {}
 
 
 def require_form(workload: Workload) -> None:

@@ -20,11 +20,11 @@ from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 REQUESTED = 32
-"""The most algorithms of the heuristic's list that are timed."""
+"""Most algorithms of the heuristic's list that are timed."""
 WORKSPACE_BYTES = 32 << 20
 """Bytes of workspace: cuBLAS's documentation recommends 32 MiB for Hopper."""
 TUNING_SECONDS, TUNING_BLOCKS = 0.001, 3
-"""Seconds of a block while algorithms are compared, and the number of blocks, of which the fastest counts."""
+"""Seconds of a block while algorithms are compared, and blocks of each; the fastest counts."""
 
 COMPUTE_32F, SCALE_32F = 68, 0
 """``cublasComputeType_t``: products and sums in float32, no TF32; ``cudaDataType_t`` of alpha and beta."""
@@ -86,14 +86,8 @@ class Product:
     def of(cls, workload: Workload, operands: Tensors, out: Tensor) -> Product:
         x = operands["x"]
         batch = x.shape[0] if x.ndim == 3 else 1
-        return cls(
-            int(out.shape[-1]),
-            int(out.shape[-2]),
-            int(x.shape[-1]),
-            int(batch),
-            workload.weights != "direct",
-            workload.dtype,
-        )
+        m, n, k = int(out.shape[-1]), int(out.shape[-2]), int(x.shape[-1])
+        return cls(m, n, k, int(batch), workload.weights != "direct", workload.dtype)
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
@@ -110,7 +104,7 @@ class CublasLt:
         stream: the handle of the stream that calls go to.
         workspace: :data:`WORKSPACE_BYTES` on the GPU, which all calls share: they run one after the other.
 
-    Descriptors live as long as the process, which ends with the match.
+    Descriptors live as long as the process, which ends with the session.
     """
 
     def __init__(self, library: Any, stream: Callable[[], int], workspace: Tensor) -> None:
@@ -121,16 +115,11 @@ class CublasLt:
         return int(self._library.cublasLtGetVersion())
 
     def layouts(self, product: Product) -> list[Any]:
-        """Descriptions of ``a``, ``b`` and ``d``."""
+        """Returns the descriptions of ``a``, ``b`` and ``d``."""
         made = []
         for rows, cols in product.sizes:
-            layout = self._made(
-                "cublasLtMatrixLayoutCreate",
-                DATA_TYPES[product.dtype],
-                ctypes.c_uint64(rows),
-                ctypes.c_uint64(cols),
-                ctypes.c_int64(rows),
-            )
+            extents = ctypes.c_uint64(rows), ctypes.c_uint64(cols), ctypes.c_int64(rows)
+            layout = self._made("cublasLtMatrixLayoutCreate", DATA_TYPES[product.dtype], *extents)
             if product.batch > 1:
                 self._set("MatrixLayout", layout, BATCH_COUNT, ctypes.c_int32(product.batch))
                 self._set("MatrixLayout", layout, BATCH_STRIDE, ctypes.c_int64(rows * cols))
@@ -154,19 +143,8 @@ class CublasLt:
         self._set("MatmulPreference", preference, REDUCTIONS, ctypes.c_uint32(REDUCED_IN_FLOAT32))
         a, b, d = layouts
         found, count = (HeuristicResult * REQUESTED)(), ctypes.c_int()
-        self._call(
-            "cublasLtMatmulAlgoGetHeuristic",
-            self._handle,
-            description,
-            a,
-            b,
-            d,
-            d,
-            preference,
-            REQUESTED,
-            found,
-            ctypes.byref(count),
-        )
+        given = self._handle, description, a, b, d, d, preference
+        self._call("cublasLtMatmulAlgoGetHeuristic", *given, REQUESTED, found, ctypes.byref(count))
         return [choice for choice in found[: count.value] if choice.state == 0]
 
     def call(
@@ -183,23 +161,9 @@ class CublasLt:
         one, scale = ctypes.c_float(1.0), ctypes.c_float(beta)
         at_a, at_b, at_c, at_d = map(ctypes.c_void_p, addresses)
         run, stream, refused = self._library.cublasLtMatmul, self._stream, self._refused
-        before = (
-            self._handle,
-            description,
-            ctypes.byref(one),
-            at_a,
-            a,
-            at_b,
-            b,
-            ctypes.byref(scale),
-            at_c,
-            d,
-            at_d,
-            d,
-            ctypes.byref(choice.algorithm),
-            ctypes.c_void_p(self._workspace.data_ptr()),
-            ctypes.c_size_t(WORKSPACE_BYTES),
-        )
+        matrices = ctypes.byref(one), at_a, a, at_b, b, ctypes.byref(scale), at_c, d, at_d, d
+        workspace = ctypes.c_void_p(self._workspace.data_ptr()), ctypes.c_size_t(WORKSPACE_BYTES)
+        before = self._handle, description, *matrices, ctypes.byref(choice.algorithm), *workspace
 
         def call() -> None:
             status = run(*before, ctypes.c_void_p(stream()))

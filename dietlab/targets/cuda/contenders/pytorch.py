@@ -14,8 +14,8 @@ from dietlab.problem import Shape, Workload, largest_shape
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 MODE = "max-autotune-no-cudagraphs"
-"""Inductor tries its own templates beside the vendor's library; whether calls are recorded as a graph is the
-clock's business."""
+"""Inductor tries its own templates beside the vendor's library; the clock decides whether calls are recorded
+as a graph."""
 
 
 def open_torch(device: str) -> Any:
@@ -23,7 +23,7 @@ def open_torch(device: str) -> Any:
     float32.
 
     Raises:
-        MissingDependencyError: if it is absent, or sees no GPU and one is asked for.
+        MissingDependencyError: if it is absent, or sees no GPU although the device is one.
     """
     torch = import_torch()
     if device == "cuda" and not torch.cuda.is_available():
@@ -65,7 +65,7 @@ class Eager:
         """Returns ``"plain"``.
 
         Raises:
-            NoFormError: for an epilogue that takes a separate pass over halves: each pass rounds.
+            NoFormError: for an epilogue in a separate pass over halves: each pass rounds.
         """
         epilogue = workload.epilogue
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
@@ -121,8 +121,8 @@ def _addend(workload: Workload) -> str:
 
 
 class Compiled:
-    """``torch.compile`` with dynamic lengths. It is compiled once, for the largest length as its example; a
-    length of 1 gets a separate program.
+    """``torch.compile`` with dynamic lengths. It compiles once, with the largest length as the example, and
+    again for a length of 1.
 
     Raises:
         MissingDependencyError: if Inductor's compiler for GPUs, Triton, is absent.
@@ -159,7 +159,7 @@ class Compiled:
         return partial(self._layer, **operands)
 
     def _mark(self, workload: Workload, operands: Tensors) -> None:
-        """Says which extents never change: ``dynamic`` alone makes all of them dynamic."""
+        """Marks the extents that never change: ``dynamic`` alone makes all of them dynamic."""
         for name, tensor in operands.items():
             extents = workload.signature[name]
             fixed = [axis for axis, extent in enumerate(extents) if isinstance(extent, int)]
@@ -184,7 +184,7 @@ def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:
 
 
 def _example(workload: Workload, operands: Tensors) -> Tensors:
-    """Operands of the largest shape, all zeros."""
+    """Returns operands of the largest shape, all zeros."""
     largest = largest_shape(workload)
 
     def size(name: str) -> list[int]:

@@ -29,8 +29,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """The setting that contenders are made in: PyTorch, the name of its device, and that as what times
-    calls."""
+    """The setting of contenders: PyTorch, the name of its device, and what times calls on it."""
 
     torch: Any
     device: str
@@ -38,8 +37,8 @@ class GpuSetting:
 
 
 def to_device(torch: Any, array: FloatArray, device: str) -> Tensor:
-    """Returns a copy of an array on a device, in the same format. PyTorch does not know NumPy's bfloat16, so
-    that halves travel as their bits."""
+    """Returns a copy of an array on a device, in the same format. PyTorch does not know NumPy's bfloat16:
+    halves are copied as bits."""
     if array.dtype.itemsize != 2:
         return torch.from_numpy(array).to(device, copy=True)
     bits = torch.from_numpy(array.view(np.int16)).to(device, copy=True)
@@ -111,8 +110,8 @@ class TorchArrays:
 
     @contextmanager
     def _recording(self, graph: Any) -> Iterator[None]:
-        """Records calls. Those of TVM's libraries converted their arguments when they were bound, so that
-        tvm_ffi is given the stream here."""
+        """Records calls. tvm_ffi gets the stream here: calls of TVM's libraries converted their arguments
+        when they were bound."""
         tvm_ffi: Any = sys.modules.get("tvm_ffi")
         with self._torch.cuda.graph(graph):
             if tvm_ffi is None:
@@ -124,11 +123,7 @@ class TorchArrays:
 
 
 class EventClock:
-    """A GPU's own clock: events on PyTorch's current stream.
-
-    Args:
-        torch: PyTorch with CUDA.
-    """
+    """A GPU's own clock: events on PyTorch's current stream."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -149,12 +144,12 @@ class EventClock:
 
 
 def cycle_probe(torch: Any) -> tuple[Probe | None, str]:
-    """Returns the seconds of one cycle of the multiprocessors' clock as the driver reports it now, which a
-    block of calls is bracketed with; or None, and the reason."""
+    """Returns a probe before and after each block: the seconds of one cycle of the multiprocessors' clock, as
+    the driver reports it; or None, and the reason."""
     try:
         megahertz = float(torch.cuda.clock_rate())
     except Exception as error:  # NVML's errors have no common base class
         return None, f"the GPU's clock cannot be read: {error}"
     if megahertz <= 0:
-        return None, "the driver does not tell the GPU's clock"
+        return None, "the driver does not report the GPU's clock"
     return lambda: 1e-6 / float(torch.cuda.clock_rate()), ""

@@ -38,10 +38,10 @@ CONFIGURATIONS = (
 )
 """Rows, columns and depth of a tile, pipeline stages, warps."""
 GROUP = 8
-"""Row tiles that neighbouring programs share operands of in L2."""
+"""Row tiles whose programs are neighbours and share operands in L2."""
 SMEM_BYTES = 99 << 10
-"""Bytes of shared memory of a block, where PyTorch does not tell: every GPU from compute capability 8.6 on
-has at least this."""
+"""Bytes of a block's shared memory if PyTorch does not report them: every GPU from compute capability 8.6 on
+has as many."""
 WARM_MS, REPEAT_MS = 5, 20
 """Milliseconds of warm-up and of timing for each configuration."""
 
@@ -110,15 +110,8 @@ class TritonMatmul:
         x, w, y = (t if t.ndim == 3 else t.unsqueeze(0) for t in (operands["x"], operands["w"], out))
         cols, depth = (2, 1) if workload.weights == "direct" else (1, 2)
         sizes = (x.shape[1], y.shape[2], x.shape[2])
-        strides = (
-            x.stride(0),
-            w.stride(0),
-            y.stride(0),
-            x.stride(1),
-            w.stride(depth),
-            w.stride(cols),
-            y.stride(1),
-        )
+        batches = x.stride(0), w.stride(0), y.stride(0)
+        strides = *batches, x.stride(1), w.stride(depth), w.stride(cols), y.stride(1)
         launch = self._program[_grid(sizes, x.shape[0])]
         return lambda: launch(x, w, y, *sizes, *strides)
 
@@ -126,11 +119,7 @@ class TritonMatmul:
 def _grid(sizes: Sequence[int], batch: int) -> Callable[[Any], tuple[int, int]]:
     """Returns one program for each tile of each product, by the configuration that is tried."""
 
-    def grid(config: Any) -> tuple[int, int]:
-        tiles = -(-sizes[0] // config["ROWS"]) * -(-sizes[1] // config["COLS"])
-        return tiles, batch
-
-    return grid
+    return lambda config: (-(-sizes[0] // config["ROWS"]) * -(-sizes[1] // config["COLS"]), batch)
 
 
 def _fitting(smem_bytes: int, configs: Sequence[Any], arguments: Any, **_: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from dietlab.targets.cuda.gpu import Gpu, HostClock, StreamClock
 from dietlab.tuning.operator import bound
 
 L2_BYTES = 64 << 20
-"""Bytes of L2 where the request does not tell: no GPU up to Hopper has more."""
+"""Bytes of L2 if the request does not give them: no GPU up to Hopper has more."""
 
 
 def make_contender(name: str, setting: GpuSetting, options: Mapping[str, Any]) -> Contender:
@@ -41,7 +41,7 @@ def make_contender(name: str, setting: GpuSetting, options: Mapping[str, Any]) -
 
 
 def load_tuned(device: str, path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Operands], Prepared]:
-    """Returns what prepares a program that was tuned, which takes all operands as they are."""
+    """Returns what prepares a tuned program, which takes all operands as they are."""
     program = load_library(path, device)
 
     def bound_all(workload: Workload, operands: Operands, out: Array) -> Call:

@@ -37,7 +37,7 @@ def compile_plans(
     only: Sequence[Sequence[Sizes]] | None,
     lowering: Lowering,
 ) -> Artifact:
-    """Compiles an operator of thread-block tiles, which depend on no ``lowering``."""
+    """Compiles an operator of thread-block tiles. ``lowering`` is not used."""
     from dietlab.targets.cuda.lowering.compiler import compile_library
     from dietlab.targets.cuda.lowering.geometry import BlockGeometry
     from dietlab.targets.cuda.lowering.library import library_module
@@ -59,15 +59,15 @@ def source_of(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> str
 
 
 def machine_code(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> MachineCode:
-    """Returns the counts of instructions that ``cuobjdump`` shows, and what the compiler says it uses."""
+    """Returns the counts of instructions that ``cuobjdump`` shows, and the resources by the compiler."""
     require_compiler()
     from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
 
     row = frame_compiled(workload, hardware, [scheme], workers=1, machine_code=True).iloc[0]
-    told = {str(name): str(value) for name, value in row.items() if str(value) not in ("", "None")}
-    counted, used = ([name for name in names if name in told] for names in (MACHINE_CODE, COLUMNS))
-    lines = [f"{name.replace('_', ' ')}: {told[name]}" for name in counted]
-    return MachineCode("\n".join(lines), {name.replace("_", " "): told[name] for name in used})
+    known = {str(name): str(value) for name, value in row.items() if str(value) not in ("", "None")}
+    counted, used = ([name for name in names if name in known] for names in (MACHINE_CODE, COLUMNS))
+    lines = [f"{name.replace('_', ' ')}: {known[name]}" for name in counted]
+    return MachineCode("\n".join(lines), {name.replace("_", " "): known[name] for name in used})
 
 
 def require_tools() -> str:
@@ -76,13 +76,13 @@ def require_tools() -> str:
 
 
 def runtimes(cores: int) -> tuple[str, ...]:
-    """Returns TVM's part for the driver, and what it stands on."""
+    """Returns TVM's runtime, and its part for the driver."""
     return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns what the host lacks, or that none of the GPUs runs the kernels. What is missing where no GPU is
-    at all, loading says."""
+    """Returns what the host lacks, or that none of the GPUs runs the kernels. Without any GPU, loading
+    reports what is missing."""
     if requires is None:
         requires = Requirements("x86_64", frozenset(), gpu_of(Hardware.from_json(hardware)).arch)
     if missing := requires.lacking():
@@ -101,6 +101,6 @@ def load(path: Path, cores: int) -> Any:
 
 
 def operands(name: str, dtype: str) -> tuple[str, str]:
-    """Returns the GPU's memory as the place of operands."""
+    """Returns the place of operands, the GPU's memory, and the remedy for operands elsewhere."""
     remedy = f"x.to('cuda', torch.{dtype}).contiguous() makes such a tensor."
     return f"on one GPU like {name}", remedy

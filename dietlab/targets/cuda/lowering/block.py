@@ -5,6 +5,7 @@ Every function here is one visible step; :func:`block_program` is their list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,23 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.fetch import Fetch, fetches
-from dietlab.targets.cuda.lowering.geometry import BlockGeometry
-from dietlab.targets.cuda.lowering.layout import Left, Worker
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
-from dietlab.targets.cuda.lowering.tir import bound, int32, only, registers
-from dietlab.targets.cuda.lowering.units import worker_of
+from dietlab.targets.cuda.lowering.fetch import PanelCopy, panel_copies
+from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry, BlockPosition
+from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
+from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
+from dietlab.targets.cuda.lowering.tensor_core import tensor_core
+from dietlab.targets.cuda.lowering.tir import bound, int32, registers, when
+from dietlab.targets.cuda.lowering.warp_group import warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
+from dietlab.targets.cuda.unit import Unit
+
+WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
+    "fma": multiply_adds,
+    "mma": tensor_core,
+    "wgmma": warp_group,
+}
+"""Makes the worker that a thread is, with its registers, by the unit that multiplies. The workers of ``tma``
+have another program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
 def block_program(
@@ -42,44 +53,42 @@ def block_program(
                                                     sums += x[slot] @ w[slot]       # no bound check
                                                   y[rows inside] = activation(sums + bias) + residual
 
-    What a fetch would read beyond an operand is zero in shared memory (local padding, paper section 3.2):
-    only the fetch and the write-back know where the output ends. A ``checked`` scheme has no local
-    padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
+    Elements beyond an operand's end are zero in shared memory (local padding, paper section 3.2): only the
+    fetch and the write-back know where the output ends. A ``checked`` scheme has no local padding: its fetch
+    reads the last elements again, and each multiply-add tests its bounds.
 
-    Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
+    Each of ``splits`` blocks that share the reduction takes every ``splits``-th step, from its rank on, and
     stores a share of the sums (:meth:`~dietlab.targets.cuda.lowering.layout.Layout.shared_totals`).
 
-    Tensor cores that read shared memory by themselves (``wgmma``) are given a step before the fetch begins,
-    and may still compute the one before it: the fetch takes the slot that step ``s - 2`` left, one step
-    less ahead.
+    Tensor cores that read shared memory by themselves (``wgmma``) get a step before the fetch begins, and may
+    still compute the step before. The fetch then takes the slot that step ``s - 2`` left, one step less
+    ahead.
 
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
     """
-    worker = worker_of(kernel, geometry, shared, place.thread)
+    worker = WORKERS[kernel.unit](Layout.of(kernel, geometry, shared, place.thread))
     worker.start()
-    x, w = fetches(kernel, geometry, arrays, shared, place)
+    x, w = panel_copies(worker.layout, arrays, place)
     depth = geometry.extent(geometry.depth, place.size)
     steps = own_steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
-            with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
-                for fetch in (x, w):
-                    fetch.begin(step_number(kernel, place, int32(first)), int32(first))
-                    fetch.finish(int32(first))
+            with nullcontext() if isinstance(steps, int) else when(int32(first) < steps):
+                for copy in (x, w):
+                    copy.begin(step_number(kernel, place, int32(first)), int32(first))
+                    copy.finish(int32(first))
         _commit(x, w)
-    _walk(worker, geometry, place, x, w, depth, steps)
+    _walk(worker, place, x, w, depth, steps)
     worker.finish()
     worker.add_slices()
     with worker.totals(place.rank) as totals:
         write_back(worker, totals, geometry, arrays, shared, place)
 
 
-def _walk(
-    worker: Worker, geometry: BlockGeometry, place: BlockPosition, x: Fetch, w: Fetch, depth: Any, steps: Any
-) -> None:
+def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, depth: Any, steps: Any) -> None:
     """Emits the loop over the reduction, whose first steps are already being fetched."""
-    kernel = worker.kernel
+    kernel, geometry = worker.kernel, worker.layout.geometry
     computed, fetched = _Slot.of("slot", kernel, 0), _Slot.of("free", kernel, kernel.ahead)
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
@@ -91,7 +100,7 @@ def _walk(
         slot = fetched.now
 
         def begin() -> None:
-            with only(coming < int32(steps)):
+            with when(coming < int32(steps)):
                 number = step_number(kernel, place, coming)
                 x.begin(number, slot)
                 w.begin(number, slot)
@@ -106,7 +115,7 @@ def _walk(
             begin()
             worker.settle()
         if not (x.asynchronous and w.asynchronous):
-            with only(coming < int32(steps)):
+            with when(coming < int32(steps)):
                 x.finish(slot)
                 w.finish(slot)
         computed.advance()
@@ -115,7 +124,7 @@ def _walk(
 
 @dataclass(frozen=True)
 class _Slot:
-    """A stage of shared memory that moves on by one in each step: a counter costs less than a remainder."""
+    """The number of a stage, which grows by one in each step: a counter costs less than a remainder."""
 
     counter: Any
     stages: int
@@ -129,11 +138,11 @@ class _Slot:
 
     @property
     def now(self) -> Any:
-        """The stage at present (int32)."""
+        """The current stage (int32)."""
         return self.counter[int32(0)]
 
     def advance(self) -> None:
-        """Emits the step to the next stage, from the last one to the first."""
+        """Goes to the next stage, and from the last one to the first."""
         after = self.now + int32(1)
         if self.stages & (self.stages - 1):
             after = tirx.Select(after == int32(self.stages), int32(0), after)
@@ -151,15 +160,14 @@ def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
 
 
 def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
-    """Returns which of all steps this block's ``own``-th one is."""
+    """Returns the number among all steps of this block's ``own``-th one."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(
     kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
 ) -> Left:
-    """Returns the rows, columns and steps from the tile's first to the operand's end, which bound checks
-    compare with."""
+    """Returns the rows, columns and steps from the tile's first to the operand's end, for bound checks."""
     cols = int32(geometry.extent(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),
@@ -168,9 +176,8 @@ def _left(
     )
 
 
-def _commit(x: Fetch, w: Fetch) -> None:
-    """Copies issued since the last call become one group, an empty one if there are none: groups are
-    counted, one a step."""
+def _commit(x: PanelCopy, w: PanelCopy) -> None:
+    """Makes one group of the copies since the last call, even of none: waits count one group a step."""
     if x.asynchronous or w.asynchronous:
         T.evaluate(T.ptx["cp.async.commit_group"]())
 

@@ -24,7 +24,7 @@ from dietlab.targets.cuda.lowering.nvcc import compile_cubin
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 
 JIT = "tvm_callback_cuda_compile"
-"""What TVM's CUDA part calls to compile a source."""
+"""The function that TVM's CUDA part calls to compile a source."""
 
 HOST = {"kind": "llvm", "mcpu": "x86-64-v2"}
 """The host's code only chooses and launches: any processor of the last fifteen years runs it."""
@@ -39,27 +39,30 @@ class Lowered:
     target: Any
 
 
-def target_of(hardware: Hardware) -> Any:
-    """Returns TVM's target for one GPU, with a host that launches."""
+def target_of(hardware: Hardware, **changed: int) -> Any:
+    """Returns TVM's target for one GPU, with a host that launches.
+
+    Args:
+        changed: attributes beside those of our kernels, or in place of them.
+    """
     gpu = gpu_of(hardware)
-    return tvm_module().target.Target(
-        {
-            "kind": "cuda",
-            "arch": gpu.arch,
-            "max_num_threads": gpu.threads_per_block,
-            "max_threads_per_block": gpu.threads_per_block,
-            "thread_warp_size": gpu.warp_threads,
-            "max_shared_memory_per_block": gpu.smem_per_block_bytes,
-            "host": HOST,
-        }
-    )
+    attributes = {
+        "kind": "cuda",
+        "arch": gpu.arch,
+        "max_num_threads": gpu.threads_per_block,
+        "max_threads_per_block": gpu.threads_per_block,
+        "thread_warp_size": gpu.warp_threads,
+        "max_shared_memory_per_block": gpu.smem_per_block_bytes,
+        "host": HOST,
+    }
+    return tvm_module().target.Target({**attributes, **changed})
 
 
 def lower(module: Any, hardware: Hardware) -> Lowered:
-    """Splits a module into what the host and what the GPU runs, ready for code generation.
+    """Splits a module into host and GPU code, ready for code generation.
 
-    The passes are those of TVM's pipeline for hand-written kernels without what the CUDA compiler does as
-    well: loops to be unrolled stay loops and variables keep their names, so that the source can be read.
+    The passes are those of TVM's pipeline for hand-written kernels, without those that the CUDA compiler has,
+    too: unrolled loops stay loops and variables keep their names, so that the source is readable.
 
     Raises:
         BuildError: if a pass fails.
@@ -98,8 +101,8 @@ def passes(target: Any) -> list[Any]:
 
 
 def _finishers(*, bfloat16: bool) -> tuple[Any, Any]:
-    """Passes for the host and the device. A host knows no bfloat16; the pass that replaces it fails on a
-    pointer taken for a number, as the test for alignment does, so that one excludes the other."""
+    """Returns the passes for host and device. A host has no bfloat16. The pass that replaces it fails on
+    pointers as numbers, with which alignment is tested: no module has both."""
     from tvm import ir, tirx
 
     steps = tirx.transform
@@ -127,8 +130,7 @@ def cuda_source(lowered: Lowered) -> str:
 
 @contextmanager
 def _no_compiling() -> Iterator[None]:
-    """Keeps TVM's CUDA part, where it is loaded, from compiling with a compiler of its choice: only the
-    source is wanted here."""
+    """Keeps TVM's CUDA part, if it is loaded, from compiling: only the source is needed."""
     import tvm_ffi
 
     own = tvm_ffi.get_global_func(JIT, allow_missing=True)
@@ -191,12 +193,10 @@ def compile_library(
 
 
 def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]) -> tuple[str, Cubin]:
-    """Returns the source and cubin; kernels that spilled are compiled again with all registers that a block
-    can have.
+    """Returns the source and cubin. Kernels that spilled are compiled again with all registers of a block.
 
-    By itself the CUDA compiler keeps to fewer registers, so that more blocks fit a multiprocessor, and spills
-    a little for it. One block at least is all that these kernels are asked for (CUDA C Programming Guide,
-    launch bounds).
+    By default the CUDA compiler takes fewer registers, so that more blocks fit a multiprocessor, and spills a
+    little. A launch bound of one block allows all (CUDA C Programming Guide, launch bounds).
     """
     cubin = assemble(source, arch)
     spilled = [re.escape(name) for name, kernel in cubin.kernels.items() if kernel.spill_bytes]
@@ -208,7 +208,7 @@ def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]
 
 
 def resources_of(cubin: Cubin, device: Any, hardware: Hardware) -> dict[str, int]:
-    """Returns the most that the kernels of a library use, and how many blocks of each fit a
+    """Returns the most resources that kernels of a library use, and the fewest blocks that fit a
     multiprocessor."""
     launches = {str(f.attrs["global_symbol"]): launch_of(f) for f in device.functions.values()}
     used = [
@@ -230,8 +230,7 @@ def resources_of(cubin: Cubin, device: Any, hardware: Hardware) -> dict[str, int
 
 
 def launch_of(function: Any) -> tuple[int, int]:
-    """Threads of a block and bytes of its dynamic shared memory, as the kernel is written."""
-
+    """Returns the threads of a block, and the bytes of its dynamic shared memory."""
     threads, shared = 1, 0
     for node in _statements(function.body):
         kind = type(node).__name__
@@ -254,7 +253,7 @@ def _statements(statement: Any) -> Iterator[Any]:
 
 
 def _device_module(device: Any, cubin: Cubin) -> Any:
-    """Returns TVM's module of the kernels: the cubin, and for each what it is called with."""
+    """Returns TVM's module of the kernels: the cubin, and the arguments of each."""
     import tvm_ffi
 
     described = {"tvm_version": tvm_module().__version__, "func_info": launch_table(device)}
@@ -263,8 +262,7 @@ def _device_module(device: Any, cubin: Cubin) -> Any:
 
 
 def launch_table(device: Any) -> dict[str, dict[str, Any]]:
-    """Returns, by kernel, the types of its arguments and the launch parameters beside them (grid, block,
-    shared memory)."""
+    """Returns the types of arguments and the launch parameters (grid, block, shared memory) by kernel."""
     return {
         str(function.attrs["global_symbol"]): {
             "name": str(function.attrs["global_symbol"]),
@@ -277,7 +275,7 @@ def launch_table(device: Any) -> dict[str, dict[str, Any]]:
 
 
 def _is_descriptor(parameter: Any) -> bool:
-    """Returns whether the host passes 128 bytes by value, the descriptor of a matrix for bulk copies."""
+    """Returns whether a parameter is a descriptor for bulk copies, 128 bytes passed by value."""
     pointed = getattr(parameter.ty, "element_type", None)
     return type(pointed).__name__ == "TensorMapType"
 

@@ -1,8 +1,8 @@
 """Reads the resources that a compiled CUDA kernel uses from the cubin: an ELF file of machine 190.
 
-ELF-64 is the System V ABI's. What NVIDIA adds (``.nv.info`` and its ``EIATTR`` attributes, registers in
-the section header) is named as ``nvdisasm`` of the CUDA toolkit prints it. No tool of the toolkit runs
-here, so cubins of NVRTC are read alike.
+ELF-64 is the System V ABI's. NVIDIA's additions (``.nv.info`` and its ``EIATTR`` attributes, registers in the
+section header) have the names that ``nvdisasm`` of the CUDA toolkit prints. No tool of the toolkit is needed,
+also for cubins of NVRTC.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ class Resources:
 
     Args:
         registers: 32-bit registers of a thread.
-        spill_bytes: what a thread's spilled registers cost: bytes of spill stores and loads in the
-            code, if the compiler told (``ptxas -v``); else bytes of the thread's stack, which holds
-            local arrays too. 0 either way if nothing is spilled and no array is in local memory.
-        shared_bytes: shared memory of a block that the code declares with a fixed size, without the
-            driver's part; what a launch adds is not in it.
-        stack_bytes: local memory of a thread: spilled registers and arrays that are no registers.
-        max_threads: most threads of a block it may be launched with (launch bounds); None if the
-            source does not say.
+        spill_bytes: bytes of a thread's spill stores and loads in the code, if the compiler reported them
+            (``ptxas -v``); else bytes of the thread's stack, which holds local arrays too.
+        shared_bytes: shared memory of a block that the code declares, without the driver's part and what a
+            launch adds.
+        stack_bytes: local memory of a thread: spilled registers and local arrays.
+        max_threads: most threads of a block (launch bounds); None if the source does not say.
         code_bytes: machine code, with the padding behind it.
-        code_hash: equal for kernels whose machine code, constants, registers and shared memory are
-            equal, whatever they are called.
+        code_hash: equal for kernels with equal machine code, constants, registers and shared memory.
     """
 
     registers: int
@@ -61,10 +58,8 @@ class Resources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled CUDA module for one architecture (``sm_90``), and what each of its kernels uses.
-
-    ``remarks`` are the compiler's own on what costs speed, if it told any.
-    """
+    """A compiled CUDA module for one architecture (``sm_90``), the resources of its kernels, and the
+    compiler's remarks on what costs speed."""
 
     arch: str
     data: bytes = field(repr=False)
@@ -129,8 +124,8 @@ def read_cubin(data: bytes, arch: str, spills: Mapping[str, int] | None = None) 
     """Returns a cubin's kernels and what they use.
 
     Args:
-        spills: bytes of spill stores and loads by kernel, from the compiler's messages, as the file
-            does not tell them from local arrays.
+        spills: bytes of spill stores and loads by kernel, from the compiler's messages: the file does not
+            separate them from local arrays.
 
     Raises:
         BuildError: if ``data`` is no cubin, or a damaged one.
@@ -185,12 +180,12 @@ def _digest(*parts: bytes) -> str:
 
 
 def _reserved_shared(elf: _Elf, arch: int) -> int:
-    told = (symbol.value for symbol in elf.symbols if symbol.name == _RESERVED_SHARED)
-    return next(told, _RESERVED_SHARED_BYTES if arch >= 90 else 0)
+    values = (symbol.value for symbol in elf.symbols if symbol.name == _RESERVED_SHARED)
+    return next(values, _RESERVED_SHARED_BYTES if arch >= 90 else 0)
 
 
 def _max_threads(info: bytes) -> int | None:
-    """Threads of a block by the kernel's launch bounds; exact ones go before upper ones."""
+    """Returns the threads of a block by the kernel's launch bounds: the exact ones or else the upper ones."""
     blocks = {
         code: struct.unpack_from("<III", payload)
         for code, payload in _attributes(info)
@@ -211,7 +206,7 @@ def _attributes_by_symbol(elf: _Elf) -> dict[tuple[int, int], int]:
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attributes with a payload, in a section ``.nv.info``; the others hold 16 bits in their header."""
+    """Yields the attributes of a section ``.nv.info`` that have a payload."""
     at = 0
     while at < len(info):
         form, code, size = struct.unpack_from("<BBH", info, at)

@@ -27,10 +27,9 @@ NO_GPU = "this process has built libraries without a GPU's driver"
 def module_maker() -> Any:
     """Returns TVM's function that makes a module of a cubin.
 
-    TVM's CUDA part is linked with NVIDIA's driver and runtime, and stays out of a process that has
-    neither. Making a module needs no answer of theirs, so that two libraries of their names will do whose
-    functions all say that there is no GPU; a process that has them gets the real ones. Running a kernel
-    needs those in any case.
+    TVM's CUDA part is linked with NVIDIA's driver and runtime, and is not loaded without them. Making a
+    module does not use them. So where they are missing, two libraries with their names stand in, whose
+    functions all report that there is no GPU. Only running a kernel needs the real ones.
 
     Raises:
         MissingDependencyError: if TVM's CUDA part is missing or cannot be loaded.
@@ -62,7 +61,8 @@ def _load_without_driver() -> None:
 
 
 def _load_lazily(library: Path) -> None:
-    """Functions are looked up when they are first called; ctypes would look for all of them now."""
+    """Loads a library whose functions are looked up when they are first called; ctypes looks for all at
+    once."""
     loader = ctypes.CDLL(None)
     loader.dlopen.restype, loader.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
     if not loader.dlopen(str(library).encode(), os.RTLD_LAZY | os.RTLD_GLOBAL):
@@ -70,25 +70,13 @@ def _load_lazily(library: Path) -> None:
 
 
 def _stand_in(name: str, functions: list[str], folder: Path) -> None:
-    """Loads a library with this name and version whose functions say that there is no GPU.
-
-    TVM asks for the device when a module is let go, so that an empty library would end the process.
-    """
+    """Loads a library with this name and version whose functions report that there is no GPU. TVM calls them
+    when it frees a module: an empty library would end the process."""
     versions, source, library = (folder / f"{name}.{kind}" for kind in ("map", "c", "so"))
     versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
     source.write_text("".join(map(_answer, functions)), encoding="utf-8")
-    command = [
-        require_linker(),
-        "-shared",
-        "-fPIC",
-        "-x",
-        "c",
-        str(source),
-        f"-Wl,-soname,{name}",
-        f"-Wl,--version-script={versions}",
-        "-o",
-        str(library),
-    ]
+    flags = ["-shared", "-fPIC", "-x", "c", f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}"]
+    command = [require_linker(), *flags, str(source), "-o", str(library)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])
@@ -96,8 +84,8 @@ def _stand_in(name: str, functions: list[str], folder: Path) -> None:
 
 
 def _answer(function: str) -> str:
-    """Returns a function in C. The runtime's errors have texts; all others return a number, 0 where they
-    succeed."""
+    """Returns a function in C, which returns a text for the runtime's errors, and else the number of an
+    error."""
     if function.startswith("cudaGetError"):
         return f'const char *{function}(void) {{ return "{NO_GPU}"; }}\n'
     return f"int {function}(void) {{ return {NO_DEVICE}; }}\n"

@@ -1,22 +1,105 @@
-"""Tiles of the operands come to shared memory, zero where they stick out: local padding."""
+"""Copies tiles of the operands to shared memory, with zeros where they stick out: local padding."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.problem import require_dtype
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, panels
-from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled
+from dietlab.targets.cuda.lowering.geometry import Arrays, BlockPosition
+from dietlab.targets.cuda.lowering.layout import Layout, StagedPanel
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
 from dietlab.targets.cuda.space import LEAST_ASYNCHRONOUS_BYTES
 
 
+class Source(Protocol):
+    """The elements of an operand that one tile takes.
+
+    ``row`` counts rows of ``x`` or columns of ``w`` from the tile's first one; ``step`` counts steps of the
+    reduction from 0 (int32 expressions). A copy of several elements passes the place of its first one: the
+    others must follow it in memory, and lie inside the operand if and only if it does.
+    """
+
+    @property
+    def buffer(self) -> Any:
+        """The operand as a flat buffer."""
+
+    def address(self, row: Any, step: Any) -> Any:
+        """Returns the index of an element in the buffer (int64)."""
+
+    def inside(self, row: Any, step: Any) -> Any | None:
+        """Returns whether the operand has this element (a condition), or None if it has all that tiles take.
+        Zero stands in shared memory for an element that it lacks, and the address is not read."""
+
+
 @dataclass(frozen=True)
-class Fetch:
-    """The copy of one operand's tile, ``width`` elements at a time, by all threads of the block.
+class Strided:
+    """A matrix whose lines lie ``stride`` elements apart.
+
+    Args:
+        origin: index of the tile's first row (or column) at reduction step 0 (int64).
+        across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
+            steps of one row.
+        rows_left: rows from the tile's first one to the operand's end; None if every tile lies inside.
+        depth: steps of the reduction; None if it is a multiple of the tile's.
+    """
+
+    buffer: Any
+    origin: Any
+    stride: Any
+    across: bool
+    rows_left: Any | None
+    depth: Any | None
+
+    def address(self, row: Any, step: Any) -> Any:
+        line, element = (step, row) if self.across else (row, step)
+        return self.origin + int64(line * self.stride + element)
+
+    def inside(self, row: Any, step: Any) -> Any | None:
+        limits = [(row, self.rows_left), (step, self.depth)]
+        tests = [at < end for at, end in (limits[::-1] if self.across else limits) if end is not None]
+        return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """A matrix whose last elements are read again beyond its end. This serves multiply-adds that test their
+    bounds, which use none of these elements.
+
+    Args:
+        width: elements of one copy, along a line.
+    """
+
+    matrix: Strided
+    width: int
+
+    @property
+    def buffer(self) -> Any:
+        return self.matrix.buffer
+
+    def address(self, row: Any, step: Any) -> Any:
+        rows, steps = (self.width, 1) if self.matrix.across else (1, self.width)
+        row = _at_most(row, self.matrix.rows_left, rows)
+        return self.matrix.address(row, _at_most(step, self.matrix.depth, steps))
+
+    def inside(self, row: Any, step: Any) -> Any | None:
+        return None
+
+
+def _at_most(at: Any, end: Any | None, count: int) -> Any:
+    """Returns the index, or the last one that has ``count`` elements before the end."""
+    return at if end is None else tirx.min(at, end - int32(count))
+
+
+@dataclass(frozen=True)
+class PanelCopy:
+    """The copy of one operand's tile to its panel, ``width`` elements at a time, by all threads of the block.
 
     Draws, for 16-byte copies of float32 and ``threads`` threads::
 
@@ -27,217 +110,111 @@ class Fetch:
               x[first + line, k + e]           cp.async shared[line, e : e + 4] <- x[...], 16 bytes
                 if inside else 0                                       # 0 of them read if not inside
 
-    ``begin`` issues the copies of a step; without cp.async it reads into registers, and ``finish`` writes
-    them to shared memory, after the multiply-adds that hide the reads.
+    ``begin`` issues the copies of a step. Without cp.async it reads into registers, and ``finish`` writes
+    these to shared memory, after the multiply-adds that hide the reads.
 
     Args:
-        depth_lines: whether its lines count the reduction axis, and do not run along it.
-        lines_left, length_left: how much of the operand there is from the tile's first line and, at
-            reduction step 0, element; None where every tile lies inside.
-        origin: the operand's element at the tile's first line and column, reduction index 0 (int64).
-        stride: elements from one of its lines to the next.
-        checked: whether multiply-adds test their bounds, so that nothing is filled with zeros.
-        base: the first element of the operand's panel in a stage; ``stage`` elements a stage.
+        thread: number of this thread in the block.
+        held: the registers between ``begin`` and ``finish``; None for copies by cp.async.
     """
 
     kernel: CudaMicroKernel
-    panel: AnyPanel
+    source: Source
+    panel: StagedPanel
     width: int
-    asynchronous: bool
-    itemsize: int
-    dtype: str
-    source: Any
-    shared: Any
     thread: Any
-    origin: Any
-    stride: Any
-    base: int
-    stage: int
-    depth_lines: bool
-    lines_left: Any | None
-    length_left: Any | None
-    checked: bool
-    held: Any | None
+    held: Any
+
+    @classmethod
+    def of(cls, layout: Layout, source: Source, panel: StagedPanel, width: int, thread: Any) -> PanelCopy:
+        """Returns the copy by cp.async or, if the processor or the width allows none, by registers."""
+        copy, geometry = cls(layout.kernel, source, panel, width, thread, held=None), layout.geometry
+        if geometry.asynchronous and width * geometry.itemsize >= LEAST_ASYNCHRONOUS_BYTES:
+            return copy
+        return replace(copy, held=registers("held", copy.copies * width, geometry.dtype))
 
     @property
     def pieces(self) -> int:
         """Copies of the whole panel."""
-        return self.panel.lines * self.panel.length // self.width
+        return self.panel.panel.lines * self.panel.panel.length // self.width
 
     @property
     def copies(self) -> int:
         """Copies of each thread."""
         return -(-self.pieces // self.kernel.threads)
 
+    @property
+    def asynchronous(self) -> bool:
+        """True for cp.async."""
+        return self.held is None
+
     def begin(self, step: Any, slot: Any) -> None:
-        with unrolled(self.copies, "n") as n:
-            self._for_piece(n, lambda line, at: self._begin(n, step, slot, line, at))
+        with self._piece() as (n, row, within):
+            place = row, within + step * int32(self.kernel.step)
+            inside, first = self.source.inside(*place), self.source.address(*place)
+            if self.asynchronous:
+                self._copy(self.panel.at(slot, row, within), first, inside)
+            else:
+                self._read(n, first, inside)
 
     def finish(self, slot: Any) -> None:
         if self.asynchronous:
             return
+        with self._piece() as (n, row, within):
+            value = self.held[span(n * int32(self.width), self.width)]
+            at = span(self.panel.at(slot, row, within), self.width)
+            T.buffer_store(self.panel.shared, value, [at])
+
+    @contextmanager
+    def _piece(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Opens the loop over this thread's copies: their number, row, and first step within the stage."""
+        across = self.panel.panel.length // self.width
         with unrolled(self.copies, "n") as n:
-            self._for_piece(n, lambda line, at: self._finish(n, slot, line, at))
+            piece = bound("piece", self.thread + n * int32(self.kernel.threads))
+            line = bound("line", tirx.truncdiv(piece, int32(across)))
+            element = bound("at", tirx.truncmod(piece, int32(across)) * int32(self.width))
+            every = self.pieces % self.kernel.threads == 0
+            with nullcontext() if every else when(piece < int32(self.pieces)):
+                yield n, *self.panel.place(line, element)
 
-    def _for_piece(self, n: Any, emit: Any) -> None:
-        """Emits ``emit(line, element)`` for copy ``n`` of this thread, if it has that many."""
-        piece = bound("piece", self.thread + n * int32(self.kernel.threads))
-        across = self.panel.length // self.width
-        line = bound("line", tirx.truncdiv(piece, int32(across)))
-        at = bound("at", tirx.truncmod(piece, int32(across)) * int32(self.width))
-        if self.pieces % self.kernel.threads == 0:
-            emit(line, at)
-        else:
-            with T.If(piece < int32(self.pieces)), T.Then():
-                emit(line, at)
-
-    def _begin(self, n: Any, step: Any, slot: Any, line: Any, at: Any) -> None:
-        inside = self._inside(step, line, at)
-        first = self._source(step, line, at)
-        if self.asynchronous:
-            self._copy(self._target(slot, line, at), first, inside)
-            return
-        assert self.held is not None
-        zero = tirx.Cast(self.dtype, tirx.FloatImm("float32", 0))
-        zero = zero if self.width == 1 else tirx.Broadcast(zero, self.width)
-        value = self.source[span(first, self.width)]
-        value = value if inside is None else tirx.if_then_else(inside, value, zero)
+    def _read(self, n: Any, first: Any, inside: Any | None) -> None:
+        value = self.source.buffer[span(first, self.width)]
+        if inside is not None:
+            zero = tirx.Cast(self.source.buffer.dtype, tirx.FloatImm("float32", 0))
+            zero = zero if self.width == 1 else tirx.Broadcast(zero, self.width)
+            value = tirx.if_then_else(inside, value, zero)
         T.buffer_store(self.held, value, [span(n * int32(self.width), self.width)])
 
-    def _finish(self, n: Any, slot: Any, line: Any, at: Any) -> None:
-        assert self.held is not None
-        value = self.held[span(n * int32(self.width), self.width)]
-        T.buffer_store(self.shared, value, [span(self._target(slot, line, at), self.width)])
-
     def _copy(self, target: Any, first: Any, inside: Any | None) -> None:
-        size = self.width * self.itemsize
+        size = self.width * require_dtype(str(self.source.buffer.dtype)).itemsize
         # Whole lines of 16 bytes pass L1 by: each element is read once a block.
         name = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
-        operands = [T.address_of(self.shared[target]), T.address_of(self.source[first]), size]
+        operands = [T.address_of(self.panel.shared[target]), T.address_of(self.source.buffer[first]), size]
         if inside is not None:
             operands.append(tirx.Cast("uint32", tirx.Select(inside, int32(size), int32(0))))
         T.evaluate(T.ptx[name](*operands))
 
-    def _place(self, step: Any, line: Any, at: Any) -> tuple[Any, Any]:
-        """Returns the place of a piece in the operand: lines and elements from the tile's origin."""
-        start = step * int32(self.kernel.step)
-        return (line + start, at) if self.depth_lines else (line, at + start)
 
-    def _inside(self, step: Any, line: Any, at: Any) -> Any | None:
-        """Returns whether a piece lies inside the operand: pieces are so long that they do as a whole or
-        not."""
-        lines, length = self._place(step, line, at)
-        tests = [
-            index < left
-            for index, left in ((lines, self.lines_left), (length, self.length_left))
-            if left is not None and not self.checked
-        ]
-        return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
-
-    def _source(self, step: Any, line: Any, at: Any) -> Any:
-        lines, length = self._place(step, line, at)
-        if self.checked:  # no zeros there: what is read again is never used
-            lines = lines if self.lines_left is None else tirx.min(lines, self.lines_left - int32(1))
-            if self.length_left is not None:
-                length = tirx.min(length, self.length_left - int32(self.width))
-        return self.origin + int64(lines * self.stride + length)
-
-    def _target(self, slot: Any, line: Any, at: Any) -> Any:
-        return self.panel.at(slot * int32(self.stage) + int32(self.base), line, at)
-
-
-def fetches(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, shared: Any, place: Any
-) -> tuple[Fetch, Fetch]:
-    """Returns the copies of the tiles of ``x`` and ``w``, which lie side by side in each stage."""
-    size = place.size
-    cols, depth = (int32(geometry.extent(e, size)) for e in (geometry.cols, geometry.depth))
-    x_panel, w_panel = panels(kernel, geometry)
-    stage = x_panel.elements + w_panel.elements
-    deep = None if geometry.fits("depth", kernel.step) else depth
-    wide = None if geometry.fits("cols", kernel.cols) else bound("cols_left", cols - place.first_col)
+def panel_copies(layout: Layout, arrays: Arrays, place: BlockPosition) -> tuple[PanelCopy, PanelCopy]:
+    """Returns the copies of the tiles of ``x`` and ``w``."""
+    kernel, geometry, size = layout.kernel, layout.geometry, place.size
+    cols, depth = (int32(geometry.extent(extent, size)) for extent in (geometry.cols, geometry.depth))
+    steps = None if geometry.fits("depth", kernel.step) else depth
+    cols_left = None if geometry.fits("cols", kernel.cols) else bound("cols_left", cols - place.first_col)
     batch, first_row, first_col = (int64(v) for v in (place.batch, place.first_row, place.first_col))
     x_origin = (batch * int64(size) + first_row) * int64(depth)
-    w_origin = batch * int64(cols) * int64(depth) + (
-        first_col if geometry.direct else first_col * int64(depth)
-    )
-    rows_left, x_origin = bound("rows_left", size - place.first_row), bound("x_origin", x_origin)
-    x = _fetch(
-        kernel,
-        geometry,
-        arrays.x,
-        shared,
-        place.thread,
-        x_panel,
-        geometry.x_width,
-        x_origin,
-        depth,
-        0,
-        stage,
-        False,
-        rows_left,
-        deep,
-        place.checked,
-    )
-    w_lines, w_length = (deep, wide) if geometry.direct else (wide, deep)
-    w = _fetch(
-        kernel,
-        geometry,
-        arrays.w,
-        shared,
-        place.thread,
-        w_panel,
-        geometry.w_width,
-        bound("w_origin", w_origin),
-        cols if geometry.direct else depth,
-        x_panel.elements,
-        stage,
-        geometry.direct,
-        w_lines,
-        w_length,
-        place.checked,
-    )
-    return x, w
+    w_first = first_col if geometry.direct else first_col * int64(depth)
+    w_origin = batch * int64(cols) * int64(depth) + w_first
+    rows_left = bound("rows_left", size - place.first_row)
 
+    def source(array: Any, origin: Any, stride: Any, across: bool, left: Any, width: int) -> Source:
+        matrix = Strided(array, origin, stride, across, left, steps)
+        return Clamped(matrix, width) if place.checked else matrix
 
-def _fetch(
-    kernel: CudaMicroKernel,
-    geometry: BlockGeometry,
-    source: Any,
-    shared: Any,
-    thread: Any,
-    panel: AnyPanel,
-    width: int,
-    origin: Any,
-    stride: Any,
-    base: int,
-    stage: int,
-    depth_lines: bool,
-    lines_left: Any | None,
-    length_left: Any | None,
-    checked: bool,
-) -> Fetch:
-    asynchronous = geometry.asynchronous and width * geometry.itemsize >= LEAST_ASYNCHRONOUS_BYTES
-    fetch = Fetch(
-        kernel,
-        panel,
-        width,
-        asynchronous,
-        geometry.itemsize,
-        geometry.dtype,
-        source,
-        shared,
-        thread,
-        origin,
-        stride,
-        base,
-        stage,
-        depth_lines,
-        lines_left,
-        length_left,
-        checked,
-        None,
-    )
-    if asynchronous:
-        return fetch
-    return replace(fetch, held=registers("held", fetch.copies * width, geometry.dtype))
+    x_width, w_width, _ = geometry.widths
+    x_origin = bound("x_origin", x_origin)
+    x = source(arrays.x, x_origin, depth, layout.x.across, rows_left, x_width)
+    x_copy = PanelCopy.of(layout, x, layout.x, x_width, place.thread)
+    w_origin, w_stride = bound("w_origin", w_origin), cols if geometry.direct else depth
+    w = source(arrays.w, w_origin, w_stride, layout.w.across, cols_left, w_width)
+    return x_copy, PanelCopy.of(layout, w, layout.w, w_width, place.thread)

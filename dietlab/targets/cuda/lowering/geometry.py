@@ -1,4 +1,4 @@
-"""Extents, layout and precision that all micro-kernels of one CUDA library share."""
+"""Extents and operands of one CUDA library, a block's place in them, and its panels in shared memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dietlab.targets.cuda.space import COPY_BYTES, copied_elements, exchanged_by
 from dietlab.targets.cuda.unit import GROUPED
 
 CELL = 8
-"""16-bit elements in 16 bytes, which swizzling leaves together."""
+"""16-bit elements in 16 bytes, which swizzling keeps together."""
 
 STRIPS = (64, 32, 16)
 """16-bit elements of 128, 64 and 32 bytes: the swizzling modes."""
@@ -27,13 +27,13 @@ PATTERN_BYTES = 1024
 
 @dataclass(frozen=True)
 class BlockGeometry(Contraction):
-    """A contraction on a GPU. Nothing is packed: a tile is fetched to shared memory as it lies.
+    """A contraction on a GPU. Nothing is packed: tiles are fetched as the operands lie in memory.
 
     Args:
-        arch: the processor's name for the compiler.
+        arch: the compiler's name of the processor.
         asynchronous: whether the processor has cp.async.
-        aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
-        multiple: what the dynamic extent is known to be a multiple of.
+        aligned: whether the arrays begin at multiples of 16 bytes, which copies of 16 bytes need.
+        multiple: a known divisor of the dynamic extent.
     """
 
     dtype: str
@@ -82,7 +82,7 @@ class BlockGeometry(Contraction):
 
     @property
     def x_width(self) -> int:
-        """Elements of ``x`` in one copy: rows begin at multiples of it."""
+        """Elements of ``x`` in one copy; rows begin at multiples of it."""
         return self._width(self.depth)
 
     @property
@@ -105,15 +105,48 @@ class BlockGeometry(Contraction):
         return self.x_width, self.w_width, self.y_width
 
     def fits(self, role: Role, tile: int) -> bool:
-        """Returns whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
+        """Returns whether the extent is static and a multiple of the tile, so that no tile sticks out."""
         extent = {"rows": self.rows, "cols": self.cols, "depth": self.depth}[role]
         return isinstance(extent, int) and extent % tile == 0
 
 
 @dataclass(frozen=True)
+class Arrays:
+    """The operands of a kernel as flat buffers."""
+
+    x: Any
+    w: Any
+    y: Any
+    bias: Any | None
+    residual: Any | None
+
+
+@dataclass(frozen=True)
+class BlockPosition:
+    """The place of a block's tile in the operands (int32 expressions).
+
+    Args:
+        batch: number of the product.
+        first_row, first_col: of the tile, in the output.
+        size: rows of the whole output.
+        thread: number of this thread in the block.
+        rank: number of this block among those that share the tile's reduction.
+        checked: whether multiply-adds test their bounds, in place of local padding.
+    """
+
+    batch: Any
+    first_row: Any
+    first_col: Any
+    size: Any
+    thread: Any
+    rank: Any
+    checked: bool = False
+
+
+@dataclass(frozen=True)
 class Panel:
-    """One operand's tile in shared memory: ``lines`` lines of ``length`` elements, with a ``pad`` of 16 bytes
-    behind each ``run`` of them.
+    """One operand's tile in shared memory: ``lines`` of ``length`` elements, with ``pad`` elements, 16 bytes,
+    behind each ``run`` of lines.
 
     Draws, for ``w[cols, depth]`` with runs of 2, and for ``w[depth, cols]``::
 
@@ -123,7 +156,7 @@ class Panel:
         w[2, k .. k + step]
         w[3, k .. k + step]  pad
 
-    Threads read the same line of neighbouring runs at a time: eight of them lie in different banks.
+    Threads read one line of neighbouring runs at a time: eight of these lie in different banks.
     """
 
     lines: int
@@ -136,8 +169,7 @@ class Panel:
         return self.lines * self.length + -(-self.lines // self.run) * self.pad
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
-        """Returns the place of an element of a line in a panel whose first element is at ``first``
-        (numbers, or int32 expressions)."""
+        """Returns the index of an element in a panel that begins at ``first`` (numbers, or int32)."""
         return first + line * self.length + line // self.run * self.pad + element
 
 
@@ -154,10 +186,10 @@ class SwizzledPanel:
                                            line 0:  8 | 9 | 10 | ... | 15
                                            ...
 
-    so that the same cell of eight neighbouring lines lies in different banks. A strip of 128 bytes is
-    swizzled by lines, one of 64 bytes by pairs and one of 32 bytes by fours of them: bits 4 to 6 of an
-    address are changed by bits 7 to 9 (PTX ISA, shared memory matrix layout, swizzling modes). The panel
-    must begin where the pattern does, at a multiple of eight lines of a strip.
+    so that the same cell of eight neighbouring lines lies in different banks. Strips of 128 bytes are
+    swizzled by lines, strips of 64 bytes by pairs of lines, and strips of 32 bytes by fours: bits 7 to 9 of
+    an address change bits 4 to 6 (PTX ISA, shared memory matrix layout, swizzling modes). A panel must begin
+    at a multiple of eight lines of a strip, as the pattern does.
     """
 
     lines: int
@@ -170,11 +202,11 @@ class SwizzledPanel:
 
     @property
     def cells(self) -> int:
-        """Of a strip's line."""
+        """Cells in a line of a strip."""
         return self.pitch // CELL
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
-        """Returns the place of an element, as :meth:`Panel.at` does."""
+        """Returns the index of an element, as :meth:`Panel.at` does."""
         changed = (line >> _log2(CELL // self.cells)) & (self.cells - 1)
         cell = ((element >> _log2(CELL)) & (self.cells - 1)) ^ changed
         inside = line * self.pitch + cell * CELL + (element & (CELL - 1))
@@ -187,8 +219,7 @@ AnyPanel = Panel | SwizzledPanel
 
 
 def swizzled(lines: int, length: int, whole: int) -> SwizzledPanel:
-    """Returns a panel whose strips are as wide as can be; each divides ``whole``, a multiple of 16
-    elements."""
+    """Returns a panel with the widest strips that divide ``whole``, a multiple of 16 elements."""
     return SwizzledPanel(lines, length, next(strip for strip in STRIPS if whole % strip == 0))
 
 
@@ -215,8 +246,8 @@ def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Pa
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Returns the elements of shared memory that a block needs: its stages or, at the end, what goes
-    through it to other threads or to memory."""
+    """Returns the elements of a block's shared memory: those of its stages or, if more, of what threads
+    exchange at the end; and barriers."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
     return max(stages, exchanged_bytes(kernel) // geometry.itemsize) + (
         barrier_bytes(kernel) // geometry.itemsize
@@ -224,6 +255,5 @@ def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
 
 
 def shared_alignment(kernel: CudaMicroKernel) -> int:
-    """Returns bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a
-    pattern."""
+    """Returns the alignment of a block's shared memory in bytes: the widest copy, or a swizzling pattern."""
     return PATTERN_BYTES if kernel.unit in GROUPED else COPY_BYTES

@@ -1,12 +1,12 @@
-"""The interface of a worker, and what workers of all units share: panels in shared memory, and slices."""
+"""Workers of all units: their panels in shared memory, slices, and the sums of a thread."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
@@ -14,20 +14,22 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.activation import float32
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry
-from dietlab.targets.cuda.lowering.tir import int32, keep, registers, span, unrolled
+from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, panels
+from dietlab.targets.cuda.lowering.tir import bound, int32, keep, registers, span, unrolled
 
 WARP = 32
 
 WORKERS_BARRIER = 1
-"""The barrier of those threads that compute, where a producer takes no part; number 0 is that of all."""
+"""The barrier of the threads that compute, without a producer; number 0 is that of all threads."""
 
 
 class Run(NamedTuple):
-    """Sums of neighbouring columns that one thread has.
+    """A thread's sums of neighbouring columns.
 
-    ``row`` and ``col`` are numbers of the thread's own rows and columns (int32), ``first`` is the register of
-    the first sum; ``there`` says whether there is such a run, None if there always is.
+    Args:
+        row, col: numbers of the thread's own rows and columns (int32).
+        first: register of the first sum.
+        there: whether the run exists (a condition); None if it always does.
     """
 
     row: Any
@@ -38,7 +40,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Totals:
-    """The finished sums of a thread, in ``count`` runs, each with its sums in registers side by side."""
+    """The finished sums of a thread, in ``count`` runs; a run's sums lie in neighbouring registers."""
 
     sums: Any
     count: int
@@ -54,94 +56,67 @@ class Left:
     depth: Any
 
 
-class Worker(Protocol):
-    """A thread's part of a tile: where its sums belong, and how they come about."""
+@dataclass(frozen=True)
+class StagedPanel:
+    """The panel of one operand in each stage of shared memory.
 
-    @property
-    def layout(self) -> Layout: ...
+    Args:
+        base: its first element in a stage, and ``stage``, the elements of a stage.
+        across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
+            steps of one row. The rows of ``w`` are its columns.
+    """
 
-    @property
-    def kernel(self) -> CudaMicroKernel: ...
+    shared: Any
+    panel: AnyPanel
+    base: int
+    stage: int
+    across: bool
 
-    @property
-    def held_rows(self) -> int:
-        """Different rows that one thread has sums of."""
+    def at(self, slot: Any, row: Any, step: Any) -> Any:
+        """Returns the index in shared memory of an element of stage ``slot``."""
+        line, element = self.place(row, step)
+        return self.panel.at(slot * int32(self.stage) + int32(self.base), line, element)
 
-    @property
-    def held_cols(self) -> int: ...
-
-    def row(self, i: Any) -> Any:
-        """Returns the row of the tile that its ``i``-th row is (an int32 expression)."""
-
-    def col(self, j: Any) -> Any: ...
-
-    def at(self, i: Any, j: Any) -> Any:
-        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
-
-    def start(self) -> None:
-        """Sums begin with zero."""
-
-    @property
-    def asynchronous(self) -> bool:
-        """True if the compute stage goes on while threads do other things."""
-
-    def publish(self) -> None:
-        """Makes this thread's writes to shared memory visible to the multiplying unit, once the block has
-        passed a barrier."""
-
-    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
-        """Emits the compute stage: one step, from the stage ``slot`` of shared memory; without bound
-        checks, unless what is ``left`` is given."""
-
-    def settle(self) -> None:
-        """Ends a step: the stage that was computed before it can be written again."""
-
-    def finish(self) -> None:
-        """Waits after the last step until the sums are in the registers."""
-
-    def add_slices(self) -> None:
-        """Adds up what the slices have; the first one has the result."""
-
-    def writers(self) -> Any:
-        """Returns a context for statements of those threads that have results."""
-
-    def totals(self, rank: Any) -> AbstractContextManager[Totals]:
-        """Returns a context with those sums that the block stores, of all blocks that share the reduction: it
-        is number ``rank`` of them."""
+    def place(self, first: Any, second: Any) -> tuple[Any, Any]:
+        """Returns the line and element of a row and step, or the row and step of a line and element."""
+        return (second, first) if self.across else (first, second)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout that all units share: the panels in shared memory, the slice of a thread, its number in
-    it."""
+    """The panels in shared memory, and a thread's slice and number in it, for workers of all units."""
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
     shared: Any
-    x_panel: AnyPanel
-    w_panel: AnyPanel
-    stage: int
+    x: StagedPanel
+    w: StagedPanel
     slice: Any
     thread: Any
+
+    @classmethod
+    def of(cls, kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Layout:
+        """Returns the layout for ``thread`` of the block."""
+        x, w = panels(kernel, geometry)
+        stage, slice_ = x.elements + w.elements, int32(0)
+        if kernel.slices > 1:
+            group = int32(kernel.threads // kernel.slices)
+            slice_ = bound("slice", tirx.truncdiv(thread, group))
+            thread = bound("inside", tirx.truncmod(thread, group))
+        staged = (
+            StagedPanel(shared, x, 0, stage, across=False),
+            StagedPanel(shared, w, x.elements, stage, across=geometry.direct),
+        )
+        return cls(kernel, geometry, shared, *staged, slice_, thread)
 
     @property
     def part(self) -> int:
         """Steps of the reduction that one slice computes of each stage."""
         return self.kernel.step // self.kernel.slices
 
-    def x_at(self, slot: Any, line: Any, k: Any) -> Any:
-        """Returns the element of shared memory that holds ``x[line, k]``."""
-        return self.x_panel.at(slot * int32(self.stage), line, k)
-
-    def w_at(self, slot: Any, col: Any, k: Any) -> Any:
-        """Returns the element of shared memory that holds ``w[k, col]``."""
-        line, at = (k, col) if self.geometry.direct else (col, k)
-        base = slot * int32(self.stage) + int32(self.x_panel.elements)
-        return self.w_panel.at(base, line, at)
-
     def meet(self) -> None:
-        """Emits a barrier of the threads that compute; what they wrote to shared memory, all of them see
-        then. A producer meets nobody, so that these have a barrier to themselves."""
+        """Emits a barrier of the threads that compute, behind which all see what each wrote to shared memory.
+        A producer takes no part in it."""
         if self.kernel.pieces.producers:
             T.evaluate(T.ptx["bar.sync"](WORKERS_BARRIER, self.kernel.computing))
         else:
@@ -158,8 +133,8 @@ class Layout:
     def add_slices(self, sums: Any, count: int) -> None:
         """Adds up ``count`` sums of each thread over the slices, through shared memory.
 
-        Draws, for two slices (what belongs to a thread lies ``threads of a slice`` apart, so that
-        neighbouring threads meet different banks)::
+        Draws, for two slices (a thread's sums lie ``threads of a slice`` apart, so that neighbouring threads
+        use different banks)::
 
             barrier
             if slice 1:  shared[n * group + thread] = sums[n]
@@ -188,7 +163,7 @@ class Layout:
     def shared_totals(
         self, sums: Any, runs: int, width: int, run: Callable[[Any], Run], rank: Any
     ) -> Iterator[Totals]:
-        """Opens a context in which a block has its share of the sums of its cluster.
+        """Opens a context with a block's share of the sums of its cluster.
 
         Draws, for two blocks that share runs 0 to 3 of each thread::
 
@@ -201,8 +176,8 @@ class Layout:
             y[...] = totals
             cluster: wait                                    # no block leaves before it was read
 
-        (CUDA C Programming Guide, distributed shared memory). What a block reads of others has come when it
-        arrives, since it has been added up; so nobody waits for the stores.
+        (CUDA C Programming Guide, distributed shared memory). A block arrives after it has added up what it
+        read of others; so no block waits for stores.
         """
         kernel = self.kernel
         group, mine = kernel.computing // kernel.slices, -(-runs // kernel.splits)
@@ -244,9 +219,13 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Summing(ABC):
-    """The sums of a thread of any unit: ``x`` and ``w`` are registers for operands, or names of their
-    tiles; ``down`` and ``across`` are its worker's place in the tile."""
+class Worker(ABC):
+    """A thread's part of a tile: where its sums belong, and how they are computed.
+
+    Args:
+        x, w: registers for operands, or names of their tiles in shared memory.
+        down, across: its worker's place in the tile.
+    """
 
     layout: Layout
     sums: Any
@@ -261,44 +240,60 @@ class Summing(ABC):
 
     @property
     @abstractmethod
-    def held_rows(self) -> int: ...
+    def held_rows(self) -> int:
+        """Different rows that one thread has sums of."""
 
     @property
     @abstractmethod
     def held_cols(self) -> int: ...
 
     @abstractmethod
+    def row(self, i: Any) -> Any:
+        """Returns the row of the tile that its ``i``-th row is (int32)."""
+
+    @abstractmethod
+    def col(self, j: Any) -> Any: ...
+
+    @abstractmethod
     def at(self, i: Any, j: Any) -> Any:
-        """Returns the index of a sum; see :class:`Worker`."""
+        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
+
+    @abstractmethod
+    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        """Emits the compute stage: one step, from stage ``slot`` of shared memory. It checks bounds only if
+        what is ``left`` is given."""
 
     def start(self) -> None:
+        """Sets the sums to zero."""
         with unrolled(self.kernel.accumulators, "n") as n:
             T.buffer_store(self.sums, float32(0.0), [n])
 
     @property
     def asynchronous(self) -> bool:
+        """True if the compute stage goes on while threads do other things."""
         return False
 
     def publish(self) -> None:
-        # A barrier is enough for what reads shared memory as threads do.
-        return None
+        """Makes this thread's writes to shared memory visible to the unit, once the block has passed a
+        barrier. Units that read as threads do need nothing else."""
+        return
 
     def settle(self) -> None:
-        # What threads compute, they have computed.
-        return None
+        """Ends a step: the stage that was computed before it can be written again."""
+        return
 
     def finish(self) -> None:
-        # Registers have what was written to them last.
-        return None
+        """Waits after the last step until the sums are in the registers."""
+        return
 
     def add_slices(self) -> None:
+        """Adds up the sums of all slices; the first one has the result."""
         self.layout.add_slices(self.sums, self.kernel.accumulators)
-
-    def writers(self) -> AbstractContextManager[None]:
-        return self.layout.writers()
 
     @contextmanager
     def totals(self, rank: Any) -> Iterator[Totals]:
+        """Opens a context with the sums that this block stores. It is number ``rank`` of those that share the
+        reduction."""
         width = self.kernel.run_cols
         across = self.held_cols // width
 

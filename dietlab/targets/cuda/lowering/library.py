@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from math import isqrt
 from typing import Any
 
@@ -18,26 +17,20 @@ from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.problem import require_dtype
 from dietlab.scheme import Leaf, Scheme, Tree, scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
-from dietlab.targets.cuda.lowering.block import block_program
-from dietlab.targets.cuda.lowering.geometry import BlockGeometry, shared_alignment, shared_elements
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
-from dietlab.targets.cuda.lowering.tensor_maps import describes, tensor_maps
-from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64
-from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
+from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry
+from dietlab.targets.cuda.lowering.launch import Call, launch_plan
+from dietlab.targets.cuda.lowering.tensor_maps import describes
+from dietlab.targets.cuda.lowering.tir import bound, int64, when
 from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import GROUPED
 
-RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
-"""The attribute by which TVM tells the CUDA compiler how many blocks a multiprocessor must have room for."""
-
-
 NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
-"""What serves halves that begin anywhere where the library's own micro-kernels do not: right, if not fast."""
+"""Serves halves at any address, which the library's own micro-kernels may not: right, if not fast."""
 
 
 MOST_BLOCKS = 2**31 - 1
-"""Of a grid along its first axis (CUDA C++ Programming Guide, technical specifications); rows, too, are
-counted in 32 bits."""
+"""Most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows are
+counted in 32 bits, too."""
 
 
 def library_module(
@@ -53,11 +46,11 @@ def library_module(
     Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
 
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
-      the host choose it. An empty call launches nothing; one of more rows than any grid has blocks for
-      (:data:`MOST_BLOCKS`) is refused.
+      the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
+      (:data:`MOST_BLOCKS`) fails.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
     - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
-    - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+    - ``idle(T) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
     Args:
         schemes: those that the tree names, by number.
@@ -108,26 +101,19 @@ def _run(
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
-        chosen = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
-        wide = max(geometry.widths) > 1 or _widened(geometry) is not None
-        asserted = require_dtype(geometry.dtype).extension  # see _array
+        number = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
         most = _most_rows(geometry, schemes)
         with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
             pass
-        with T.If(size > int64(0)), T.Then():
-            if not wide or asserted:
-                _multiples(geometry, schemes, heights, flat, size, chosen, only)
-            else:
-                with T.If(_aligned(flat)):
-                    with T.Then():
-                        _multiples(geometry, schemes, heights, flat, size, chosen, only)
-                    with T.Else():  # the code of one height serves every shape by itself
-                        _launches(_narrow(schemes[0]), replace(geometry, aligned=False), flat, size, ())
+        serve = partial(_by_plan, number=number, schemes=schemes, heights=heights)
+        with when(size > int64(0)):
+            call = Call(geometry, flat, size)
+            _by_alignment(call, schemes[0], partial(_by_multiple, only=only, serve=serve))
     return builder.get()
 
 
 def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
-    """Returns the number of rows that every plan has blocks for, whatever heights it splits them into."""
+    """Returns the most rows for which every plan has blocks, whatever heights it splits them into."""
     found = [MOST_BLOCKS]
     for scheme in {*schemes, *(_narrow(scheme) for scheme in schemes)}:
         kernel = scheme.kernel
@@ -139,183 +125,68 @@ def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
     return min(found)
 
 
+def _by_alignment(call: Call, first: CudaScheme, serve: Callable[[Call], None]) -> None:
+    """Serves arrays that begin at multiples of the widest copy, and others by the first plan with copies of
+    single elements, if they would be wider."""
+    geometry = call.geometry
+    wide = max(geometry.widths) > 1 or _widened(geometry) is not None
+    if not wide or require_dtype(geometry.dtype).extension:  # see _array
+        serve(call)
+        return
+    with T.If(_aligned(call.arrays)):
+        with T.Then():
+            serve(call)
+        with T.Else():  # the code of one height serves every shape by itself
+            launch_plan(replace(call, geometry=replace(geometry, aligned=False)), _narrow(first), ())
+
+
 def _narrow(scheme: CudaScheme) -> CudaScheme:
-    """Returns the scheme whose copies are single elements: this one, or one of warps in place of groups
-    of them, whose sums leave no registers for that."""
+    """Returns the scheme for copies of single elements: this one, or one of warps in place of groups of
+    warps, whose sums leave no registers for such copies."""
     if scheme.kernel.unit in GROUPED:
         return NARROW
     return scheme_with(scheme, edge="padded") if scheme.composed else scheme
 
 
 def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
-    """Returns the geometry where the dynamic extent is a multiple of the widest copy; None where that widens
-    nothing."""
+    """Returns the geometry for dynamic extents that are multiples of the widest copy; None if no copy becomes
+    wider."""
     found = replace(geometry, multiple=geometry.vector)
     return found if found.widths != geometry.widths else None
 
 
-def _multiples(
-    geometry: BlockGeometry,
-    schemes: Sequence[CudaScheme],
-    heights: Sequence[tuple[int, ...]],
-    arrays: Arrays,
-    size: Any,
-    chosen: Any,
-    only: Sequence[Sequence[int]] | None,
-) -> None:
-    """Emits the plans for row counts that are multiples of the widest copy, and for others: each where some
-    shape needs it."""
-    wide = _widened(geometry)
+def _by_multiple(call: Call, only: Sequence[Sequence[int]] | None, serve: Callable[[Call], None]) -> None:
+    """Serves row counts that are multiples of the widest copy, and others: each where some shape needs it."""
+    geometry, wide = call.geometry, _widened(call.geometry)
     multiples = {count % geometry.vector == 0 for counts in only or () for count in counts}
-    if wide is None or len(multiples) == 1:
-        known = wide if wide is not None and multiples == {True} else geometry
-        _plans(known, schemes, heights, arrays, size, chosen)
-        return
-    with T.If(tirx.truncmod(size, int64(wide.multiple)) == int64(0)):
-        with T.Then():
-            _plans(wide, schemes, heights, arrays, size, chosen)
-        with T.Else():
-            _plans(geometry, schemes, heights, arrays, size, chosen)
-
-
-def _plans(
-    geometry: BlockGeometry,
-    schemes: Sequence[CudaScheme],
-    heights: Sequence[tuple[int, ...]],
-    arrays: Arrays,
-    size: Any,
-    chosen: Any,
-) -> None:
-    for number, scheme in enumerate(schemes):
-        if heights[number]:
-            with T.If(chosen == int64(number)), T.Then():
-                if scheme.kernel.unit == "tma" and not describes(geometry, scheme.kernel):
-                    _launches(NARROW, geometry, arrays, size, ())
-                else:
-                    _launches(scheme, geometry, arrays, size, heights[number])
-
-
-def _launches(
-    scheme: CudaScheme,
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    size: Any,
-    heights: tuple[int, ...],
-) -> None:
-    """Emits one launch, of the kernel with the two heights that this shape needs.
-
-    Draws, for an even split with 128 rows at most, in granules of 16::
-
-        tiles = ceil(T / 128); low, more = divmod(ceil(T / 16), tiles)
-        if low == 1: launch(32 rows for `more` tiles, 16 for the others)
-        if low == 2: launch(48 rows for `more` tiles, 32 for the others)
-        ...
-    """
-    granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
-    if not scheme.composed:
-        count = bound("count", _ceil(size, scheme.rows))
-        _launch([(scheme, count)], geometry, arrays, size)
-        return
-    granules = bound("granules", _ceil(size, granule))
-    if scheme.edge == "even":
-        tiles = bound("tiles", _ceil(size, scheme.rows))
-        low = bound("low", tirx.truncdiv(granules, tiles))
+    if wide is None or multiples == {False}:
+        serve(call)
+    elif multiples == {True}:
+        serve(replace(call, geometry=wide))
     else:
-        low = bound("low", tirx.truncmod(granules, int64(most)))
-    for height, parts in _pairs(scheme, heights):
-        with T.If(low == int64(height)), T.Then():
-            if scheme.edge == "even":  # a kernel that knows its height divides by no variable
-                more = bound("more", granules - int64(height) * tiles)
-                counts = (more, tiles - more)
-            else:
-                counts = (tirx.truncdiv(granules, int64(most)), int64(1))
-            regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
-            _launch(regions, geometry, arrays, size)
-
-
-def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Returns, for each lower height in granules, the regions of its launch: rows, and the count that is
-    theirs."""
-    granule = scheme.kernel.granule
-    if scheme.edge == "even":
-        taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
-        return [(rows // granule, [*taller[rows], (rows, 1)]) for rows in heights]
-    full = [(scheme.rows, 0)]
-    lower = [(rows // granule, [*full, (rows, 1)]) for rows in heights if rows < scheme.rows]
-    return [(0, full), *lower] if scheme.rows in heights else [(low, parts[1:]) for low, parts in lower]
-
-
-def _launch(
-    regions: Sequence[tuple[CudaScheme, Any]],
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    size: Any,
-) -> None:
-    """Launches the regions of a plan, one below the other, in one grid.
-
-    Draws, for two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
-    blocks share the tile of ``w``)::
-
-        block  0  5      tile 0 of rows, region 0
-               1  6      tile 1
-               2  7      tile 2
-               3  8      tile 0, region 1
-               4  9      tile 1
-
-    Blocks that share a reduction are neighbours: a cluster of them stands where one block stands here. So do
-    blocks that share rows, which have one tile of columns each.
-    """
-    leading = regions[0][0]
-    first, checked = leading.kernel, leading.edge == "checked"
-    cols = geometry.extent(geometry.cols, size)
-    column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
-    row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
-    counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
-    rows = bound("rows", int32(size))
-    grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
-    maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
-    elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
-    with ExitStack() as stack:
-        block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.cluster)))
-        batch = stack.enter_context(T.launch_thread("blockIdx.y", int32(geometry.batch or 1)))
-        rank = int32(0)
-        if first.cluster > 1:
-            rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", int32(first.cluster)))
-            block = bound("cluster", tirx.truncdiv(block, int32(first.cluster)))
-        thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(first.threads)))
-        if first.resident > 1 or maps is not None:  # registers are given and taken from a known number
-            stack.enter_context(T.attr(int32(0), RESIDENT, first.resident))
-        align = shared_alignment(first)
-        shared = IRBuilder.name(
-            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=align)
-        )
-        tile = computed_once("tile", tirx.truncmod(block, row_tiles))
-        across = tirx.truncdiv(block, row_tiles)
-        if first.multicast > 1:
-            across = across * int32(first.multicast) + rank
-        first_col = computed_once("first_col", across * int32(first.cols))
-
-        def emit(kernel: CudaMicroKernel, row: Any) -> None:
-            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
-            if maps is not None:
-                ring_program(kernel, geometry, arrays, shared, place, maps)
-                return
-            block_program(kernel, geometry, arrays, shared, place)
-
-        if len(regions) == 1:
-            emit(first, tile * int32(first.rows))
-            return
-        last = regions[1][0].kernel
-        with T.If(tile < counts[0]):
+        with T.If(tirx.truncmod(call.size, int64(wide.multiple)) == int64(0)):
             with T.Then():
-                emit(first, tile * int32(first.rows))
+                serve(replace(call, geometry=wide))
             with T.Else():
-                emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+                serve(call)
+
+
+def _by_plan(
+    call: Call, number: Any, schemes: Sequence[CudaScheme], heights: Sequence[tuple[int, ...]]
+) -> None:
+    """Serves a call by the plan of that number."""
+    for plan, (scheme, needed) in enumerate(zip(schemes, heights, strict=True)):
+        if needed:
+            with when(number == int64(plan)):
+                if scheme.kernel.unit == "tma" and not describes(call.geometry, scheme.kernel):
+                    launch_plan(call, NARROW, ())
+                else:
+                    launch_plan(call, scheme, needed)
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
-    """Returns an array argument; the name appears in the library's error messages. One of bfloat16 has to
-    begin at a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
+    """Returns an array argument, whose name the library's error messages have. Arrays of bfloat16 must begin
+    at a multiple of the widest copy, since TVM cannot test their pointers."""
     precision = require_dtype(dtype)
     align = COPY_BYTES if precision.extension else precision.itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
@@ -337,7 +208,3 @@ def _aligned(arrays: Arrays) -> Any:
     places = [T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in given if flat is not None]
     low = tirx.bitwise_and(reduce(tirx.bitwise_or, places), tirx.const(COPY_BYTES - 1, "uint64"))
     return low == tirx.const(0, "uint64")
-
-
-def _ceil(extent: Any, tile: int) -> Any:
-    return tirx.truncdiv(extent + int64(tile - 1), int64(tile))

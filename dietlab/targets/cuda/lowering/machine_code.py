@@ -1,4 +1,4 @@
-"""Reads a cubin's machine code: what its loops spend instructions on, and how wide it stores.
+"""Reads a cubin's machine code: the instructions of its loops, and the width of its stores.
 
 NVIDIA's ``cuobjdump`` prints it; it calls ``nvdisasm``. Both are packages for Python (``pip install
 'dietlab[cuda]'``) and parts of the CUDA toolkit.
@@ -27,11 +27,11 @@ MULTIPLYING = ("FFMA", "HMMA", "HGMMA")
 """Instructions that multiply and add: on CUDA cores, by tensor cores of a warp, of four warps."""
 
 DIVIDING = ("I2F", "F2I", "MUFU")
-"""What a division of integers becomes, beside multiplications: conversions, and an approximate reciprocal."""
+"""Instructions of a division of integers, beside multiplications: conversions, an approximate reciprocal."""
 
 TWO_BYTES = re.compile(r"STG\S*\.[US]16")
 PRINT_SECONDS = 120.0
-"""Seconds for printing one cubin."""
+"""Most seconds of printing one cubin."""
 
 _FUNCTION = re.compile(r"\s*Function : (\S+)")
 _LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
@@ -65,7 +65,7 @@ class MachineCode:
 
     @cached_property
     def loops(self) -> tuple[tuple[Instruction, ...], ...]:
-        """The innermost loops: from a branch's aim to the branch back to it."""
+        """The innermost loops: from a branch's target to the branch back to it."""
         places = {each.address: number for number, each in enumerate(self.instructions)}
         spans = []
         for number, each in enumerate(self.instructions):
@@ -82,14 +82,13 @@ class MachineCode:
 
     @property
     def main_loop(self) -> Counter[str]:
-        """The operations of the loop that multiplies most, counted; of the whole kernel where the compiler
-        left no loop."""
+        """Counts of the operations in the loop that multiplies most, or in a whole kernel without loops."""
         counted = [Counter(each.family for each in loop) for loop in self.loops or (self.instructions,)]
         return max(counted, key=_multiplying)
 
     @property
     def multiplying_percent(self) -> float:
-        """Instructions of the main loop that multiply, of 100."""
+        """The percentage of the main loop's instructions that multiply."""
         loop = self.main_loop
         return 100.0 * _multiplying(loop) / max(1, loop.total())
 
@@ -121,8 +120,8 @@ class MachineCode:
 
     @property
     def most_loads(self) -> int:
-        """The most loads by address of any space, which read other blocks' shared memory, without a store
-        between them; in units of 4 bytes."""
+        """The most generic loads, which read other blocks' shared memory, without a store between them; in
+        units of 4 bytes."""
         most = run = 0
         for each in self.instructions:
             if each.family == "LD":
@@ -167,11 +166,12 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns in numbers what the kernel does with the widest copies; of several, that which multiplies most.
+    """Returns figures of the kernel with the widest copies; of several, of the one that multiplies most.
 
-    ``loop_instructions`` are of its main loop, ``multiplying_percent`` of them multiply. ``divisions`` are
-    instructions in loops that divide integers, in the kernel that has most. ``stores`` are all to memory,
-    ``two_byte_stores`` those of two bytes, and ``loads_together`` is ``most_loads``.
+    ``loop_instructions`` is the length of its main loop, of which ``multiplying_percent`` multiply.
+    ``divisions`` counts instructions of integer divisions in loops, in the kernel with most. ``stores``
+    counts all stores to memory, ``two_byte_stores`` those of two bytes, and ``loads_together`` is
+    ``most_loads``.
     """
     if not kernels:
         return {}
@@ -211,7 +211,7 @@ def find_tool() -> Path | None:
 
 
 def _beside(tool: Path) -> str:
-    """Returns where a tool looks for others: in its own folder first."""
+    """Returns the search path of a tool: its own folder first."""
     return os.pathsep.join([str(tool.parent), os.environ.get("PATH", "")])
 
 

@@ -10,18 +10,18 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled
 
 QUAD = 4
-"""Steps of the reduction that one read of shared memory brings along the depth."""
+"""Steps of the reduction in one read of shared memory along the depth."""
 
 WARP_DOWN, WARP_ACROSS = 4, 8
-"""How a warp's threads lie over the tile: what they read at a time lies in eight different banks at most."""
+"""Threads of a warp along rows and columns of the tile: one read uses at most eight different banks."""
 
 
 @dataclass(frozen=True)
-class MultiplyAdds(Summing):
+class MultiplyAdds(Worker):
     """A thread on CUDA cores: ``tile_rows x tile_cols`` sums, operands read 16 bytes at a time.
 
     Draws, for a 2 x 1 tile and ``w[cols, depth]``::
@@ -32,8 +32,8 @@ class MultiplyAdds(Summing):
           y1 += x[1, k] * w[0, k]        y0 += a0[0] * b0[0]; y1 += a1[0] * b0[0]
                                          ... the same for elements 1, 2 and 3
 
-    A thread has runs of up to four neighbouring rows and columns; the next run is ``down`` or ``across`` runs
-    further, so that a warp reads neighbouring runs, and stores of a run are 16 bytes wide.
+    A thread has runs of up to four neighbouring rows and columns, ``down`` or ``across`` runs apart: a warp
+    reads neighbouring runs, and a store of a run has 16 bytes.
     """
 
     @property
@@ -85,17 +85,17 @@ class MultiplyAdds(Summing):
         """Reads four steps of the thread's rows and columns from shared memory to registers."""
         layout, shared = self.layout, self.layout.shared
         with unrolled(self.held_rows, "i") as i:
-            value = shared[span(layout.x_at(slot, self.row(i), k), QUAD)]
+            value = shared[span(layout.x.at(slot, self.row(i), k), QUAD)]
             T.buffer_store(self.x, value, [span(i * int32(QUAD), QUAD)])
         if not layout.geometry.direct:
             with unrolled(self.held_cols, "j") as j:
-                value = shared[span(layout.w_at(slot, self.col(j), k), QUAD)]
+                value = shared[span(layout.w.at(slot, self.col(j), k), QUAD)]
                 T.buffer_store(self.w, value, [span(j * int32(QUAD), QUAD)])
             return
         wide = self.kernel.run_cols
         with unrolled(QUAD, "e") as e, unrolled(self.held_cols // wide, "run") as run:
             first = run * int32(wide)
-            value = shared[span(layout.w_at(slot, self.col(first), k + e), wide)]
+            value = shared[span(layout.w.at(slot, self.col(first), k + e), wide)]
             T.buffer_store(self.w, value, [span(e * int32(self.held_cols) + first, wide)])
 
     def _held(self, j: Any, e: Any) -> Any:
@@ -124,10 +124,9 @@ def multiply_adds(layout: Layout) -> MultiplyAdds:
         16 17 18 19 20 21 22 23         16 18 20 22 24 26 28 30
         24 25 26 27 28 29 30 31         17 19 21 23 25 27 29 31
 
-    so that each lane shares a column's address with a neighbour and a row's with the one after that:
-    multiprocessors give 16 bytes to all lanes in two turns then, and in four otherwise (NVIDIA's developer
-    forum, "How to understand the bank conflict of shared_mem", of compute capability 7; CUTLASS numbers
-    lanes alike).
+    so that each lane shares a column's address with one neighbour and a row's with another. All lanes then
+    get 16 bytes in two turns instead of four (NVIDIA's developer forum, "How to understand the bank conflict
+    of shared_mem", of compute capability 7; CUTLASS has the same order).
     """
     kernel, thread = layout.kernel, layout.thread
     if kernel.down % WARP_DOWN == 0 and kernel.across % WARP_ACROSS == 0:

@@ -25,9 +25,11 @@ from dietlab.targets.cuda.lowering.cubin import Cubin, architecture, read_cubin
 from dietlab.targets.cuda.nvidia_packages import package_folders
 
 COMPILE_SECONDS = 120.0
-"""Seconds until a compilation is given up."""
+"""Most seconds of a compilation."""
 
 VERSION_SECONDS = 30.0
+"""Most seconds until a compiler prints its version."""
+
 REMEDY = "pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or install the CUDA toolkit with nvcc on the PATH."
 
 _NVCC_FLAGS = ("-cubin", "-O3", "--expt-relaxed-constexpr", "--resource-usage")
@@ -51,10 +53,10 @@ class Compiler:
         """Returns the flags, with a report of the registers that each kernel uses.
 
         TVM's source calls constexpr functions of the C++ library on the device, and helpers without
-        ``__device__``, which NVRTC must be told of; fast math is the caller's choice.
+        ``__device__``: both need a flag.
         """
-        asked = ["--std=c++17", *(["--use_fast_math"] if fast_math else [])]
-        return (*self._own(arch), *asked, *(f"-I{path}" for path in self.includes))
+        common = ["--std=c++17", *(["--use_fast_math"] if fast_math else [])]
+        return (*self._own(arch), *common, *(f"-I{path}" for path in self.includes))
 
     def _own(self, arch: str) -> tuple[str, ...]:
         if self.name != "nvcc":
@@ -63,7 +65,7 @@ class Compiler:
         return (f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}", *_NVCC_FLAGS)
 
     def version(self) -> str:
-        """Returns the compiler's version; asked once a process.
+        """Returns the compiler's version, which is read once a process.
 
         Raises:
             BuildError: if it does not run.
@@ -91,7 +93,7 @@ def _packaged_nvrtc() -> Iterator[Compiler]:
 
 
 FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _packaged_nvcc, _packaged_nvrtc)
-"""Where compilers are looked for, best first: nvcc tells more and is what TVM's source is written for."""
+"""Places of compilers, best first: nvcc reports more, and TVM's source is written for it."""
 
 
 def _packaged_headers() -> tuple[str, ...]:
@@ -126,13 +128,13 @@ def compile_cubin(
     cache: Path | None = FOLDER,
     timeout: float = COMPILE_SECONDS,
 ) -> Cubin:
-    """Compiles CUDA C++ for one architecture, or takes it from the cache if it was before.
+    """Compiles CUDA C++ for one architecture, or takes the cubin from the cache.
 
     Args:
         arch: a real architecture, such as ``sm_90`` or ``sm_90a``.
         fast_math: faster and less exact division, square root and functions (``--use_fast_math``).
-        cache: folder shared by all processes, made if it is missing (``~`` is the home folder); None
-            compiles in any case.
+        cache: folder that all processes share, made if it is missing (``~`` is the home folder); None
+            always compiles.
         timeout: seconds after which the compiler is ended.
 
     Raises:
@@ -176,7 +178,7 @@ def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: f
 
 
 def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
-    """Returns exit status and output; the compiler and the passes it starts end with it."""
+    """Returns exit status and output. On an error the compiler ends with all programs that it started."""
     try:
         child = subprocess.Popen(
             command,
@@ -206,7 +208,9 @@ def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
 def _version(command: tuple[str, ...]) -> str:
     code, output = _run((*command, "--version"), VERSION_SECONDS)
     if code:
-        raise BuildError("the CUDA compiler tells its version", _first_error(output) or f"exit status {code}")
+        raise BuildError(
+            "the CUDA compiler prints its version", _first_error(output) or f"exit status {code}"
+        )
     return output
 
 

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _version(nvrtc: ctypes.CDLL, library: Path) -> str:
-    """Its release and size: patch releases share their numbers."""
+    """Returns its release, and its size, since patch releases share their numbers."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"nvrtc {major.value}.{minor.value}, {library.stat().st_size} bytes"

@@ -8,12 +8,12 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, unrolled
 
 
 @dataclass(frozen=True)
-class TensorCore(Summing):
+class TensorCore(Worker):
     """A warp on tensor cores: ``mma.sync.m16n8k16`` on fragments that ``ldmatrix`` reads.
 
     Draws, for a 16 x 16 tile of one warp and 16 steps::
@@ -24,8 +24,8 @@ class TensorCore(Summing):
             for k in range(16):                    mma  y[0:16, 0:8]  += a0..a3 * b0, b1
               y[i, j] += x[i, k] * w[j, k]         mma  y[0:16, 8:16] += a0..a3 * b2, b3
 
-    Which element of a fragment a thread holds: PTX ISA, "Matrix fragments for mma.m16n8k16": of each
-    16 x 8 sums rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2`` and the next.
+    Of each 16 x 8 sums a thread holds rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2`` and
+    the next (PTX ISA, "Matrix fragments for mma.m16n8k16").
     """
 
     lane: Any
@@ -96,15 +96,15 @@ class TensorCore(Summing):
         low, high = tirx.truncmod(matrix, int32(2)), tirx.truncdiv(matrix, int32(2))
         with unrolled(self.down_fragments, "i") as i:
             line = self._first_row(i) + low * int32(8) + eight
-            at = layout.x_at(slot, line, k + high * int32(8))
+            at = layout.x.at(slot, line, k + high * int32(8))
             self._load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", self.x, i, shared, at)
         with unrolled(self.across_pairs, "j") as j:
             first = self._first_col(j) + high * int32(8)
             if layout.geometry.direct:
-                at = layout.w_at(slot, first, k + low * int32(8) + eight)
+                at = layout.w.at(slot, first, k + low * int32(8) + eight)
                 self._load("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", self.w, j, shared, at)
             else:
-                at = layout.w_at(slot, first + eight, k + low * int32(8))
+                at = layout.w.at(slot, first + eight, k + low * int32(8))
                 self._load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", self.w, j, shared, at)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Descriptors of the operands, which the host makes for each call: bulk copies (TMA) take tiles by them."""
+"""Descriptors of the operands, by which bulk copies (TMA) take tiles. The host makes them for each call."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ ENCODE = "runtime.cuTensorMapEncodeTiled"
 """TVM's way to the driver's function of that name."""
 
 PATTERN_LINES = 8
-"""Lines of a swizzled pattern: the box in which the last rows come has a multiple of them. Rows beyond the
-end would be filled with zeros, which takes longer than to bring them: an H200 took 16.8 us for one row, and
-12.3 us for 64. So do boxes of eight lines each: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``,
+"""Lines of a swizzled pattern: the box of the last rows has a multiple of them. Filling a whole box with
+zeros beyond the end takes longer than fetching rows: an H200 took 16.8 us for one row, and 12.3 us for 64.
+Many boxes of eight lines are slower, too: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``,
 bfloat16, ``128x64x64.p1x1.s8.k2``)."""
 
 WHOLE_LINES = 2
-"""``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: what is not in the L2 cache comes 128 bytes at a time, a line of a
-strip."""
+"""``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: L2 loads 128 bytes at a time, a line of a strip."""
 
 
 @dataclass(frozen=True)
 class Maps:
-    """The descriptors of ``x`` and ``w``, variables of the host that a kernel takes by value; ``x_end`` is of
-    the same matrix as ``x``, in one box of the rows behind the last whole one."""
+    """The descriptors of ``x`` and ``w``, variables of the host that a kernel takes by value. ``x_end``
+    describes ``x`` with one box for the rows behind the last whole one."""
 
     x: Any
     x_end: Any
@@ -41,9 +40,9 @@ class Maps:
 
 
 def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
-    """Returns whether both operands can be described, and blocks that share rows are whole clusters; a plan
-    of bulk copies is another plan's where not. The space refuses such
-    (:func:`dietlab.targets.cuda.ring.described`), yet a portfolio may be built for more."""
+    """Returns whether both operands can be described, and blocks that share rows are whole clusters.
+    Otherwise another plan takes the place of one with bulk copies. The space has no such schemes
+    (:func:`dietlab.targets.cuda.ring.described`), but a portfolio may be built for other operands."""
     if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
         return False
     extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
@@ -51,14 +50,13 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
-    """Returns the lines of ``x`` and ``w`` that one copy brings: what one instruction reads of ``x``, or a
-    block's part of that where several share it, so that tiles of every height are whole boxes; and a worker's
-    columns, 256 at most as a box may have."""
+    """Returns the lines of ``x`` and ``w`` in one copy: the rows of one instruction, divided by the blocks
+    that share them, so that tiles of every height are whole boxes; and a worker's columns (at most 256)."""
     return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 
 def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
-    """Returns the lines with those that fill their last pattern up, in the type that ``integer`` makes."""
+    """Returns the lines, rounded up to whole patterns, in the type that ``integer`` makes."""
     pattern = integer(PATTERN_LINES)
     return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
 
@@ -71,8 +69,7 @@ def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, s
         x_map = describe x: T lines of K elements, 2 K bytes apart;
                 a box has 64 lines of 64 elements, swizzled by 128 bytes, zero outside of x
 
-    ``w`` lies still, yet the driver writes its descriptor anew in less time than it would take to find out
-    whether the pointer changed.
+    ``w`` is encoded in each call, too: that takes less time than to find out whether the pointer changed.
     """
     cols, depth = (geometry.extent(extent, size) for extent in (geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)

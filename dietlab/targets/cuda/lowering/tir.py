@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 
 def int32(value: Any) -> Any:
-    """Converts to 32 bits, which are enough within a tile and native to a GPU."""
+    """Converts to 32 bits, which suffice within a tile and are native to a GPU."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else _cast("int32", value)
 
 
@@ -38,7 +38,7 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
 
 
 @contextmanager
-def only(condition: Any) -> Iterator[None]:
+def when(condition: Any) -> Iterator[None]:
     """Opens a block of statements for where the condition holds."""
     with T.If(condition), T.Then():
         yield
@@ -50,7 +50,7 @@ def span(start: Any, lanes: int) -> Any:
 
 
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
-    """Returns an array of one thread's own; with constant indices it lies in registers."""
+    """Returns a thread's own array, which lies in registers if all indices are constant."""
     return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
 
 
@@ -60,11 +60,11 @@ __forceinline__ __device__ void {KEEP}(float& value) {{
   asm volatile("" : "+f"(value) : : "memory");
 }}
 """
-"""No instruction. What computes ``value`` cannot be moved behind it, and what needs it not in front of it."""
+"""No instruction. The compiler moves no computation of ``value`` behind it, and no use in front of it."""
 
 
 def keep(values: Any, count: int) -> None:
-    """Ends what the compiler knows of ``count`` registers: they are computed here, and used from here on."""
+    """Hides the origin of ``count`` registers from the compiler: they are computed before, and used after."""
     with unrolled(count, "n") as n:
         T.evaluate(T.cuda.func_call(KEEP, values[n], source_code=KEEP_SOURCE))
 
@@ -76,7 +76,7 @@ __forceinline__ __device__ int {OPAQUE}(int value) {{
   return value;
 }}
 """
-"""No instruction. The compiler does not know where the value is from, so it keeps it in a register."""
+"""No instruction. The compiler does not know the value's origin, and keeps it in a register."""
 
 
 def computed_once(name: str, value: Any) -> Any:
@@ -89,7 +89,7 @@ def computed_once(name: str, value: Any) -> Any:
           ... x[block % row_tiles * 64 + i] ...       for step in range(steps):
                                                         ... x[tile * 64 + i] ...
 
-    TVM puts the expression of a :func:`bound` variable wherever the variable stands, and the CUDA compiler
-    computes it anew in every step of a loop, rather than keep a register for it.
+    TVM inserts the expression of a :func:`bound` variable wherever the variable stands, and the CUDA compiler
+    computes it in every step of a loop again, to save a register.
     """
     return bound(name, T.cuda.func_call(OPAQUE, value, source_code=OPAQUE_SOURCE, return_type="int32"))

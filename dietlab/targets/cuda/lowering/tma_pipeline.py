@@ -1,4 +1,5 @@
-"""One thread block's micro-kernel with a producer: bulk copies fill a ring of stages, workers empty it."""
+"""One thread block's micro-kernel with a producer: its bulk copies fill a ring of stages, workers empty
+it."""
 
 from __future__ import annotations
 
@@ -13,11 +14,16 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.block import own_steps, step_number
-from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
+from dietlab.targets.cuda.lowering.geometry import (
+    AnyPanel,
+    Arrays,
+    BlockGeometry,
+    BlockPosition,
+    SwizzledPanel,
+)
 from dietlab.targets.cuda.lowering.layout import WARP, Layout
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
-from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, only, registers
+from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
@@ -37,7 +43,7 @@ __forceinline__ __device__ void {WAIT}(void* barrier, int parity) {{
   }} while (!done);
 }}
 """
-"""Waits until the phase of this parity is over: the barrier's current one, or the one before it (PTX ISA,
+"""Waits until the phase of this parity is over, the current one or the one before (PTX ISA,
 ``mbarrier.try_wait``)."""
 
 ARRIVE_AT = "dietlab_arrive_at"
@@ -48,7 +54,7 @@ __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
 }}
 """
-"""Arrives at the barrier that lies at the same place of another block's shared memory (PTX ISA, ``mapa`` and
+"""Arrives at the barrier at the same place of another block's shared memory (PTX ISA, ``mapa`` and
 ``mbarrier.arrive``)."""
 
 
@@ -56,9 +62,9 @@ __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
 class Ring:
     """Stages of shared memory with two barriers each, and a thread's place among them.
 
-    ``full`` counts one arrival, the producer's, and the bytes of a stage; ``empty`` counts one of each of the
-    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0
-    or 1), the slot before."""
+    ``full`` counts the producer's arrival and the bytes of a stage. ``empty`` counts an arrival of each warp
+    of workers, in all blocks that share rows. ``at`` holds registers: the slot, its phase (0 or 1), the slot
+    before."""
 
     kernel: CudaMicroKernel
     barriers: Any
@@ -78,7 +84,7 @@ class Ring:
         return self.at[2]
 
     def full(self, slot: Any) -> Any:
-        """Returns the address of the barrier that says that a slot is full."""
+        """Returns the address of the barrier at which workers wait until a slot is full."""
         return T.address_of(self.barriers[int32(self.first) + slot])
 
     def empty(self, slot: Any) -> Any:
@@ -92,7 +98,7 @@ class Ring:
         """Goes to the next slot, and behind the last one to the first in its next phase."""
         T.buffer_store(self.at, self.slot, [2])
         T.buffer_store(self.at, self.slot + int32(1), [0])
-        with only(self.slot == int32(self.kernel.stages)):
+        with when(self.slot == int32(self.kernel.stages)):
             T.buffer_store(self.at, int32(0), [0])
             T.buffer_store(self.at, self.phase ^ int32(1), [1])
 
@@ -118,14 +124,14 @@ def ring_program(
                                                                                its slot is empty
         y[rows inside] = ...                                               y[rows inside] = ...
 
-    No thread of a worker computes an address, and no barrier holds the whole block up. What a bulk copy would
-    read beyond the depth or the columns is zero in shared memory (local padding, paper section 3.2), by
-    hardware. Rows beyond the end are not brought at all: what lies there reaches rows of the output that
-    nobody stores.
+    No thread of a worker computes an address, and no barrier stops the whole block. The hardware writes zeros
+    to shared memory for elements beyond the depth or the columns (local padding, paper section 3.2). Rows
+    beyond the end are not brought: old data in their place only reaches rows of the output that are not
+    stored.
 
-    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is
-    empty when the workers of all have left it; they say so only of slots that are filled again, so that a
-    block ends when nobody reports to its barriers any more::
+    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. A slot is empty
+    when the workers of all blocks have left it. They report only slots that are filled again, so that no
+    block ends while others still report to its barriers::
 
         block 0                              block 1
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
@@ -133,10 +139,8 @@ def ring_program(
 
     Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
     """
-    x_panel, w_panel = panels(kernel, geometry)
-    stage = x_panel.elements + w_panel.elements
-    layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, int32(0), place.thread)
-    used = max(kernel.stages * stage * geometry.itemsize, exchanged_bytes(kernel))
+    layout = Layout.of(kernel, geometry, shared, place.thread)
+    used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
     ring = _ring(kernel, shared, used)
     steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
     _initialize(ring, place.thread)
@@ -145,9 +149,9 @@ def ring_program(
     with T.If(place.thread >= int32(kernel.computing)):
         with T.Then():
             _set_registers(roles, producer=True)
-            with only(place.thread == int32(kernel.computing)):
+            with when(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
-            # The workers meet those of other blocks twice, at a barrier of all threads.
+            # The workers meet those of other blocks twice, at a barrier that counts all threads.
             for _ in range(2 if kernel.splits > 1 else 0):
                 T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
                 T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
@@ -171,9 +175,9 @@ def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
 
 
 def _initialize(ring: Ring, thread: Any) -> None:
-    """Makes the barriers, and lets bulk copies and all threads of the cluster know of them."""
+    """Makes the barriers, visible to bulk copies and all threads of the cluster."""
     kernel = ring.kernel
-    with only(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
+    with when(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.full(slot), tirx.const(1, "uint32")))
         warps = tirx.const(kernel.computing // WARP * kernel.multicast, "uint32")
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.empty(slot), warps))
@@ -187,7 +191,7 @@ def _initialize(ring: Ring, thread: Any) -> None:
 
 
 def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
-    """Gives or takes registers, unless all roles have as many."""
+    """Emits the change from the registers at the launch to a role's, if they differ."""
     if roles.worker == roles.launched:
         return
     how, count = ("dec", roles.producer) if producer else ("inc", roles.worker)
@@ -195,8 +199,8 @@ def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
 
 
 def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps: Any) -> None:
-    """Fills slot after slot, in one thread. In its first phase a slot was never filled: the phase before it
-    is over."""
+    """Fills slot after slot, in one thread. In the first round all slots are empty: the phase before is
+    over."""
     kernel, geometry = layout.kernel, layout.geometry
     rows = RowsInside.of(kernel, place)
     line_bytes = kernel.step * geometry.itemsize
@@ -208,16 +212,12 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
         T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), coming))
         k = bound("k", step_number(kernel, place, step) * int32(kernel.step))
         _, w_lines = box_lines(kernel, geometry)
-        x_base = ring.slot * int32(layout.stage)
-        w_base = x_base + int32(layout.x_panel.elements)
         full = ring.full(ring.slot)
-        _bring_rows(layout, rows, place, maps, x_base, k, full)
-        for line, element in _boxes(layout.w_panel, w_lines):
-            to = layout.w_panel.at(w_base, line, element)
-            if geometry.direct:
-                _bring(layout, to, maps.w, place.first_col + int32(element), k + int32(line), full)
-            else:
-                _bring(layout, to, maps.w, k + int32(element), place.first_col + int32(line), full)
+        _bring_rows(layout, rows, place, maps, ring.slot, k, full)
+        for line, element in _boxes(layout.w.panel, w_lines):
+            col, within = layout.w.place(line, element)
+            at = layout.w.place(place.first_col + int32(col), k + int32(within))
+            _bring(layout, layout.w.at(ring.slot, col, within), maps.w, at, full)
         ring.advance()
 
 
@@ -226,7 +226,7 @@ class RowsInside:
     """The rows of a tile that lie inside ``x``.
 
     Args:
-        whole: pieces of the rows that one instruction reads, which come as one box.
+        whole: number of boxes with the rows of one instruction.
         end: rows of the box behind them; 0 if there is none.
         brought: rows of all boxes.
     """
@@ -237,7 +237,7 @@ class RowsInside:
 
     @classmethod
     def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
-        """Emits what is the same in all steps."""
+        """Computes them once for all steps."""
         piece = PIECES[kernel.unit].rows
         inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
@@ -246,7 +246,7 @@ class RowsInside:
 
 
 def _bring_rows(
-    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, base: Any, k: Any, barrier: Any
+    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, slot: Any, k: Any, barrier: Any
 ) -> None:
     """Emits the copies of a tile's rows to one slot.
 
@@ -255,21 +255,21 @@ def _bring_rows(
         bring rows 0 to 63      one box; a part of it where blocks share them
         bring rows 64 to 103    another one, in the first of the blocks that share them
     """
-    kernel, panel = layout.kernel, layout.x_panel
+    kernel, panel = layout.kernel, layout.x.panel
     piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
     lines, _ = box_lines(kernel, layout.geometry)
 
     def bring(source: Any, line: Any, element: int) -> None:
-        to = panel.at(base, line, element)
-        _bring(layout, to, source, k + int32(element), place.first_row + line, barrier, shared_by)
+        at = place.first_row + line, k + int32(element)
+        _bring(layout, layout.x.at(slot, line, element), source, at, barrier, shared_by)
 
     for line, element in _boxes(panel, piece):
         first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
-        with only(int32(line // piece) < rows.whole):
+        with when(int32(line // piece) < rows.whole):
             bring(maps.x, first, element)
     for _, element in _boxes(panel, kernel.rows):
-        first = nullcontext() if shared_by == 1 else only(place.rank == int32(0))
-        with first, only(rows.end > int32(0)):
+        first = nullcontext() if shared_by == 1 else when(place.rank == int32(0))
+        with first, when(rows.end > int32(0)):
             bring(maps.x_end, rows.whole * int32(piece), element)
 
 
@@ -282,9 +282,11 @@ def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
 
 
 def _bring(
-    layout: Layout, to: Any, source: Any, element: Any, line: Any, barrier: Any, shared_by: int = 1
+    layout: Layout, to: Any, source: Any, first: tuple[Any, Any], barrier: Any, shared_by: int = 1
 ) -> None:
-    """Emits one bulk copy, to each of the blocks that share what it brings."""
+    """Emits one bulk copy, from the operand's line and element ``first`` on, to each of the blocks that share
+    it."""
+    line, element = first
     where = T.address_of(layout.shared[to]), T.address_of(source), element, line, barrier
     if shared_by == 1:
         T.evaluate(T.ptx[BRING](*where))
@@ -293,8 +295,8 @@ def _bring(
 
 
 def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
-    """Emits the workers' loop. A slot is empty when the product after it has been given to the tensor cores
-    and the one that reads it is computed."""
+    """Emits the workers' loop. A slot is empty when the tensor cores have computed its product and got the
+    next."""
     with T.serial(int32(0), steps) as variable:
         step = IRBuilder.name("step", variable)
         _wait(ring.full(ring.slot), ring.phase)
@@ -303,11 +305,11 @@ def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
         shared_by = worker.kernel.multicast
         left = ring.empty(ring.slot_before)
         if shared_by == 1:
-            with only(tirx.And(step > int32(0), worker.lane == int32(0))):
+            with when(tirx.And(step > int32(0), worker.lane == int32(0))):
                 T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
-        else:  # a lane tells a block
+        else:  # each lane reports to one block
             again = tirx.And(step > int32(0), step <= steps - int32(worker.kernel.stages))
-            with only(tirx.And(again, worker.lane < int32(shared_by))):
+            with when(tirx.And(again, worker.lane < int32(shared_by))):
                 T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))
         ring.advance()
 

@@ -9,25 +9,26 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.lowering.geometry import CELL, STRIPS, AnyPanel, SwizzledPanel
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Summing
+from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, keep, registers, unrolled
 from dietlab.targets.cuda.unit import PIECES
 
 ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
-"""Of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
+"""Rows and steps of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
 
 IN_FLIGHT = 1
-"""Steps that may still be computed when the next is given to the tensor cores, so that these never wait for
-threads. The slot of a step is written again two steps later (:attr:`CudaMicroKernel.ahead`)."""
+"""Steps that may still be computed when the tensor cores get the next, so that these never wait for threads.
+The slot of a step is written again two steps later (:attr:`CudaMicroKernel.ahead`)."""
 
 ADDRESS_BITS = 0x3FFFF
-"""What counts of an address in shared memory (PTX ISA, matrix descriptor format)."""
+"""Bits of an address in shared memory that a descriptor has (PTX ISA, matrix descriptor format)."""
 
 ITEM_BYTES = 2
+"""Bytes of an operand's element."""
 
 
 @dataclass(frozen=True)
-class WarpGroup(Summing):
+class WarpGroup(Worker):
     """Four warps on tensor cores: ``wgmma.mma_async.m64nNk16`` on tiles in shared memory that ``x`` and ``w``
     describe. N is all of the group's columns; where ``w`` lies along them, the instruction transposes it.
 
@@ -41,13 +42,12 @@ class WarpGroup(Summing):
                                                    (the next fetch begins)
                                                    wait until the step before is computed
 
-    The tensor cores work on while the threads go on: sums count after :meth:`finish` only. They read shared
-    memory by another way than threads write it (the async proxy), which :meth:`publish` brings into order;
-    what they have read when a wait ends may be written again (PTX ISA, "Async proxy" of ``wgmma``).
+    The tensor cores compute while the threads go on: sums are valid only after :meth:`finish`. They read
+    shared memory through the async proxy, which :meth:`publish` orders behind the threads' writes. After a
+    wait, what they have read may be overwritten (PTX ISA, "Async proxy" of ``wgmma``).
 
-    Which sums a thread holds: PTX ISA, "Register fragments", accumulator of ``m64nNk16``: of each 16 x 8 sums
-    of its warp, which has 16 of the 64 rows, rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2``
-    and the next.
+    A warp has 16 of the 64 rows. Of each of its 16 x 8 sums a thread holds rows ``lane / 4`` and ``lane / 4 +
+    8``, columns ``lane % 4 * 2`` and the next (PTX ISA, "Register fragments", accumulator of ``m64nNk16``).
     """
 
     warp: Any
@@ -97,8 +97,8 @@ class WarpGroup(Summing):
 
     def start(self) -> None:
         super().start()
-        # That a sum begins with zero is forgotten: the compiler would set it to zero anew where the loop is
-        # passed by, for which ptxas computes one product after the other.
+        # Hides that a sum begins with zero. Otherwise the compiler sets it to zero again where the loop is
+        # skipped, and then ptxas computes one product after the other.
         keep(self.sums, self.kernel.accumulators)
 
     def publish(self) -> None:
@@ -116,12 +116,12 @@ class WarpGroup(Summing):
         T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](IN_FLIGHT))
 
     def _multiply(self, slot: Any, i: Any, k: Any) -> None:
-        """Emits one instruction. All places begin with eight lines of a strip, whose first line is not
-        swizzled; the tensor cores swizzle the offset that they add to a step's place in its strip."""
+        """Emits one instruction. Its operands begin with eight lines of a strip, the first of which is not
+        swizzled; the tensor cores swizzle the offset that they add."""
         kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
-        x = _moved(self.x, self.layout.x_at(slot, self._first_row(i), k))
-        w = _moved(self.w, self.layout.w_at(slot, self._first_col(), k))
+        x = _moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
+        w = _moved(self.w, self.layout.w.at(slot, self._first_col(), k))
         name = f"wgmma.mma_async.sync.aligned.m64n{self.kernel.tile_cols}k16.f32.{kind}.{kind}"
         # Sums are added to; nothing is negated; w may lie along the columns.
         T.evaluate(T.ptx[name](*sums, x, w, True, 1, 1, 0, int(self.layout.geometry.direct)))
@@ -132,8 +132,7 @@ class WarpGroup(Summing):
 
 
 def _moved(descriptor: Any, elements: Any) -> Any:
-    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, behind shared
-    memory's first."""
+    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, further on."""
     return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
 
 
@@ -149,8 +148,7 @@ def described(panel: AnyPanel, *, across: bool) -> int:
     (PTX ISA, matrix descriptor format and canonical layouts.)
 
     Args:
-        across: whether lines run across the reduction, and not along it: an instruction's columns are in
-            several strips.
+        across: whether a line holds one step, so that an instruction's columns are in several strips.
     """
     assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
     strip, eight_lines = (panel.pitch * lines * ITEM_BYTES // 16 for lines in (panel.lines, 8))
@@ -159,8 +157,7 @@ def described(panel: AnyPanel, *, across: bool) -> int:
 
 
 def warp_group(layout: Layout) -> WarpGroup:
-    """Returns a group's place in the tile, this thread's registers, and the descriptors of shared memory's
-    first element as the tiles' own."""
+    """Returns the worker of this thread; its descriptors are of tiles at the start of shared memory."""
     kernel, thread = layout.kernel, layout.thread
     threads = PIECES["wgmma"].threads
     group = bound("group", tirx.truncdiv(thread, int32(threads)))
@@ -171,8 +168,8 @@ def warp_group(layout: Layout) -> WarpGroup:
     address = T.cuda.cvta_generic_to_shared(T.address_of(layout.shared[0]))
     first = bound("first", int64((address & tirx.const(ADDRESS_BITS, "uint32")) >> tirx.const(4, "uint32")))
     fields = (
-        described(layout.x_panel, across=False),
-        described(layout.w_panel, across=layout.geometry.direct),
+        described(layout.x.panel, across=layout.x.across),
+        described(layout.w.panel, across=layout.w.across),
     )
     x, w = (bound(f"{name}_tile", first + int64(value)) for name, value in zip("xw", fields, strict=True))
     return WarpGroup(layout, registers("sums", kernel.accumulators), x, w, down, across, warp, lane)

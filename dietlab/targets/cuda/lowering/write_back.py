@@ -10,10 +10,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.activation import activated
-from dietlab.targets.cuda.lowering.geometry import CELL, BlockGeometry
+from dietlab.targets.cuda.lowering.geometry import CELL, Arrays, BlockGeometry, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
-from dietlab.targets.cuda.lowering.place import Arrays, BlockPosition
-from dietlab.targets.cuda.lowering.tir import bound, int32, int64, only, registers, span, unrolled
+from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
 from dietlab.targets.cuda.unit import FLOATS
 
 
@@ -24,9 +23,9 @@ class Output:
     Args:
         origin: the element at the tile's first row and column (int64).
         width: columns of the output.
-        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; no columns
-            where all tiles lie inside.
-        finished: registers of ``wide`` neighbouring values that are stored at once.
+        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; None for
+            columns if all tiles lie inside.
+        finished: registers of the ``wide`` neighbouring values of one store.
     """
 
     geometry: BlockGeometry
@@ -44,11 +43,11 @@ class Output:
         return self.origin + int64(row * int32(self.width) + col)
 
     def inside(self, col: Any) -> Any:
-        """Returns a context for where there is such a column; columns are tested by as many as are stored."""
-        return nullcontext() if self.cols_left is None else only(col < self.cols_left)
+        """Returns a context for columns that exist. The first column of a store stands for all."""
+        return nullcontext() if self.cols_left is None else when(col < self.cols_left)
 
     def finish(self, sums: Any, first: Any, row: Any, col: Any) -> None:
-        """Emits the epilogue of neighbouring sums: their values are in ``finished`` then."""
+        """Emits the epilogue of neighbouring sums, whose results are then in ``finished``."""
         added = {
             "bias": (self.arrays.bias, int64(self.place.first_col + col)),
             "residual": (self.arrays.residual, self.at(row, col)),
@@ -86,8 +85,8 @@ def write_back(
     shared: Any,
     place: BlockPosition,
 ) -> None:
-    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if 16 bytes can be
-    stored at once. All threads that compute meet there.
+    """Stores what lies inside the output, after the epilogue: through ``shared`` memory if stores of 16 bytes
+    are possible. All threads that compute must call it.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
     """
@@ -128,12 +127,12 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
               y[row, col + j] = sums[j]
     """
     kernel, wide = worker.kernel, output.wide
-    with worker.writers(), unrolled(totals.count, "n") as n:
+    with worker.layout.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row = bound("row", worker.row(run.row))
         inside = row < output.rows_left
         with (
-            only(inside if run.there is None else tirx.And(run.there, inside)),
+            when(inside if run.there is None else tirx.And(run.there, inside)),
             unrolled(kernel.run_cols // wide, "piece") as piece,
         ):
             col = bound("col", worker.col(run.col) + piece * int32(wide))
@@ -143,7 +142,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
 
 
 def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any) -> None:
-    """Emits stores of 16 bytes, of values that come together in shared memory.
+    """Emits stores of 16 bytes, after values are put in order in shared memory.
 
     Draws, for a row of 16 columns, of which four threads have two neighbours each::
 
@@ -155,10 +154,10 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
     kernel, thread = worker.kernel, output.place.thread
     pitch, across = kernel.cols + CELL, kernel.cols // CELL
     worker.layout.meet()  # the stages have been read
-    with worker.writers(), unrolled(totals.count, "n") as n:
+    with worker.layout.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row, col = bound("row", worker.row(run.row)), bound("col", worker.col(run.col))
-        with only(row < output.rows_left), output.inside(col):
+        with when(row < output.rows_left), output.inside(col):
             output.finish(totals.sums, run.first, row, col)
             value = output.finished[span(int32(0), output.wide)]
             T.buffer_store(shared, value, [span(row * int32(pitch) + col, output.wide)])
@@ -170,6 +169,6 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
         col = bound("col", tirx.truncmod(piece, int32(across)) * int32(CELL))
         # A tile has as many rows as pieces; those beyond are no rows of it.
         inside = row < tirx.min(output.rows_left, int32(kernel.rows))
-        with only(inside), output.inside(col):
+        with when(inside), output.inside(col):
             value = shared[span(row * int32(pitch) + col, CELL)]
             T.buffer_store(output.arrays.y, value, [span(output.at(row, col), CELL)])

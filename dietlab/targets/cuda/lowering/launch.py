@@ -1,0 +1,159 @@
+"""Launches: the grid of one plan, whose blocks compute row tiles of one or two heights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.scheme import scheme_with
+from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
+from dietlab.targets.cuda.lowering.block import block_program
+from dietlab.targets.cuda.lowering.geometry import (
+    Arrays,
+    BlockGeometry,
+    BlockPosition,
+    shared_alignment,
+    shared_elements,
+)
+from dietlab.targets.cuda.lowering.tensor_maps import tensor_maps
+from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64, when
+from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
+
+RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
+"""The attribute by which TVM passes the CUDA compiler the blocks that a multiprocessor must have room for."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the library: what is known of its operands, the operands, and their rows (int64)."""
+
+    geometry: BlockGeometry
+    arrays: Arrays
+    size: Any
+
+
+def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> None:
+    """Emits one launch, of the kernel with the two heights that this shape needs.
+
+    Draws, for an even split with 128 rows at most, in granules of 16::
+
+        tiles = ceil(T / 128); low, more = divmod(ceil(T / 16), tiles)
+        if low == 1: launch(32 rows for `more` tiles, 16 for the others)
+        if low == 2: launch(48 rows for `more` tiles, 32 for the others)
+        ...
+    """
+    size, granule, most = call.size, scheme.kernel.granule, scheme.rows // scheme.kernel.granule
+    if not scheme.composed:
+        _launch(call, [(scheme, bound("count", _ceil(size, scheme.rows)))])
+        return
+    granules = bound("granules", _ceil(size, granule))
+    if scheme.edge == "even":
+        tiles = bound("tiles", _ceil(size, scheme.rows))
+        low = bound("low", tirx.truncdiv(granules, tiles))
+    else:
+        low = bound("low", tirx.truncmod(granules, int64(most)))
+    for height, parts in _pairs(scheme, heights):
+        with when(low == int64(height)):
+            if scheme.edge == "even":  # a kernel that knows its height divides by no variable
+                more = bound("more", granules - int64(height) * tiles)
+                counts = (more, tiles - more)
+            else:
+                counts = (tirx.truncdiv(granules, int64(most)), int64(1))
+            _launch(call, [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts])
+
+
+def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Returns, for each lower height in granules, the regions of its launch: rows, and the count that is
+    theirs."""
+    granule = scheme.kernel.granule
+    if scheme.edge == "even":
+        taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
+        return [(rows // granule, [*taller[rows], (rows, 1)]) for rows in heights]
+    full = [(scheme.rows, 0)]
+    lower = [(rows // granule, [*full, (rows, 1)]) for rows in heights if rows < scheme.rows]
+    return [(0, full), *lower] if scheme.rows in heights else [(low, parts[1:]) for low, parts in lower]
+
+
+def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
+    """Launches the regions of a plan, one below the other, in one grid.
+
+    Draws, for two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
+    blocks share the tile of ``w``)::
+
+        block  0  5      tile 0 of rows, region 0
+               1  6      tile 1
+               2  7      tile 2
+               3  8      tile 0, region 1
+               4  9      tile 1
+
+    Args:
+        regions: one or two; of each the scheme and the number of its row tiles.
+    """
+    geometry, arrays, size = call.geometry, call.arrays, call.size
+    (leading, _), first = regions[0], regions[0][0].kernel
+    cols = geometry.extent(geometry.cols, size)
+    column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
+    row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
+    counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
+    rows = bound("rows", int32(size))
+    grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
+    maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
+    elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
+    with _blocks(first, grid, geometry.batch or 1) as (block, batch, rank, thread):
+        shared = IRBuilder.name(
+            "shared",
+            T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=shared_alignment(first)),
+        )
+        tile = computed_once("tile", tirx.truncmod(block, row_tiles))
+        across = tirx.truncdiv(block, row_tiles)
+        if first.multicast > 1:
+            across = across * int32(first.multicast) + rank
+        first_col = computed_once("first_col", across * int32(first.cols))
+
+        def emit(kernel: CudaMicroKernel, row: Any) -> None:
+            checked = leading.edge == "checked"
+            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
+            if maps is None:
+                block_program(kernel, geometry, arrays, shared, place)
+            else:
+                ring_program(kernel, geometry, arrays, shared, place, maps)
+
+        if len(regions) == 1:
+            emit(first, tile * int32(first.rows))
+            return
+        last = regions[1][0].kernel
+        with T.If(tile < counts[0]):
+            with T.Then():
+                emit(first, tile * int32(first.rows))
+            with T.Else():
+                emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+
+
+@contextmanager
+def _blocks(kernel: CudaMicroKernel, grid: Any, batches: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Opens the program of one block of a grid: its number, batch, rank in its cluster, and thread.
+
+    Blocks that share a reduction are neighbours: a cluster of them has one number. So do blocks that share
+    rows, which have one tile of columns each.
+    """
+    cluster, rank = int32(kernel.cluster), int32(0)
+    with ExitStack() as stack:
+        block = stack.enter_context(T.launch_thread("blockIdx.x", grid * cluster))
+        batch = stack.enter_context(T.launch_thread("blockIdx.y", int32(batches)))
+        if kernel.cluster > 1:
+            rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", cluster))
+            block = bound("cluster", tirx.truncdiv(block, cluster))
+        thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(kernel.threads)))
+        if kernel.resident > 1 or kernel.unit == "tma":  # registers are given and taken from a known number
+            stack.enter_context(T.attr(int32(0), RESIDENT, kernel.resident))
+        yield block, batch, rank, thread
+
+
+def _ceil(extent: Any, tile: int) -> Any:
+    return tirx.truncdiv(extent + int64(tile - 1), int64(tile))
