@@ -18,7 +18,7 @@ from dietlab.scheme import Leaf, Tree, restricted
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.lowering.dot_products import dot_products_function
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
-from dietlab.targets.cpu.lowering.loop_nest import Operands
+from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
 from dietlab.targets.cpu.lowering.matrix_tile import asking, matrix_tile_function
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function
@@ -198,7 +198,7 @@ def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> N
 
 
 def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
-    region(piece.scheme, geometry, operands, names, piece.heights, piece.widths)
+    region(Tiling(piece.scheme, geometry, operands, names, piece.heights, piece.widths))
 
 
 def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from dietlab.machine.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
 from dietlab.targets.cpu.lowering.geometry import Geometry
-from dietlab.targets.cpu.lowering.loop_nest import LoopNest
+from dietlab.targets.cpu.lowering.loop_nest import Tiling
 from dietlab.targets.cpu.lowering.micro_kernel import declared, write_row
 from dietlab.targets.cpu.lowering.tile import Tile
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, stack_buffer, zeros
@@ -78,9 +78,9 @@ def asking(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
 
 
 @contextmanager
-def configured(nest: LoopNest) -> Iterator[LoopNest]:
-    """Configures a core's tile registers for what is emitted inside: weights have 16 rows, all others as many
-    as a group.
+def configured(tiling: Tiling) -> Iterator[Any]:
+    """Configures a core's tile registers for what is emitted inside, and yields the rows of a group: weights
+    have 16 rows, all others as many as a group.
 
     Draws::
 
@@ -89,22 +89,22 @@ def configured(nest: LoopNest) -> Iterator[LoopNest]:
                              the loops
                              tilerelease
     """
-    facts = nest.kernel.facts
-    groups = ceil_div(nest.rows, facts.tile_rows)
-    height = T.bind(int64(ceil_div(nest.rows, tirx.max(int64(groups), int64(1)))))
-    if nest.geometry.emulated:
-        yield replace(nest, group_rows=height)
+    facts = tiling.kernel.facts
+    groups = ceil_div(tiling.rows, facts.tile_rows)
+    height = T.bind(int64(ceil_div(tiling.rows, tirx.max(int64(groups), int64(1)))))
+    if tiling.geometry.emulated:
+        yield height
         return
     table = stack_buffer(CONFIGURATION_BYTES, "uint8")
     for at in range(CONFIGURATION_BYTES):
         T.buffer_store(table, tirx.IntImm("uint8", 1 if at == 0 else 0), [at])
-    weights = matrix_registers(nest.kernel, nest.geometry.lanes).weights
+    weights = matrix_registers(tiling.kernel, tiling.geometry.lanes).weights
     for register in range(TILE_REGISTERS):
         rows = tirx.IntImm("uint8", facts.tile_steps) if register in weights else tirx.Cast("uint8", height)
         T.buffer_store(table, tirx.IntImm("uint8", ROW_BYTES), [COLUMN_BYTES_AT + 2 * register])
         T.buffer_store(table, rows, [ROWS_AT + register])
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.ldtilecfg", table.access_ptr("r")))
-    yield replace(nest, group_rows=height)
+    yield height
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilerelease"))
 
 
