@@ -21,10 +21,10 @@ from dietlab.targets.cpu.lowering.tir import (
     int64,
     masked_load,
     masked_store,
-    only,
     quotient,
     stack_buffer,
     vector,
+    when,
 )
 
 
@@ -121,7 +121,7 @@ def _multiply_add_any(tile: _Tile) -> None:
         with T.serial(iterations * unroll, steps) as step:
             _step(tile, step * lanes, lanes)
     left = T.bind(tile.depth - steps * lanes)
-    with only(left > 0):
+    with when(left > 0):
         _step(tile, steps * lanes, left)
 
 

@@ -15,9 +15,9 @@ from dietlab.targets.cpu.lowering.tir import (
     int64,
     masked_load,
     masked_store,
-    only,
     quotient,
     vector,
+    when,
 )
 
 PANEL_FUNCTION = "panel"
@@ -80,10 +80,10 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> N
     left = depth - first
     if isinstance(left, int) and not left:
         return
-    with nullcontext() if isinstance(left, int) else only(left > 0):
+    with nullcontext() if isinstance(left, int) else when(left > 0):
         rows = [T.bind(masked_load(w, source * depth + first, int64(left), lanes)) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)[: left if isinstance(left, int) else lanes]):
-            with nullcontext() if isinstance(left, int) else only(k < left):
+            with nullcontext() if isinstance(left, int) else when(k < left):
                 _store(out, first + k + below, column, lanes)
 
 

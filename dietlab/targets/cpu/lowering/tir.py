@@ -135,7 +135,7 @@ def most(one: Any, other: Any) -> Any:
 
 
 @contextmanager
-def only(condition: Any) -> Iterator[None]:
+def when(condition: Any) -> Iterator[None]:
     """Emits what is inside so that it runs under a condition."""
     with T.If(condition), T.Then():
         yield
