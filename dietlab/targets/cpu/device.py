@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -30,7 +32,6 @@ from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
 from dietlab.scheme import plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.private_caches import PrivateCaches
 from dietlab.targets.cpu.space import FMA_LATENCY
 
 APART_SECONDS, WAKING_SECONDS = 0.001, 0.02
@@ -47,6 +48,46 @@ trial grows."""
 
 SHORTEST = 1e-8
 """Seconds of a call that the clock shows as nothing."""
+
+
+COVERED = 2
+"""Bytes that are read to empty a cache, in sizes of L2: caches do not strictly replace the oldest line."""
+
+LINE_FLOATS = 16
+"""Distance of the floats that are read: one in each cache line."""
+
+
+class PrivateCaches:
+    """Reads other data, as other work between two calls would, until L1 and L2 hold none of a contender's.
+
+    One thread computes on the caller's core, which alone is emptied. Threads of a pool may run on any
+    processor, so a pinned thread empties each processor that this process may use. Where the pool itself can
+    do it (``on_each``), it does: a pool whose threads spin makes pinned threads wait for a time slice.
+    All read the same data: it takes ``COVERED`` L2 caches of the shared last level.
+
+    Args:
+        threads: how many the contender computes with.
+        on_each: runs a function on each of those threads (default: pinned threads read instead).
+    """
+
+    def __init__(
+        self, l2_bytes: int, threads: int, on_each: Callable[[Callable[[], object]], None] | None = None
+    ) -> None:
+        lines = np.ones(COVERED * l2_bytes // 4, np.float32)[::LINE_FLOATS]
+        read = partial(np.add.reduce, lines)
+        self._read = read if on_each is None else partial(on_each, read)
+        processors = sorted(os.sched_getaffinity(0)) if threads > 1 and on_each is None else []
+        # Zero names the calling thread, and an executor of one thread keeps to it.
+        self._readers = [
+            ThreadPoolExecutor(1, initializer=os.sched_setaffinity, initargs=(0, {p})) for p in processors
+        ]
+
+    def empty(self) -> None:
+        """Reads, and returns when all threads have."""
+        if not self._readers:
+            self._read()
+        for reading in [reader.submit(self._read) for reader in self._readers]:
+            reading.result()
 
 
 class HostOutput:

@@ -23,14 +23,11 @@ from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
 from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
 from dietlab.targets.cpu.lowering.matrix_tile import asking, matrix_tile_function
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
-from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function
+from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
 from dietlab.targets.cpu.lowering.region import call, region, tiles_of
-from dietlab.targets.cpu.lowering.scratch import scratch_floats
+from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
-from dietlab.targets.cpu.lowering.staging import stage_function, stage_name
-from dietlab.targets.cpu.lowering.tir import int64, stack_buffer, switch, when
-from dietlab.targets.cpu.lowering.types import stored_as
-from dietlab.targets.cpu.lowering.word_panels import word_panel_function
+from dietlab.targets.cpu.lowering.tir import int64, stack_buffer, stored_as, switch, when
 from dietlab.targets.cpu.units import UNITS, CpuUnit
 
 PACKED_ALIGNMENT_BYTES = 64

@@ -33,8 +33,7 @@ from dietlab.targets.cpu.lowering.prefetch import (
     first_prefetched_line,
     prefetching_tiles,
 )
-from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer
-from dietlab.targets.cpu.lowering.staging import stage_name
+from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
 from dietlab.targets.cpu.lowering.tir import ceil_div, forget, int64, switch
 
 
