@@ -106,9 +106,6 @@ class CpuAdaptation(Formulas):
     """
 
     FEATURES = CPU_FEATURES
-    DEALT = 1.0
-    """All of the space: formulas predict access patterns, which differ in fetches and loops, badly."""
-
     hiding: Hiding = ALL_HIDDEN
 
     @property

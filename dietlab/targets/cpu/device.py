@@ -1,5 +1,5 @@
-"""The host as a device: NumPy's arrays, its clock, its caches and its slow moments; and a simple machine in
-its place."""
+"""The host as a device, with NumPy's arrays, a clock, caches and a probe of slow moments; and a simple model
+of such a machine."""
 
 from __future__ import annotations
 
@@ -34,20 +34,27 @@ from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
 
-APART_SECONDS, WAKING_SECONDS = 0.001, 0.02
-"""Seconds that several threads run before a block: bound to a core each, they wake up at once; else a woken
-thread starts on its waker's core, and the system takes some milliseconds to move one of the two."""
+APART_SECONDS = 0.001
+"""Time that threads run before a block, in seconds, if each is bound to a core: they wake up at once."""
 
-FEWEST_ALONE, LONGEST_ALONE = 9, 4
-"""The fewest calls of an interleaved block, so that a median means something, and the most that this may
-lengthen the block, as a ratio: long calls vary little."""
+WAKING_SECONDS = 0.02
+"""The same for threads that are not bound: a woken thread starts on its waker's core, and the system takes
+some milliseconds to move one of the two."""
 
-SHARE, GROWTH = 1 / 4, 8
-"""The share of a block's seconds that a trial must last to be extrapolated from, and the most by which a
-trial grows."""
+FEWEST_ALONE = 9
+"""Fewest calls of an interleaved block: fewer give no useful median."""
+
+LONGEST_ALONE = 4
+"""Largest ratio by which this may lengthen a block: long calls vary little."""
+
+SHARE = 1 / 4
+"""Least time of a trial that is extrapolated from, as a share of a block's."""
+
+GROWTH = 8
+"""Largest ratio of the calls of one trial to those of the trial before."""
 
 SHORTEST = 1e-8
-"""Seconds of a call that the clock shows as nothing."""
+"""Seconds that count for a call that takes no time by the clock."""
 
 
 COVERED = 2
@@ -134,8 +141,8 @@ class HostOutput:
 
 
 class Rotated:
-    """Another copy of operands and output that all rotate. Whenever they are read they have a new address,
-    after the one that was given out last, to this or another shape.
+    """A copy of operands and output that all rotate. Each read gives them a new address, after the one that
+    was given out last, to this or another shape.
 
     Args:
         problem: gives shapes and types.
@@ -162,9 +169,9 @@ class Host:
 
     Args:
         cores: how many a contender computes with.
-        l2_bytes: of one core's L2 cache, which is emptied between interleaved calls.
-        last_level_bytes: which the copies of a rotation exceed.
-        probe: seconds of a fixed piece of work; None times blocks without looking at the processor.
+        l2_bytes: one core's L2 cache, which is emptied between interleaved calls.
+        last_level_bytes: the cache that the copies of a rotation exceed.
+        probe: times a fixed piece of work (None: slow moments of the processor are not noticed).
         unprobed: why there is no probe.
     """
 
@@ -173,21 +180,16 @@ class Host:
     slow_first_call = False
 
     def __init__(
-        self,
-        cores: int,
-        l2_bytes: int,
-        last_level_bytes: int,
-        probe: Probe | None = None,
-        unprobed: str = "",
+        self, cores: int, l2_bytes: int, last_level_bytes: int, probe: Probe | None = None, unprobed: str = ""
     ) -> None:
         self.unprobed = unprobed
         self._cores, self._probe, self._clock = cores, probe, clock_for(cores)
         self._l2_bytes, self._last_level_bytes = l2_bytes, last_level_bytes
-        # Made before this thread is kept off other threads' cores, which are emptied, too.
+        # Made before this thread is kept off the cores of other threads: those are emptied, too.
         self._caches = PrivateCaches(l2_bytes, cores)
         self._emptied_by: object = None
         self._apart = False
-        # All blocks share it: no program finds the copy in a cache that another one just left there.
+        # Shared by all blocks, so that no program finds a copy in a cache that another one just used.
         self._positions: Iterator[int] = count()
         self.arena, self._written = Arena(last_level_bytes), Arena(last_level_bytes)
 
@@ -212,7 +214,7 @@ class Host:
             output = HostOutput(problem.out_shape, problem.dtype)
             return Placed(problem.constants, problem.variables, output)
         if self.keeps_variables(problem):
-            # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
+            # Plain vendors read the given weights, so that each call of a rotation needs a copy.
             taken = self.arena.take(problem.constants, packed=True)
             return Placed(taken, first.variables, first.output)
         return Rotated(problem, self.arena, self._written)
@@ -232,8 +234,8 @@ class Host:
             run = partial(self._together, calls, size)
         warm = waking if self._cores > 1 else int(len(calls) == 1 and each < seconds)
         warm_up = partial(self._together, calls, warm) if warm else (lambda: None)
-        # One thread's clock stops while others have its core. Calls that are timed one by one are interrupted
-        # on purpose, to empty the caches, and a median passes over those that were in addition.
+        # A single thread's clock stops while others have its core. Interleaved calls are interrupted on
+        # purpose, to empty the caches, and their median passes over other interruptions.
         return TimedBlock(run, size, warm_up, watched=self._cores > 1 and cache != "interleaved")
 
     def take(self, block: TimedBlock, usual_probe: float | None) -> Taken:
@@ -245,7 +247,7 @@ class Host:
             self._apart = keep_apart() or self._apart
 
     def _emptying_seconds(self, contender: object) -> float:
-        """Returns the seconds of emptying the caches once, by the contender's own threads if they can."""
+        """Returns the seconds of emptying the caches once, with the contender's own threads if it lets us."""
         on_each = getattr(contender, "on_each", None) if self._cores > 1 else None
         if on_each is not None and self._emptied_by is not contender:
             self._caches, self._emptied_by = PrivateCaches(self._l2_bytes, self._cores, on_each), contender
@@ -254,7 +256,7 @@ class Host:
         return self._clock() - started
 
     def _seconds_of_one(self, calls: Sequence[Call], seconds: float) -> float:
-        """Returns about how long a call takes: as long as in a trial that lasts a share of ``seconds``."""
+        """Estimates the seconds of a call from a trial that lasts a share of a block's ``seconds``."""
         each = self._together(calls, 1)
         if each >= seconds:  # one call is a block
             return each
@@ -265,9 +267,9 @@ class Host:
         return max(each, SHORTEST)
 
     def _together(self, calls: Sequence[Call], size: int) -> float:
-        """Returns the mean seconds of ``size`` calls; the rotation goes on where the last block stopped."""
+        """Returns the mean seconds of ``size`` calls, which continue the last block's rotation."""
         places = [position % len(calls) for position in islice(self._positions, size)]
-        # Binding takes longer than a short call; an arena's parts are taken in this order.
+        # Binding takes longer than a short call, so it is done before. The arena is taken in this order.
         bound = {place: calls[place] for place in dict.fromkeys(places)}
         chosen = [bound[place] for place in places]
         clock = self._clock
@@ -277,7 +279,7 @@ class Host:
         return (clock() - started) / size
 
     def _alone(self, call: Call, size: int) -> float:
-        """Returns the median seconds of ``size`` calls, each after other data was read."""
+        """Returns the median seconds of ``size`` calls, each with emptied caches."""
         seconds, clock, empty = [], self._clock, self._caches.empty
         for _ in range(size):
             empty()
@@ -288,7 +290,7 @@ class Host:
 
 
 def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns what :meth:`Host.opened` reads."""
+    """Returns the options of :meth:`Host.opened`."""
     return {
         "l2_bytes": cpu_of(hardware).l2_bytes,
         "last_level_bytes": exceeded_bytes(hardware),
@@ -297,18 +299,18 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
 
 
 START_SECONDS = 30.0
-"""A timing process imports TVM, which takes a second on an idle machine."""
+"""Longest start of a timing process, in seconds: it imports TVM, a second on an idle machine."""
 
 device = Host.opened
 
 
 def rotated(workload: Workload) -> tuple[str, ...]:
-    """Returns the constant operands, as if the model had many such layers."""
+    """Returns the operands that rotate: the constant ones, as if the model had many such layers."""
     return workload.constants
 
 
 def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-    """Returns the sizes of the caches, and the probe of slow moments where it can be compiled."""
+    """Returns the sizes of the caches and the probe of slow moments; if that does not compile, the reason."""
     kind = {"kind": hardware.kind}
     if folder is None:
         return {**kind, **host_options(hardware)}, ""
@@ -322,12 +324,12 @@ def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], st
 
 
 def require_here(hardware: Hardware) -> None:
-    """Checks nothing: a child process that the CPU cannot run becomes a record."""
+    """Checks nothing: a program that this CPU cannot run fails in a child process, and becomes a record."""
 
 
 def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
-    """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
-    the weights' first trip from the last-level cache."""
+    """Models a call: the padded multiply-adds at a throughput that grows with the register tile, plus the
+    weights' first trip from the last-level cache."""
     sizes, kernel = extents(workload, shape), scheme.kernel
     plan = plan_for(scheme, sizes["rows"])
     column_tiles = -(-sizes["cols"] // kernel.cols)
@@ -341,7 +343,7 @@ def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Sh
 
 def _throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
     """Returns flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
-    multiply-adds, of which some must be under way at once."""
+    multiply-adds, of which several must overlap."""
     vectors = kernel.vectors(cpu_of(hardware).lanes)
     reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
     hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)

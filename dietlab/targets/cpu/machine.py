@@ -1,4 +1,4 @@
-"""CPUs: what this machine's is, and its speed, which a child process measures."""
+"""This machine's CPU: its description, and its speed, which a child process measures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dietlab.machine.system import amx_permitted, cpuinfo, flags, usable_cores
 from dietlab.targets.cpu.limits import CpuLimits, cpu_of
 
 PROBE_SECONDS = 120.0
-"""Seconds until the probe of peak and bandwidth is given up."""
+"""Longest time of the probe of peak and bandwidth, in seconds."""
 
 LOADED_FOR_ONE = 1.0
 """Vectors that a core loads from L1 for each vector that it multiplies and adds: x86 cores since Haswell
@@ -58,17 +58,19 @@ def ceilings(hardware: Hardware) -> list[Ceiling]:
 
 
 def detect(*, measure: bool, device: int = 0) -> Hardware:
-    """Returns this machine's CPU with every core that this process can keep busy; there is one only, whatever
-    the device."""
-    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=_limits())
+    """Returns this machine's CPU with every core that this process may use; ``device`` does not matter."""
+    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
+    caches = _caches()
+    l1d_bytes, l2_bytes, l3_bytes = caches.get(1, 32 << 10), caches.get(2, 256 << 10), caches.get(3, 0)
+    limits = CpuLimits(llvm_cpu, vector_bytes, registers, l1d_bytes, l2_bytes, l3_bytes)
+    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=limits)
     return measured(hardware) if measure else hardware
 
 
 def measured(hardware: Hardware) -> Hardware:
     """Measures the FMA peak and bandwidths for ``hardware.cores`` cores; returns the CPU with them.
 
-    Generated loops run in a child process (``python -m dietlab.targets.cpu.probe``): a fault in
-    them cannot hurt the caller, and this layer needs no compiler.
+    Generated loops run in a child process, so that a fault in them cannot hurt the caller.
 
     Raises:
         HardwareError: if the probe fails.
@@ -79,9 +81,8 @@ def measured(hardware: Hardware) -> Hardware:
             "not installed",
             "Install it, or use Hardware.detect(measure=False) or a preset.",
         )
-    command = [sys.executable, "-m", "dietlab.targets.cpu.probe"]
     probe = subprocess.run(
-        command,
+        [sys.executable, "-m", "dietlab.targets.cpu.probe"],
         input=json.dumps(hardware.to_json()),
         capture_output=True,
         text=True,
@@ -107,25 +108,12 @@ def _model_name() -> str:
 
 
 def processor_vendor() -> str:
-    """Returns the maker that this processor names on Linux, such as ``"AuthenticAMD"``; else ``""``."""
+    """Returns the processor's maker by Linux's name, such as ``"AuthenticAMD"``; ``""`` elsewhere."""
     try:
         named = [line for line in cpuinfo() if line.startswith("vendor_id")]
     except HardwareError:
         return ""
     return named[0].partition(":")[2].strip() if named else ""
-
-
-def _limits() -> CpuLimits:
-    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
-    caches = _caches()
-    return CpuLimits(
-        llvm_cpu=llvm_cpu,
-        vector_bytes=vector_bytes,
-        vector_registers=registers,
-        l1d_bytes=caches.get(1, 32 << 10),
-        l2_bytes=caches.get(2, 256 << 10),
-        l3_bytes=caches.get(3, 0),
-    )
 
 
 def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
@@ -143,7 +131,7 @@ def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
 
 
 def _caches() -> dict[int, int]:
-    """Returns the bytes of the data or unified cache of each level that core 0 sees."""
+    """Returns the bytes of each level's data or unified cache, as core 0 sees it."""
     caches: dict[int, int] = {}
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         if (index / "type").read_text().strip() == "Instruction":

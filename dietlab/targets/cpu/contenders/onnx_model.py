@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 IR_VERSION = 9
 OPSET = 20
-"""The first that has Gelu."""
+"""Version of ONNX's operators: the first that has Gelu."""
 TYPES = {"float32": 1, "uint8": 2, "int8": 3}
 """``TensorProto.DataType``."""
 INT_ATTRIBUTE, STRING_ATTRIBUTE = 2, 3
@@ -27,7 +27,7 @@ Value = int | str | bytes
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """One operator with the names of its inputs and of its only output."""
+    """One operator with the names of its inputs and its output."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -46,8 +46,7 @@ def model(
     """Returns a model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
 
     Args:
-        constants: initialisers.
-        inputs, outputs: values with their dimensions; a string is a dynamic one. They are float32.
+        inputs, outputs: float32 values with their dimensions; a string names a dynamic one.
         unsigned: names of inputs that are uint8 instead.
     """
     graph = message(
@@ -77,7 +76,7 @@ def _field(number: int, value: Value) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Returns seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Returns seven bits a byte, the lowest first; the eighth is set if more follow."""
     low, high = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 

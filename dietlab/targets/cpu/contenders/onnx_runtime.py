@@ -16,8 +16,8 @@ from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, extents
 from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, model
 from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
 
-"""ONNX's names of the approximations."""
 ERRORS_ONLY = 3
+"""ONNX Runtime's level of a log with errors only."""
 
 Dims = tuple[int | str, ...]
 
@@ -30,13 +30,13 @@ class OnnxLayer:
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
         binding = self.session.io_binding()
-        if operands["x"].dtype == np.int8:  # before anything is timed, as a layer before would give them
+        if operands["x"].dtype == np.int8:  # made unsigned before the timed call, as if by a layer before
             operands = {**operands, "x": operands["x"].view(np.uint8) ^ np.uint8(ZERO_POINT)}
         for name, array in operands.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         binding.bind_output("y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
         call = partial(self.session.run_with_iobinding, binding)
-        # The binding holds bare addresses: the arrays must live as long as the call.
+        # The binding holds only addresses: the arrays must live as long as the call.
         call.alive = (out, dict(operands))  # type: ignore[attr-defined]
         return call
 
@@ -44,12 +44,9 @@ class OnnxLayer:
 class OnnxRuntime:
     """ONNX Runtime, which packs constant weights when a session is made.
 
-    With several threads all sessions share one pool: each session's own would go on spinning while
-    the next session of a rotation computes. The shared pool's threads spin for about a millisecond
-    after a call and then sleep, which serves the calls of a block and leaves other contenders alone.
-
-    Raises:
-        MissingDependencyError: if it is absent.
+    With several threads all sessions share one pool: a session's own threads would spin while the next
+    session of a rotation computes. The shared pool's threads spin for about a millisecond after a call and
+    then sleep: they are awake in a block of calls, and disturb no other contender.
     """
 
     name, package = "onnxruntime", "onnxruntime"
@@ -97,16 +94,13 @@ class OnnxRuntime:
             options.use_per_session_threads = False
         else:
             options.intra_op_num_threads = 1
-        return OnnxLayer(
-            self._runtime.InferenceSession(
-                operator_model(workload, constants, shape), options, providers=["CPUExecutionProvider"]
-            )
-        )
+        model, providers = operator_model(workload, constants, shape), ["CPUExecutionProvider"]
+        return OnnxLayer(self._runtime.InferenceSession(model, options, providers=providers))
 
 
 def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
-    """Returns the workload as an ONNX model: inputs ``x``, ... and output ``y``; at one shape, but with any
-    number of rows where weights are constant."""
+    """Returns the workload as an ONNX model with inputs ``x``, ... and output ``y``: for one shape, or for
+    any number of rows if weights are constant."""
     nodes, epilogue = [_product(workload)], workload.epilogue
     if epilogue.activation == "relu":
         nodes.append(OnnxNode("Relu", ("",), ""))
@@ -145,9 +139,8 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """Returns the multiplication: of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
-    bias; a batch needs ``MatMul``, and where ``w`` is transposed the form that ONNX Runtime itself fuses a
-    transposition into."""
+    """Returns the multiplication, of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
+    bias. A batch needs ``MatMul``, or with a transposed ``w`` ONNX Runtime's own ``FusedMatMul``."""
     if workload.dtype == "int8":
         bias = ("bias",) if workload.epilogue.bias else ()
         inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)
@@ -161,7 +154,7 @@ def _product(workload: Workload) -> OnnxNode:
 
 
 def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
-    """Returns the nodes with names: each reads what the one before wrote, the last writes ``y``."""
+    """Returns the nodes with names: each reads the output of the one before, the last writes ``y``."""
     chain, before = list[OnnxNode](), ""
     for number, node in enumerate(nodes):
         output = "y" if number == len(nodes) - 1 else f"step{number}"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import CpuMicroKernel
@@ -18,6 +17,8 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.micro_kernel import tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.tir import (
     constant,
+    either,
+    function,
     int64,
     masked_load,
     masked_store,
@@ -30,7 +31,7 @@ from dietlab.targets.cpu.lowering.tir import (
 
 @dataclass(frozen=True)
 class _Tile:
-    """The values that the steps share while one tile function is written."""
+    """The values that the steps of one tile function share."""
 
     kernel: CpuMicroKernel
     lanes: int
@@ -66,9 +67,7 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     """
     names = tile_arguments(kernel, geometry, "exact")
     lanes = geometry.lanes
-    with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(tile_name(kernel, "exact"))
-        T.func_attr({"tirx.noalias": True})
+    with function(tile_name(kernel, "exact")) as builder:
         given = {n: T.arg(n, T.handle("float32") if n in ("x", "w", "y") else T.int64()) for n in names}
         sizes = {dim: given[dim] for dim in geometry.tile_dims}
         width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
@@ -88,8 +87,7 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
 
 
 def _multiply_add(tile: _Tile) -> None:
-    """Emits the compute stage: a vector of every row and column at a time; the tail of the depth is
-    masked."""
+    """Emits the compute stage, a vector of every row and column at a time. The last vectors are masked."""
     if not isinstance(tile.depth, int):
         _multiply_add_any(tile)
         return
@@ -108,7 +106,7 @@ def _multiply_add(tile: _Tile) -> None:
 
 
 def _multiply_add_any(tile: _Tile) -> None:
-    """Emits the compute stage for a depth that only the call knows: accumulators begin with zero."""
+    """Emits the compute stage for a dynamic depth, where accumulators begin with zero."""
     unroll, lanes = tile.kernel.unroll, tile.lanes
     for output in range(tile.outputs):
         T.buffer_store(tile.accumulators, constant(0.0, lanes), [tile.slot(output)])
@@ -144,8 +142,8 @@ def _step(tile: _Tile, k: Any, inside: Any, *, first: bool = False) -> None:
 
 
 def _sums(tile: _Tile) -> list[Any]:
-    """Returns the sum over the lanes of every accumulator: output ``n`` is lane ``n % lanes`` of vector ``n
-    // lanes``."""
+    """Returns each accumulator's sum over its lanes: output ``n`` is lane ``n % lanes`` of vector
+    ``n // lanes``."""
     count, lanes = tile.outputs, tile.lanes
     accumulators = [T.bind(tile.accumulators[tile.slot(n)]) for n in range(count)]
     return [added_across(accumulators[n : n + lanes], lanes) for n in range(0, count, lanes)]
@@ -184,12 +182,8 @@ def _write_back(tile: _Tile, sums: list[Any]) -> None:
     cols = tile.kernel.cols
     if isinstance(tile.width, int):
         (_write_all if tile.width == cols else _write_rows)(tile, sums)
-        return
-    with T.If(tile.width == cols):
-        with T.Then():
-            _write_all(tile, sums)
-        with T.Else():
-            _write_rows(tile, sums)
+    else:
+        either(tile.width == cols, lambda: _write_all(tile, sums), lambda: _write_rows(tile, sums))
 
 
 def _write_all(tile: _Tile, sums: list[Any]) -> None:
@@ -199,7 +193,7 @@ def _write_all(tile: _Tile, sums: list[Any]) -> None:
 
 
 def _write_rows(tile: _Tile, sums: list[Any]) -> None:
-    """Stores each row in as few pieces as powers of two make it: 7 = 4 + 2 + 1."""
+    """Stores each row in the fewest pieces of powers of two: 7 = 4 + 2 + 1."""
     cols, lanes = tile.kernel.cols, tile.lanes
     for i in range(tile.kernel.rows):
         done = 0

@@ -21,16 +21,17 @@ from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.lowering.dot_products import dot_products_function
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
 from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
-from dietlab.targets.cpu.lowering.matrix_tile import asking, matrix_tile_function
+from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
 from dietlab.targets.cpu.lowering.region import call, region, tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
-from dietlab.targets.cpu.lowering.tir import int64, stack_buffer, stored_as, switch, when
+from dietlab.targets.cpu.lowering.tir import either, function, int64, stack_buffer, stored_as, switch, when
 from dietlab.targets.cpu.units import UNITS, CpuUnit
 
 PACKED_ALIGNMENT_BYTES = 64
+"""Alignment of packed weights: a cache line."""
 
 FOREIGN_WEIGHTS = "packed weights are of another layer, library or version: pack them with this library"
 
@@ -51,9 +52,9 @@ def library_module(
     - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the scheme.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
     - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
-    - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+    - ``idle(T, ...) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
-    Constant weights are packed by what :func:`packing_module` returns, which the library links, too.
+    :func:`packing_module`, which the library links too, packs constant weights.
 
     Args:
         schemes: those that the tree names, by number.
@@ -89,7 +90,7 @@ def packing_module(geometry: Geometry) -> Any:
     """Returns the module that packs constant weights, the same for all schemes with one layout:
 
     - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``.
-    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever they hold.
     """
     panel = word_panel_function(geometry) if geometry.per_step > 1 else panel_function(geometry)
     name = tvm.ir.GlobalVar(PANEL_FUNCTION)
@@ -115,10 +116,7 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
           if T <= 32: nested ifs find T:     piece(T), in which T is a number
           else: nested ifs find the plan:    piece(plan)
     """
-    name = "run" if tree is not None else "run_plan"
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(name)
-        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+    with function("run" if tree is not None else "run_plan", exported=True) as builder:
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
         shapes = operand_shapes(geometry, sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
@@ -161,7 +159,7 @@ def _guarded(geometry: Geometry, operands: Operands, units: Iterable[CpuUnit]) -
     outer = (geometry.batch, geometry.rows, geometry.cols)
     positive = [sizes[dim] > 0 for dim in dict.fromkeys(outer) if isinstance(dim, str)]
     computes = positive[0] if len(positive) == 1 else tirx.all(*positive)
-    with when(computes), asking(geometry, units):
+    with when(computes), permitted(geometry, units):
         if geometry.weights == "packed":
             _require_tag(geometry, operands.w, sizes)
         yield
@@ -193,11 +191,7 @@ def _by_length(
     if not lengths:
         of(None)
         return
-    with T.If(rows <= lengths[-1]):
-        with T.Then():
-            switch(rows, lengths, of)
-        with T.Else():
-            of(None)
+    either(rows <= lengths[-1], lambda: switch(rows, lengths, of), lambda: of(None))
 
 
 def _by_plan(
@@ -232,8 +226,8 @@ def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tu
 
 
 def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the array arguments, in the types in which they are read and written; their names appear in the
-    library's error messages."""
+    """Returns the array arguments, in the types in which they are read and written. The library's error
+    messages name them."""
     types = {name: (geometry.type_of(name), _alignment(geometry, name)) for name in shapes}
     found = {
         name: IRBuilder.name(name, T.match_buffer(handles[name], shapes[name], dtype, align=align))
@@ -248,17 +242,14 @@ def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str,
 
 
 def _alignment(geometry: Geometry, name: str) -> int:
-    """Returns the least alignment of an array, in bytes; of the caller's own any of their type is
-    accepted."""
+    """Returns the least alignment of an array, in bytes: that of its type if the caller made it."""
     return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
 
 
 def _pack(geometry: Geometry, panel_function: Any) -> Any:
     """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
     lanes = geometry.lanes
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name("pack")
-        T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
+    with function("pack", exported=True) as builder:
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
         cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
         needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}

@@ -146,7 +146,7 @@ def each_core(cores: int) -> Iterator[Any]:
 
 
 def share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
-    """Returns the first of ``count`` pieces of work that this core has, and one past its last."""
+    """Returns the first of a core's equal share of ``count`` pieces of work, and one past its last."""
     return (0, int64(count)) if cores == 1 else _part(count, core, int64(cores))
 
 

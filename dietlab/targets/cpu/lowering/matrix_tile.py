@@ -1,7 +1,7 @@
 """A micro-kernel of AMX, whose accumulators are tile registers of up to 16 rows by 16 words.
 
-Rows are dealt in groups of equal height, so that tile registers are configured once for a whole call. Draws,
-for 37 rows: three groups of 13, of which the last begins early and computes two rows a second time::
+Groups of rows have equal heights, so that one configuration of the tile registers serves a whole call. Draws,
+for 37 rows: three groups of 13. The last one begins early and computes two rows a second time::
 
     rows      0 ........ 12 13 ........ 25
                                      24 ........ 36
@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.machine.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
@@ -24,9 +23,9 @@ from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
 from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import Tiling
-from dietlab.targets.cpu.lowering.micro_kernel import declared, write_row
+from dietlab.targets.cpu.lowering.micro_kernel import declared, tile_name, write_row
 from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import ceil_div, int64, stack_buffer, zeros
+from dietlab.targets.cpu.lowering.tir import ceil_div, function, int64, stack_buffer, zeros
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
@@ -56,8 +55,8 @@ done:
   ret i32 %result
 }}
 """
-"""Asks the system for AMX's registers at the first call, as :func:`~dietlab.machine.system.amx_permitted`
-does: without permission their first use ends the process."""
+"""LLVM code that requests AMX's registers from the system at the first call, as
+:func:`~dietlab.machine.system.amx_permitted` does: without permission their first use ends the process."""
 
 FORBIDDEN = (
     "the system lets this process use AMX's registers: it does not; run it under Linux 5.16 or later, or "
@@ -66,8 +65,8 @@ FORBIDDEN = (
 
 
 @contextmanager
-def asking(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
-    """Asks the system for AMX's registers before what is emitted inside, if one of ``units`` needs them."""
+def permitted(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
+    """Requests AMX's registers before what is emitted inside, if one of ``units`` needs them."""
     matrix = any(UNITS[unit].matrix for unit in units) and not geometry.emulated
     with T.attr(int64(0), "pragma_import_llvm", READY_CODE) if matrix else nullcontext():
         if matrix:
@@ -124,11 +123,11 @@ def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
           y[row(group) + i, :] = epilogue(c0[i, :])
           y[row(group + 1) + i, :] = epilogue(c1[i, :])
 
-    ``x`` and ``y`` (and ``residual``) point at row 0, and at the tile's first column; other arguments are
-    those of :func:`~dietlab.targets.cpu.lowering.micro_kernel.tile_function`, and ``rows`` of the output,
-    ``group`` and the ``height`` of all groups.
+    ``x`` and ``y`` (and ``residual``) point at row 0, and at the tile's first column. Other arguments are
+    those of :func:`~dietlab.targets.cpu.lowering.micro_kernel.tile_function`, ``rows`` (of the output),
+    ``group``, and ``height`` (of each group).
     """
-    with IRBuilder() as builder, T.prim_func(private=True):
+    with function(tile_name(kernel, "exact")) as builder:
         given, tile = declared(kernel, geometry, "exact")
         height, last = given["height"], T.bind(given["rows"] - given["height"])
         number = kernel.rows // kernel.facts.tile_rows
@@ -150,9 +149,8 @@ def _start(tile: Tile) -> None:
             T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilezero", tirx.IntImm("int8", register)))
         return
     zero = zeros(tile.geometry.precision.sums, tile.lanes)
-    for i in range(tile.kernel.rows):
-        for j in range(tile.vectors):
-            T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
+    for i, j in tile.places:
+        T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
 
 
 def _store(tile: Tile) -> None:
@@ -164,12 +162,6 @@ def _store(tile: Tile) -> None:
         for j in range(tile.vectors):
             offset = m * kernel.facts.tile_rows * kernel.cols + j * tile.lanes
             register = matrix_registers(kernel, tile.lanes).sums[m * tile.vectors + j]
-            T.evaluate(
-                tirx.call_llvm_intrin(
-                    "void",
-                    "llvm.x86.tilestored64",
-                    tirx.IntImm("int8", register),
-                    tile.accumulators.access_ptr("w", offset=offset),
-                    int64(kernel.cols * WORD_BYTES),
-                )
-            )
+            place = tile.accumulators.access_ptr("w", offset=offset), int64(kernel.cols * WORD_BYTES)
+            number = tirx.IntImm("int8", register)
+            T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilestored64", number, *place))

@@ -6,16 +6,17 @@ from contextlib import nullcontext
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.tir import (
     constant,
+    function,
     int64,
     masked_load,
     masked_store,
     quotient,
+    stack_buffer,
     stored_as,
     vector,
     when,
@@ -26,8 +27,7 @@ PANEL_FUNCTION = "panel"
 
 
 def panel_function(geometry: Geometry) -> Any:
-    """Returns ``panel(w, out, cols[, depth][, bias])``: one panel of :class:`Geometry`, from row-major
-    weights.
+    """Returns ``panel(w, out, cols[, depth][, bias])``: one panel of float32, from row-major weights.
 
     Draws, for ``lanes == 2``::
 
@@ -41,14 +41,12 @@ def panel_function(geometry: Geometry) -> Any:
     ``cols`` is how many rows ``w`` has from here on: beyond them the last one is read again, and its
     products are never written. With none left the panel is zero.
 
-    All stores are masked, because these carry no type-based alias information: TVM's says that buffers
-    of different names are different memory, and with this function inlined LLVM would let a tile read
+    All stores are masked, because masked stores carry no type-based alias information. TVM's says that
+    buffers of different names are different memory: with this function inlined, LLVM would let a tile read
     its weights before they are written here.
     """
     lanes, below = geometry.lanes, int(geometry.epilogue.bias)
-    with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(PANEL_FUNCTION)
-        T.func_attr({"tirx.noalias": True})
+    with function(PANEL_FUNCTION) as builder:
         pointers = [T.arg(name, T.handle("float32")) for name in ("w", "out")]
         cols = T.arg("cols", T.int64())
         depth = geometry.depth if isinstance(geometry.depth, int) else T.arg("depth", T.int64())
@@ -111,7 +109,7 @@ def exchanged(rows: list[Any], lanes: int) -> list[Any]:
 
 
 def word_panel_function(geometry: Geometry) -> Any:
-    """Returns ``panel(w, out, cols[, scale][, bias])``: one panel from row-major weights.
+    """Returns ``panel(w, out, cols[, scale][, bias])``: one panel of weights of less than 32 bits, in words.
 
     Beyond the last column, and beyond the last element of the reduction, weights are zero. ``cols`` is how
     many rows ``w`` has from here on.
@@ -119,9 +117,7 @@ def word_panel_function(geometry: Geometry) -> Any:
     elements, lanes, precision = geometry.elements, geometry.lanes, geometry.precision
     assert isinstance(elements, int) and isinstance(geometry.depth, int)
     stored, per_step, head = stored_as(precision.name), geometry.per_step, geometry.head_rows
-    with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(PANEL_FUNCTION)
-        T.func_attr({"tirx.noalias": True})
+    with function(PANEL_FUNCTION) as builder:
         pointers = [T.arg("w", T.handle(stored)), T.arg("out", T.handle(stored))]
         cols = T.arg("cols", T.int64())
         others = {"scale": precision.scaled, "bias": geometry.epilogue.bias}
@@ -136,7 +132,7 @@ def word_panel_function(geometry: Geometry) -> Any:
             inside = T.bind(v < cols)
             for k in range(elements, geometry.depth * per_step):
                 T.buffer_store(out, tirx.const(0, stored), [_place(geometry, int64(k), v)])
-            total = T.alloc_buffer((1,), "int32", scope="local", annotations={"disable_lower_builtin": True})
+            total = stack_buffer(1, "int32")
             T.buffer_store(total, tirx.IntImm("int32", 0), [0])
             with T.serial(int64(0), int64(elements)) as k:
                 weight = T.bind(T.if_then_else(inside, w[v, k], tirx.const(0, stored)))
@@ -156,16 +152,14 @@ def _place(geometry: Geometry, k: Any, v: Any) -> Any:
     """Returns where element ``k`` of column ``v`` stands in its panel, in elements."""
     per_step, halves, lanes = geometry.per_step, geometry.halves, geometry.lanes
     together = per_step // halves
-    step, half = (
-        tirx.truncdiv(k, int64(per_step)),
-        tirx.truncdiv(tirx.truncmod(k, int64(per_step)), int64(together)),
-    )
+    step = tirx.truncdiv(k, int64(per_step))
+    half = tirx.truncdiv(tirx.truncmod(k, int64(per_step)), int64(together))
     first = (step + geometry.head_rows) * (lanes * per_step)
     return first + (half * lanes + v) * together + tirx.truncmod(k, int64(together))
 
 
 def _bits(value: Any) -> Any:
-    """Returns a value as float32, as the bits of an int32."""
+    """Returns the bits of a value in float32, as int32."""
     if str(value.ty.dtype) == "uint16":
         return tirx.Cast("int32", value) << tirx.IntImm("int32", 16)
     return tirx.reinterpret("int32", value)

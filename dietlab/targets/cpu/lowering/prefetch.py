@@ -1,5 +1,5 @@
-"""Prefetches operands that the hardware alone would fetch too late: the next panel of packed weights, or a
-batch's next product."""
+"""Prefetches of what the hardware alone would fetch too late: the next panel of packed weights, or a batch's
+next product."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Stream:
     Args:
         floats: elements of one product.
         distance: elements from a product to the one that is prefetched while it is computed.
-        lines: cache lines of one product; each piece of its work prefetches ``share`` of them.
+        lines: cache lines of one product.
+        share: the lines that each piece of its work prefetches.
     """
 
     buffer: Any
@@ -33,7 +34,7 @@ class Stream:
 
     @classmethod
     def of(cls, buffer: Any, floats: Any, pieces: Any, lanes: int, least_bytes: int) -> Stream:
-        """Computes once a call what all products have in common: divisions cost more than a tile."""
+        """Computes the values that all products share, once a call: divisions cost more than a tile."""
         floats = T.bind(int64(floats))
         lines = T.bind(tirx.truncdiv(floats + (lanes - 1), int64(lanes)))
         share = T.bind(tirx.truncdiv(lines + pieces - 1, pieces))
@@ -51,8 +52,8 @@ class Stream:
 
 @dataclass(frozen=True)
 class NextProduct:
-    """The operands of a batch that its plan prefetches, a share with each piece of work; none if it does not
-    prefetch. A column tile is ``pieces`` pieces: the panels that are transposed, then the row tiles."""
+    """The operands of a batch that its plan prefetches (perhaps none), a share with each piece of work. A
+    column tile has ``pieces``: the panels that are transposed, then the row tiles."""
 
     streams: tuple[Stream, ...] = ()
     pieces: Any = 0
@@ -93,13 +94,13 @@ class NextProduct:
 
 @dataclass(frozen=True)
 class NextPanel:
-    """The packed weights that the row tiles of a pass prefetch for the pass after it.
+    """The packed weights that the row tiles of a pass prefetch for the next pass.
 
     Args:
-        lines: where this row tile's prefetches begin.
+        lines: the array in which this row tile's prefetches begin.
         line: elements of a cache line.
         vectors: lines that one step of a tile reads.
-        apart: elements from panel to panel, if only a K-block of each is read; None if all of it is.
+        apart: elements from panel to panel, if a K-block of each is read; None if all of it is.
     """
 
     lines: Any
@@ -109,9 +110,9 @@ class NextPanel:
 
     @classmethod
     def of(cls, ahead: Any, tiles: Any, lanes: int, vectors: int, apart: int | None) -> NextPanel:
-        # The compiler cannot know that a pass has a tile, and multiplies by the line's length. So a prefetch
-        # issues a few cycles after the step's own loads. Without the delay it would take their places in the
-        # queue of misses: 475 instead of 425 us for 2 rows by 2304 x 768 weights from memory.
+        # The compiler does not know that a pass has a tile, so it multiplies by the line's length. That
+        # delays a prefetch by a few cycles. Without the delay it would take the places of the step's own
+        # loads in the queue of misses: 475 instead of 425 us for 2 rows by 2304 x 768 weights from memory.
         line = T.bind(tirx.min(int64(lanes), tiles * lanes))
         return cls(T.decl_buffer((1,), data=ahead), line, vectors, apart)
 
@@ -126,7 +127,7 @@ def first_prefetched_line(tiling: Tiling, at: Position) -> Any:
     """Returns where in the next column tile's weights this row tile's prefetches begin.
 
     They follow the lines that the earlier row tiles of the pass prefetch, each in as many iterations. A
-    single row tile prefetches its own first lines, which are on their way already, once
+    single row tile prefetches its own first lines once, which the hardware is fetching already
     (:attr:`Lowering.single_tile_own_lines`).
     """
     kernel = tiling.kernel
@@ -147,10 +148,9 @@ def prefetching_tiles(tiling: Tiling, block: RowBlock) -> Any:
     A single tile prefetches once.
 
     Few rows use weights faster than memory delivers them, and prefetched lines arrive later than those that
-    the hardware's prefetcher fetches by itself. A pass of few rows prefetches a part in proportion, the first
-    lines of the column tile; the first of the next row tiles leaves the others to the hardware. (The first
-    lines of a K-block belong to all its panels: when they end, the hardware would have to begin with all
-    others at once.)
+    the hardware's prefetcher fetches by itself. So a pass of few rows prefetches only the first lines of the
+    next column tile, in proportion to its rows, and leaves the others to the hardware. (Not with K-blocks:
+    the first lines belong to all panels, and the hardware would have to begin all of them at once.)
     """
     kernel, geometry = tiling.kernel, tiling.geometry
     tiles, alone = int64(block.tiles), int64(most(1, kernel.block or tiling.depth))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -34,7 +35,7 @@ from dietlab.targets.cpu.lowering.prefetch import (
     prefetching_tiles,
 )
 from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
-from dietlab.targets.cpu.lowering.tir import ceil_div, forget, int64, switch
+from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, switch, when
 
 
 def region(tiling: Tiling) -> None:
@@ -192,16 +193,15 @@ def _one_micro_kernel(tiling: Tiling, at: Position) -> None:
     """Emits DietCode's loop nest with its treatment of the tile that sticks out."""
     kernel, edge = tiling.kernel, tiling.scheme.edge
     first = at.row_tile * kernel.rows
+    exact, guarded, checked = (
+        partial(_call_tile, tiling, at, kernel, fit, first) for fit in ("exact", "guarded", "checked")
+    )
     if kernel.rows == 1:
-        _call_tile(tiling, at, kernel, "exact", first)
+        exact()
     elif edge == "checked":
-        _call_tile(tiling, at, kernel, "checked", first)
+        checked()
     else:
-        with T.If(first + kernel.rows <= tiling.rows):
-            with T.Then():
-                _call_tile(tiling, at, kernel, "exact", first)
-            with T.Else():
-                _call_tile(tiling, at, kernel, "guarded" if edge == "padded" else "checked", first)
+        either(first + kernel.rows <= tiling.rows, exact, guarded if edge == "padded" else checked)
 
 
 def _call_tile(
@@ -289,7 +289,7 @@ def _pad_edge_tile(tiling: Tiling, batch: Any) -> None:
     source = tiling.x.at(batch * tiling.rows + full * kernel.rows)
     # The C library's functions, since stores would carry alias information that holds for one buffer's
     # name only, while tiles read the copy by another.
-    with T.If(inside > 0), T.Then():
+    with when(inside > 0):
         copy, rest = (operands.scratch.access_ptr("w", offset=base + at) for at in (0, inside * depth))
         T.evaluate(tirx.call_extern("handle", "memcpy", copy, source, inside * (4 * depth)))
         zeros = (kernel.rows - inside) * (4 * depth)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.problem import WORKING
@@ -16,6 +15,7 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import transposes
 from dietlab.targets.cpu.lowering.tir import (
     ceil_div,
+    function,
     int64,
     lanes_of,
     most,
@@ -26,6 +26,12 @@ from dietlab.targets.cpu.lowering.tir import (
     widened,
 )
 from dietlab.targets.cpu.units import MADE_UNSIGNED, UNITS, WORD_BYTES, CpuUnit, UnitFacts
+
+LINE_BYTES = 64
+"""Size of a cache line, in bytes: vectors are read and written at multiples of it."""
+
+CHUNK = 16
+"""Elements of a row that are copied at a time."""
 
 
 def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
@@ -40,10 +46,6 @@ def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
             needed += scheme.rows * depth
         found = most(found, needed)
     return found
-
-
-LINE_BYTES = 64
-"""A cache line: vectors are read and written at multiples of it."""
 
 
 @contextmanager
@@ -72,12 +74,7 @@ def pads(scheme: CpuScheme) -> bool:
     return scheme.edge == "padded" and scheme.rows > 1
 
 
-CHUNK = 16
-"""Elements of a row that are copied at a time."""
-
-
 def stage_name(unit: CpuUnit) -> str:
-    """Returns the name of the function that copies the input for a unit."""
     return f"stage_{unit}"
 
 
@@ -89,15 +86,12 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
         x[0, :]    a b c d e
         out[0, :]  a+128 b+128 c+128 d+128 e+128 128 128 128
 
-    Every row tile reads a row of the input once for each column tile, so that this is done once in the time
-    of as many reads as there are column tiles.
+    The copy is made once, and row tiles read each row once for each column tile.
     """
     assert isinstance(geometry.elements, int) and isinstance(geometry.depth, int)
     facts = UNITS[unit]
     elements, padded = geometry.elements, geometry.depth * facts.per_step
-    with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(stage_name(unit))
-        T.func_attr({"tirx.noalias": True})
+    with function(stage_name(unit)) as builder:
         pointers = {"x": stored_as(geometry.precision.name), "out": facts.staged}
         given = {name: T.arg(name, T.handle(dtype)) for name, dtype in pointers.items()}
         rows = T.arg("rows", T.int64())
@@ -118,7 +112,7 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
 def _copied(facts: UnitFacts, value: Any, lanes: int) -> Any:
     """Returns elements of the input as the unit reads them."""
     if facts.corrects:
-        # Adding 128 to a byte exchanges its highest bit.
+        # Adding 128 to a byte flips its highest bit.
         return value ^ lanes_of(-MADE_UNSIGNED, lanes, facts.staged)
     if facts.staged == WORKING.name:
         return widened(value, lanes)

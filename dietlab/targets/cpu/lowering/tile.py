@@ -1,8 +1,10 @@
-"""The values that the steps share while one tile function is written."""
+"""Values that the steps of one tile function share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tvm import tirx
@@ -15,8 +17,8 @@ from dietlab.targets.cpu.lowering.tir import int64, vector
 
 @dataclass(frozen=True)
 class Tile:
-    """The values that the steps share while one tile function is written; names as in its signature. A
-    matrix unit multiplies ``height`` rows at once, from each row of ``groups`` on."""
+    """The values that the steps of one tile function share, named as in its signature. A matrix unit
+    multiplies ``height`` rows at once, from each row of ``groups`` on."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -47,7 +49,7 @@ class Tile:
 
     @property
     def steps(self) -> Any:
-        """Steps of the reduction in one call: all, or a K-block, of which the last one may be shorter."""
+        """Steps of the reduction in one call: all, or a K-block. The last K-block may be shorter."""
         block, depth = self.kernel.block, self.depth
         if not block or (isinstance(depth, int) and depth % block == 0):
             return block or depth
@@ -60,8 +62,13 @@ class Tile:
 
     @property
     def rows_together(self) -> int:
-        """Rows that are addressed from one pointer; 0 if all are, at constant distances, or none."""
+        """Rows that are addressed from one pointer; 0 if all are (a static depth), or each has its own."""
         return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
+
+    @property
+    def places(self) -> Iterator[tuple[int, int]]:
+        """The row and the vector of each accumulator."""
+        return product(range(self.kernel.rows), range(self.vectors))
 
     def slot(self, i: Any, j: int) -> Any:
         """Returns the accumulator of row ``i`` and vector ``j``."""

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.problem import require_dtype
 
 _PREFETCH_READ, _DATA_CACHE = 0, 1
 L1, L2 = 3, 2
-"""LLVM's locality of a prefetch: how close to the core the line is wanted."""
+"""LLVM's locality of a prefetch: the cache that the line is brought to."""
+
+
+@contextmanager
+def function(name: str, *, exported: bool = False) -> Iterator[IRBuilder]:
+    """Makes a function of what is emitted inside; yields its builder, whose ``get()`` returns it later."""
+    with IRBuilder() as builder, T.prim_func(private=not exported):
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, **({"global_symbol": name} if exported else {})})
+        yield builder
 
 
 def stack_buffer(elements: int, dtype: str = "float32") -> Any:
@@ -88,31 +99,37 @@ def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
 
 
 def prefetch(buffer: Any, offset: Any, level: int) -> None:
-    """Asks for the cache line at ``offset``; beyond the end of the buffer it does no harm."""
+    """Prefetches the cache line at ``offset``; beyond the end of the buffer that does no harm."""
     constants = (tirx.IntImm("int32", n) for n in (_PREFETCH_READ, level, _DATA_CACHE))
     pointer = buffer.access_ptr("r", offset=offset)
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, *constants))
 
 
 def forget(*pointers: Any) -> None:
-    """Makes the compiler read again what two pointers point to, without an instruction. LLVM's
-    ``clear_cache`` may change memory for all that the compiler knows, and is nothing where the instruction
-    cache is coherent (LLVM Language Reference)."""
+    """Makes the compiler read again what two pointers point to, without an instruction. To the compiler,
+    LLVM's ``clear_cache`` may change memory; where the instruction cache is coherent it becomes no
+    instruction (LLVM Language Reference)."""
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.clear_cache", *pointers))
 
 
+def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """Emits both branches of a condition."""
+    with T.If(condition):
+        with T.Then():
+            then()
+        with T.Else():
+            otherwise()
+
+
 def switch(value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
-    """Runs ``emit(n)``'s code for ``n == value``, which is one of the ascending ``cases``: a binary
-    search."""
+    """Emits a binary search for ``value``, which is one of the ascending ``cases``; ``emit(n)`` emits case
+    ``n``."""
     if len(cases) == 1:
         emit(cases[0])
         return
     middle = len(cases) // 2
-    with T.If(value < cases[middle]):
-        with T.Then():
-            switch(value, cases[:middle], emit)
-        with T.Else():
-            switch(value, cases[middle:], emit)
+    low, high = (partial(switch, value, half, emit) for half in (cases[:middle], cases[middle:]))
+    either(value < cases[middle], low, high)
 
 
 def ceil_div(extent: Any, tile: Any) -> Any:
@@ -138,20 +155,20 @@ def most(one: Any, other: Any) -> Any:
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Emits what is inside so that it runs under a condition."""
+    """Makes what is emitted inside run under a condition."""
     with T.If(condition), T.Then():
         yield
 
 
 def stored_as(dtype: str) -> str:
-    """Returns the type by which generated code reads and writes an array: the bits of a type that TVM has no
-    code for on a CPU."""
+    """Returns the type by which generated code reads and writes an array. TVM generates no CPU code for some
+    types: their bits are read and written."""
     precision = require_dtype(dtype)
     return f"uint{8 * precision.itemsize}" if precision.extension else dtype
 
 
 def widened(value: Any, lanes: int) -> Any:
-    """Returns float32 values of a vector as it lies in memory."""
+    """Returns a vector, as it lies in memory, in float32."""
     if str(value.ty.dtype).startswith("uint16"):
         wide = tirx.Cast(vector_type("uint32", lanes), value) << lanes_of(16, lanes)
         return tirx.reinterpret(vector_type("float32", lanes), wide)
@@ -159,8 +176,8 @@ def widened(value: Any, lanes: int) -> Any:
 
 
 def narrowed(value: Any, dtype: str, lanes: int) -> Any:
-    """Returns a float32 vector as it is stored: rounded to nearest, ties to even; whole numbers within their
-    range."""
+    """Returns a float32 vector as it is stored: rounded to nearest, ties to even, and clipped to the range of
+    whole numbers."""
     precision = require_dtype(dtype)
     if precision.ends is not None:
         low, high = (constant(float(end), lanes) for end in precision.ends)
@@ -171,8 +188,8 @@ def narrowed(value: Any, dtype: str, lanes: int) -> Any:
 
 
 def _upper_half(value: Any, lanes: int) -> Any:
-    """Returns the nearest bfloat16. Half of its last place, less one if that place is even, is added to the
-    bits of the float32: what overflows becomes infinite. Not-a-number keeps its upper bits, and is quiet."""
+    """Returns the nearest bfloat16. Half of its last place (minus one if that place is even) is added to the
+    bits of the float32, so values that overflow become infinite. Not-a-number keeps its upper bits, quiet."""
     bits = T.bind(tirx.reinterpret(f"uint32x{lanes}", value))
     upper = T.bind(bits >> lanes_of(16, lanes))
     even = upper & lanes_of(1, lanes)
@@ -183,4 +200,4 @@ def _upper_half(value: Any, lanes: int) -> Any:
 
 
 BITS: Mapping[str, Callable[[Any, int], Any]] = {"bfloat16": _upper_half}
-"""The bits of float32 values in a type that TVM has no code for, by its name."""
+"""Functions that return the bits of float32 values in a type that TVM has no code for, by its name."""

@@ -45,13 +45,13 @@ def unit_code(tile: Tile) -> AbstractContextManager[object]:
 
 
 def x_words(kernel: CpuMicroKernel, depth: Any) -> Any:
-    """Returns the words from one row of the input to the next, as a unit reads it; ``depth`` in steps."""
+    """Returns the words from one row of the input to the next, as a unit reads it. ``depth`` is in steps."""
     return depth * (kernel.facts.staged_words or 1)
 
 
 def first_sums(tile: Tile, j: int) -> Any:
     """Returns the value that the accumulators of vector ``j`` begin with: the bias, if sums are not scaled
-    before it; what makes up for inputs that were made unsigned; or zero."""
+    before it; the correction for inputs that were made unsigned; or zero."""
     precision, bias = tile.geometry.precision, tile.geometry.epilogue.bias
     if tile.kernel.facts.corrects:
         return tile.w[j, 0, vector(0, tile.lanes)]
@@ -59,8 +59,8 @@ def first_sums(tile: Tile, j: int) -> Any:
 
 
 def finished(tile: Tile, sums: Any, j: int) -> Any:
-    """Returns the sums of vector ``j`` in float32: scaled ones times its scales, plus its bias; of a matrix
-    unit plus its bias."""
+    """Returns the sums of vector ``j`` in float32: scaled ones times their scales and plus the bias; those of
+    a matrix unit plus the bias."""
     if not tile.geometry.precision.scaled:
         return sums + _head(tile, j, 0) if tile.groups and tile.geometry.epilogue.bias else sums
     value = tirx.Cast(f"float32x{tile.lanes}", sums) * _head(tile, j, 1)
@@ -101,7 +101,7 @@ class MatrixRegisters(NamedTuple):
 
 
 def matrix_registers(kernel: CpuMicroKernel, lanes: int) -> MatrixRegisters:
-    """Returns the tile registers of a micro-kernel. Weights have the last ones, the same in all heights."""
+    """Returns the tile registers of a micro-kernel. Weights have the last ones, whatever the height."""
     vectors = kernel.vectors(lanes)
     sums = kernel.rows // kernel.facts.tile_rows * vectors
     weights = TILE_REGISTERS - weight_tiles(vectors)
@@ -132,11 +132,8 @@ def matrix_step(tile: Tile, k: Any) -> None:
 
 
 def _load(register: int, pointer: Any, stride: Any) -> None:
-    T.evaluate(
-        tirx.call_llvm_intrin(
-            "void", "llvm.x86.tileloadd64", tirx.IntImm("int8", register), pointer, int64(stride)
-        )
-    )
+    place = tirx.IntImm("int8", register), pointer, int64(stride)
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tileloadd64", *place))
 
 
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
@@ -190,8 +187,8 @@ def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
 
 
 def _dpbusd(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = False) -> Any:
-    """Returns what ``vpdpbusd`` does: unsigned bytes of ``x`` times signed bytes of ``w``, without
-    saturation; or, with ``signed``, what ``tdpbssd`` does."""
+    """Returns the result of ``vpdpbusd``: unsigned bytes of ``x`` times signed bytes of ``w``, without
+    saturation; or, with ``signed``, that of ``tdpbssd``."""
     for byte in range(4):
         mine = _byte(x, byte, lanes)
         if not signed:
@@ -206,7 +203,8 @@ def _byte(words: Any, byte: int, lanes: int) -> Any:
 
 
 def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
-    """Returns what ``vdpbf16ps`` and ``tdpbf16ps`` do, but for subnormal numbers, which they take as zero."""
+    """Returns the result of ``vdpbf16ps`` and ``tdpbf16ps``, which take subnormal numbers as zero; this does
+    not."""
     for part in (1, 0):
         sums = sums + _bfloat16(x, part, lanes) * _bfloat16(w, part, lanes)
     return sums
