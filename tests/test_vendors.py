@@ -30,8 +30,7 @@ from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
 from dietlab.problem import OPERATORS, BatchMatmul, Dense, Dim, Shape, Workload
 from dietlab.targets.cpu.contenders import DEFAULTS as DEFAULT_CONTENDERS
 from dietlab.targets.cpu.contenders import VENDORS, openblas, zendnn
-from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, message, model
-from dietlab.targets.cpu.contenders.onnx_runtime import operator_model
+from dietlab.targets.cpu.contenders.onnx_runtime import OnnxNode, message, model, operator_model
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, open_torch
 from dietlab.targets.cpu.contenders.worker import make_contender, opened
 from dietlab.targets.cuda.contenders import VENDORS as GPU_VENDORS

@@ -192,10 +192,6 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cpu, lanes = cpu_of(hardware), cpu_of(hardware).lanes
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
     transposed = workload.weights == "transposed"
-
-    def steps(scheme: Scheme[CpuMicroKernel], extent: int) -> int:
-        return -(-extent // scheme.kernel.facts.per_step)
-
     # With a dynamic depth the panels of some shapes may fit: those of the least depth.
     least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
@@ -223,7 +219,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "bytes",
             lambda s: (
                 (s.order == "ws" and s.cols > lanes)
-                * (s.cols * (s.kernel.block or steps(s, least_depth)) * WORD_BYTES)
+                * (s.cols * (s.kernel.block or -(-least_depth // s.kernel.facts.per_step)) * WORD_BYTES)
             ),
         ),
         Limit(

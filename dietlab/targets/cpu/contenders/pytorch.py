@@ -41,8 +41,7 @@ def in_float32(torch: Any) -> None:
 
 
 def open_torch(threads: int) -> Any:
-    """Returns PyTorch, set to compute with ``threads`` threads, in float32 where that is asked for, and
-    without gradients.
+    """Returns PyTorch, set to compute with ``threads`` threads, float32 in float32, and without gradients.
 
     Raises:
         MissingDependencyError: if it is absent.

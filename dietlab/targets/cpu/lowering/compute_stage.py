@@ -10,8 +10,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.lowering.addresses import Rows
+from dietlab.targets.cpu.lowering.geometry import Tile
 from dietlab.targets.cpu.lowering.prefetch import NextPanel
-from dietlab.targets.cpu.lowering.tile import Tile
 from dietlab.targets.cpu.lowering.tir import L1, either, int64, masked_load, prefetch, quotient, vector
 from dietlab.targets.cpu.lowering.units import matrix_step, unit_step
 

@@ -1,9 +1,10 @@
-"""Extents and memory layout that all micro-kernels of one library share."""
+"""Extents and memory layout that all micro-kernels of a library share, and the values of one tile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +17,7 @@ from dietlab.machine import Hardware
 from dietlab.problem import WORKING, Dim, Precision, Workload, axis_of, precision_of
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient, vector
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, UnitFacts
 
 HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
@@ -185,6 +186,66 @@ class Geometry(Contraction):
         if kernel.along == "depth":
             return False  # columns are composed
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The values that the steps of one tile function share, named as in its signature. A matrix unit
+    multiplies ``height`` rows at once, from each row of ``groups`` on."""
+
+    kernel: CpuMicroKernel
+    geometry: Geometry
+    accumulators: Any
+    x: Any
+    w: Any
+    y: Any
+    residual: Any | None
+    sizes: Sizes
+    rows: Any | None
+    cols: Any | None
+    begin: Any | None
+    checked: bool
+    groups: tuple[Any, ...] = ()
+    height: Any | None = None
+
+    @property
+    def lanes(self) -> int:
+        return self.geometry.lanes
+
+    @property
+    def vectors(self) -> int:
+        return self.kernel.vectors(self.lanes)
+
+    @property
+    def depth(self) -> Any:
+        return self.geometry.value(self.geometry.depth, self.sizes)
+
+    @property
+    def steps(self) -> Any:
+        """Steps of the reduction in one call: all, or a K-block. The last K-block may be shorter."""
+        block, depth = self.kernel.block, self.depth
+        if not block or (isinstance(depth, int) and depth % block == 0):
+            return block or depth
+        return tirx.min(int64(block), depth - self.begin)
+
+    @property
+    def width(self) -> Any:
+        """Elements from one row of the output to the next."""
+        return self.geometry.value(self.geometry.cols, self.sizes)
+
+    @property
+    def rows_together(self) -> int:
+        """Rows that are addressed from one pointer; 0 if all are (a static depth), or each has its own."""
+        return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
+
+    @property
+    def places(self) -> Iterator[tuple[int, int]]:
+        """The row and the vector of each accumulator."""
+        return product(range(self.kernel.rows), range(self.vectors))
+
+    def slot(self, i: Any, j: int) -> Any:
+        """Returns the accumulator of row ``i`` and vector ``j``."""
+        return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
 
 
 def _short(workload: Workload, short_rows: int) -> int:

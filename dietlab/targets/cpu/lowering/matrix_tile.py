@@ -21,11 +21,10 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.machine.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
-from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.geometry import Geometry, Tile
 from dietlab.targets.cpu.lowering.loop_nest import Tiling
 from dietlab.targets.cpu.lowering.micro_kernel import declared, tile_name, write_row
-from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import ceil_div, function, int64, stack_buffer, zeros
+from dietlab.targets.cpu.lowering.tir import ceil_div, function, instruction, int64, stack_buffer, zeros
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
@@ -102,9 +101,9 @@ def configured(tiling: Tiling) -> Iterator[Any]:
         rows = tirx.IntImm("uint8", facts.tile_steps) if register in weights else tirx.Cast("uint8", height)
         T.buffer_store(table, tirx.IntImm("uint8", ROW_BYTES), [COLUMN_BYTES_AT + 2 * register])
         T.buffer_store(table, rows, [ROWS_AT + register])
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.ldtilecfg", table.access_ptr("r")))
+    instruction("llvm.x86.ldtilecfg", table.access_ptr("r"))
     yield height
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilerelease"))
+    instruction("llvm.x86.tilerelease")
 
 
 def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
@@ -146,7 +145,7 @@ def _start(tile: Tile) -> None:
     """Emits the zeros that accumulators begin with."""
     if not tile.geometry.emulated:
         for register in matrix_registers(tile.kernel, tile.lanes).sums:
-            T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilezero", tirx.IntImm("int8", register)))
+            instruction("llvm.x86.tilezero", register)
         return
     zero = zeros(tile.geometry.precision.sums, tile.lanes)
     for i, j in tile.places:
@@ -162,6 +161,8 @@ def _store(tile: Tile) -> None:
         for j in range(tile.vectors):
             offset = m * kernel.facts.tile_rows * kernel.cols + j * tile.lanes
             register = matrix_registers(kernel, tile.lanes).sums[m * tile.vectors + j]
-            place = tile.accumulators.access_ptr("w", offset=offset), int64(kernel.cols * WORD_BYTES)
-            number = tirx.IntImm("int8", register)
-            T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilestored64", number, *place))
+            pointer, stride = (
+                tile.accumulators.access_ptr("w", offset=offset),
+                int64(kernel.cols * WORD_BYTES),
+            )
+            instruction("llvm.x86.tilestored64", register, pointer, stride)

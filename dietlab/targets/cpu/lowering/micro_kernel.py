@@ -15,8 +15,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.problem import Activation
 from dietlab.targets.cpu.kernel import CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
-from dietlab.targets.cpu.lowering.geometry import Geometry
-from dietlab.targets.cpu.lowering.tile import Tile
+from dietlab.targets.cpu.lowering.geometry import Geometry, Tile
 from dietlab.targets.cpu.lowering.tir import (
     L1,
     constant,

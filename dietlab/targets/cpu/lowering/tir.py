@@ -65,6 +65,12 @@ def vector_type(dtype: str, lanes: int) -> str:
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
+def instruction(name: str, *operands: Any) -> None:
+    """Emits an intrinsic of LLVM that has no result; an ``int`` is the number of a register."""
+    numbers = (tirx.IntImm("int8", one) if isinstance(one, int) else one for one in operands)
+    T.evaluate(tirx.call_llvm_intrin("void", name, *numbers))
+
+
 def mask(inside: Any, lanes: int) -> Any:
     """Returns a vector of bits: lane ``v`` is set where ``v < inside``."""
     steps = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
@@ -79,7 +85,7 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
     """
     pointer = buffer.access_ptr("w", offset=offset)
     if buffer.dtype.bits >= 32:
-        T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes)))
+        instruction("llvm.masked.store", value, pointer, mask(inside, lanes))
         return
     value = T.bind(value)
     with T.If(inside == 1):
@@ -87,8 +93,7 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
             one = T.decl_buffer((1,), str(buffer.dtype), data=buffer.data, elem_offset=offset, align=1)
             T.buffer_store(one, tirx.Shuffle([value], [tirx.IntImm("int32", 0)]), [0])
         with T.Else():
-            stored = tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes))
-            T.evaluate(stored)
+            instruction("llvm.masked.store", value, pointer, mask(inside, lanes))
 
 
 def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
@@ -102,14 +107,14 @@ def prefetch(buffer: Any, offset: Any, level: int) -> None:
     """Prefetches the cache line at ``offset``; beyond the end of the buffer that does no harm."""
     constants = (tirx.IntImm("int32", n) for n in (_PREFETCH_READ, level, _DATA_CACHE))
     pointer = buffer.access_ptr("r", offset=offset)
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, *constants))
+    instruction("llvm.prefetch", pointer, *constants)
 
 
 def forget(*pointers: Any) -> None:
     """Makes the compiler read again what two pointers point to, without an instruction. To the compiler,
     LLVM's ``clear_cache`` may change memory; where the instruction cache is coherent it becomes no
     instruction (LLVM Language Reference)."""
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.clear_cache", *pointers))
+    instruction("llvm.clear_cache", *pointers)
 
 
 def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:

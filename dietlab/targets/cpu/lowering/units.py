@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel, weight_tiles
-from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import int64, lanes_of, vector, zeros
+from dietlab.targets.cpu.lowering.geometry import Tile
+from dietlab.targets.cpu.lowering.tir import instruction, int64, lanes_of, vector, zeros
 from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -21,6 +21,8 @@ MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x8
 
 MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
 """LLVM's names of the instructions that multiply tile registers."""
+
+TILE_LOAD = "llvm.x86.tileloadd64"
 
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
@@ -117,23 +119,17 @@ def matrix_step(tile: Tile, k: Any) -> None:
         return
     registers = matrix_registers(tile.kernel, tile.lanes)
     name = MATRIX[tile.kernel.unit]
-    x_bytes, w_bytes = (WORD_BYTES * extent for extent in (tile.depth, tile.lanes))
+    x_bytes, w_bytes = (int64(WORD_BYTES * extent) for extent in (tile.depth, tile.lanes))
     for m, group in enumerate(tile.groups):
         x = registers.inputs[m % len(registers.inputs)]
-        _load(x, tile.x.access_ptr("r", offset=group * tile.depth + k), x_bytes)
+        instruction(TILE_LOAD, x, tile.x.access_ptr("r", offset=group * tile.depth + k), x_bytes)
         for j in range(tile.vectors):
             w = registers.weights[j % len(registers.weights)]
             if m == 0:
                 rows = tile.geometry.panel_rows(tile.depth)
                 at = (j * rows + tile.geometry.head_rows + k) * tile.lanes
-                _load(w, tile.w.access_ptr("r", offset=at), w_bytes)
-            numbers = (registers.sums[m * tile.vectors + j], x, w)
-            T.evaluate(tirx.call_llvm_intrin("void", name, *(tirx.IntImm("int8", n) for n in numbers)))
-
-
-def _load(register: int, pointer: Any, stride: Any) -> None:
-    place = tirx.IntImm("int8", register), pointer, int64(stride)
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tileloadd64", *place))
+                instruction(TILE_LOAD, w, tile.w.access_ptr("r", offset=at), w_bytes)
+            instruction(name, registers.sums[m * tile.vectors + j], x, w)
 
 
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
