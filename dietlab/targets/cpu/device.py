@@ -98,12 +98,8 @@ class PrivateCaches:
 
 
 class HostOutput:
-    """An output in the host's memory, on cache lines, with guards around it.
-
-    Args:
-        shape, dtype: of the output.
-        buffer: memory of :meth:`elements` elements (None: its own).
-    """
+    """An output in the host's memory, on cache lines, with guards around it. It lies in ``buffer``, of
+    :meth:`elements` elements (None: memory of its own)."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: FloatArray | None = None
@@ -112,7 +108,7 @@ class HostOutput:
         self.buffer = aligned_empty((self.elements(shape, dtype),), dtype) if buffer is None else buffer
         self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
         precision = PRECISIONS[dtype.name]
-        self._value = np.array(precision.guard).astype(dtype)  # rounded as they are
+        self._value = np.array(precision.guard).astype(dtype)  # rounded as outputs are
         self._unwritten = self._value if precision.whole else np.nan
 
     @staticmethod
@@ -126,7 +122,7 @@ class HostOutput:
 
     def deliver(self, result: Any) -> None:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
-            fresh = result.contiguous()  # NumPy has no bfloat16 of PyTorch's, so that bytes are copied
+            fresh = result.contiguous()  # bytes are copied, as NumPy lacks PyTorch's bfloat16
             if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
                 raise MeasureError(f"a result is {self.array.dtype} {self.array.shape}", tuple(fresh.shape))
             ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
@@ -141,13 +137,8 @@ class HostOutput:
 
 
 class Rotated:
-    """A copy of operands and output that all rotate. Each read gives them a new address, after the one that
-    was given out last, to this or another shape.
-
-    Args:
-        problem: gives shapes and types.
-        read, written: the memory of operands, and of outputs.
-    """
+    """A copy of operands and output that all rotate. Each read gives them the next address in the memory of
+    operands (``read``) or outputs (``written``), which all shapes share."""
 
     def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
         self._problem, self._read, self._written = problem, read, written
@@ -195,8 +186,7 @@ class Host:
 
     @classmethod
     def opened(cls, cores: int, options: Mapping[str, Any]) -> Host:
-        """Returns the host as a request's options describe it (:func:`host_options`); what they lack is
-        detected."""
+        """Returns the host of a request's options (:func:`host_options`); it detects caches that they lack."""
         probe = fma_probe(options["probe"], clock_for(cores)) if options.get("probe") else None
         if not {"l2_bytes", "last_level_bytes"} <= set(options):
             options = {**host_options(Hardware.detect(measure=False)), **options}

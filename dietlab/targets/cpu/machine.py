@@ -8,7 +8,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,21 +23,18 @@ PROBE_SECONDS = 120.0
 """Longest time of the probe of peak and bandwidth, in seconds."""
 
 LOADED_FOR_ONE = 1.0
-"""Vectors that a core loads from L1 for each vector that it multiplies and adds: x86 cores since Haswell
-start two loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference
-Manual)."""
+"""Most vectors that a core loads from L1 in the time of a multiply-add: x86 cores since Haswell start two loads
+and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference Manual)."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-
-def _vectors(real: int) -> Sequence[int]:
-    return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
-
+VECTOR_BYTES = (16, 32, 64)
+"""Sizes of a vector that a description allows: SSE or NEON, AVX, AVX-512."""
 
 LIMITS = CpuLimits
 KNOBS = (
     Knob("vector_registers", "vector registers", times(1 / 4, 1 / 2, 1, 2)),
-    Knob("vector_bytes", "vector width", _vectors),
+    Knob("vector_bytes", "vector width", lambda real: VECTOR_BYTES),
     Knob("cores", "cores", some_cores),
     Knob("l1d_bytes", "L1 data cache", SIZES),
     Knob("l2_bytes", "L2 cache", SIZES),
@@ -46,8 +42,8 @@ KNOBS = (
 
 
 def ceilings(hardware: Hardware) -> list[Ceiling]:
-    """Returns the bandwidth of the last-level cache, as measured, and of L1, which follows from the peak
-    (:data:`LOADED_FOR_ONE`); nothing measures L2."""
+    """Returns the measured bandwidth of the last-level cache, and that of L1, which follows from the peak; L2 is
+    not measured."""
     found = []
     if hardware.l3_gbps is not None:
         found.append(Ceiling("L3", hardware.l3_gbps * hardware.cores, "measured: one core, times the cores"))

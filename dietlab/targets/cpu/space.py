@@ -195,7 +195,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     # With a dynamic depth the panels of some shapes may fit: those of the least depth.
     least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
-    # More cores than vectors of columns idle, whatever the tile. Products of a batch are dealt whole.
+    # More cores than vectors of columns idle, whatever the tile. Products of a batch are not divided.
     busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
     return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),

@@ -24,7 +24,7 @@ from dietlab.targets.cpu.lowering.compute_stage import multiply_add
 from dietlab.targets.cpu.lowering.geometry import Geometry, Tile
 from dietlab.targets.cpu.lowering.loop_nest import Tiling
 from dietlab.targets.cpu.lowering.micro_kernel import declared, tile_name, write_row
-from dietlab.targets.cpu.lowering.tir import ceil_div, function, instruction, int64, stack_buffer, zeros
+from dietlab.targets.cpu.lowering.tir import ceil_div, constant, function, instruction, int64, stack_buffer
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
@@ -142,12 +142,12 @@ def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
 
 
 def _start(tile: Tile) -> None:
-    """Emits the zeros that accumulators begin with."""
+    """Emits the constant that accumulators begin with."""
     if not tile.geometry.emulated:
         for register in matrix_registers(tile.kernel, tile.lanes).sums:
             instruction("llvm.x86.tilezero", register)
         return
-    zero = zeros(tile.geometry.precision.sums, tile.lanes)
+    zero = constant(0, tile.lanes, tile.geometry.precision.sums)
     for i, j in tile.places:
         T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
 

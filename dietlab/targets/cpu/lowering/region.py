@@ -54,7 +54,7 @@ def region(tiling: Tiling) -> None:
                                             tile(x, w, y)
 
     Without a batch each core gets an equal share of the *tiles*, numbered along the inner loop, so
-    that shares differ by at most one tile; panels that are transposed on the fly are dealt whole.
+    that shares differ by at most one tile. Panels that are transposed on the fly are not divided.
     """
     geometry = tiling.geometry
     with each_core(geometry.cores) as core, _prepared(tiling) as tiling:
@@ -128,7 +128,7 @@ def _cover_tiles(tiling: Tiling, core: Any) -> None:
                                          for io in the block's share of the tiles:
                                            tile(io, jo): steps begin to begin + s
 
-    A tile has the same core in all its parts, since each row block is dealt in the same way.
+    A tile has the same core in all its parts, since all parts of a row block are divided equally.
     """
     with (
         k_blocks(tiling) as (first_step, parts),
@@ -223,8 +223,8 @@ def _call_tile(
         and isinstance(tiling.rows, tirx.IntImm)
         and geometry.coherent_code
     ):
-        # A short reduction of known depth is straight-line code. What several tiles read of x or w would be
-        # read before all of them, into more registers than there are, and spilled.
+        # A short reduction of known depth is straight-line code. The compiler would read the rows of x or w
+        # that several tiles share before all of them, into more registers than there are, and spill.
         forget(x, w)
     names = tile_arguments(kernel, geometry, fit)
     values = {

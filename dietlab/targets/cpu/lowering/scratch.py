@@ -15,9 +15,9 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import transposes
 from dietlab.targets.cpu.lowering.tir import (
     ceil_div,
+    constant,
     function,
     int64,
-    lanes_of,
     most,
     stack_buffer,
     stored_as,
@@ -113,7 +113,7 @@ def _copied(facts: UnitFacts, value: Any, lanes: int) -> Any:
     """Returns elements of the input as the unit reads them."""
     if facts.corrects:
         # Adding 128 to a byte flips its highest bit.
-        return value ^ lanes_of(-MADE_UNSIGNED, lanes, facts.staged)
+        return value ^ constant(-MADE_UNSIGNED, lanes, facts.staged)
     if facts.staged == WORKING.name:
         return widened(value, lanes)
     return value.astype(vector_type(facts.staged, lanes))

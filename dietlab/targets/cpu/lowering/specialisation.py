@@ -108,8 +108,8 @@ def needed_widths(
     only: Sequence[Sequence[Sizes]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
-    composed as rows are where vectors run along the depth."""
+    """Returns the widths of each scheme's tiles, as :func:`~dietlab.lower.dispatch_tree.needed_heights` does
+    for heights: where vectors run along the depth, columns are composed too."""
     turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else s.kernel.granule) for s in schemes]
     needed = _needed(geometry.cols, turned, tree, geometry, only, every_plan, low)
     return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

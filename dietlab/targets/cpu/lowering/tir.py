@@ -44,19 +44,9 @@ def int64(value: Any) -> Any:
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
 
 
-def constant(value: float, lanes: int) -> Any:
-    """Returns a vector of equal numbers."""
-    return tirx.Broadcast(tirx.FloatImm("float32", value), lanes)
-
-
-def zeros(dtype: str, lanes: int) -> Any:
-    """Returns a vector of zeros of a type."""
-    return tirx.Broadcast(tirx.const(0, dtype), lanes)
-
-
-def lanes_of(value: int, lanes: int, dtype: str = "uint32") -> Any:
-    """Returns a vector of equal whole numbers; of one lane, the number."""
-    one = tirx.IntImm(dtype, value)
+def constant(value: float, lanes: int, dtype: str = "float32") -> Any:
+    """Returns a vector of equal numbers; of one lane, the number."""
+    one = tirx.const(value, dtype)
     return one if lanes == 1 else tirx.Broadcast(one, lanes)
 
 
@@ -99,7 +89,7 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
 def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
     """Loads the first ``inside`` lanes; the others are zero and their memory is not touched."""
     dtype = str(buffer.dtype)
-    pointer, others = buffer.access_ptr("r", offset=offset), zeros(dtype, lanes)
+    pointer, others = buffer.access_ptr("r", offset=offset), constant(0, lanes, dtype)
     return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), others)
 
 
@@ -175,7 +165,7 @@ def stored_as(dtype: str) -> str:
 def widened(value: Any, lanes: int) -> Any:
     """Returns a vector, as it lies in memory, in float32."""
     if str(value.ty.dtype).startswith("uint16"):
-        wide = tirx.Cast(vector_type("uint32", lanes), value) << lanes_of(16, lanes)
+        wide = tirx.Cast(vector_type("uint32", lanes), value) << constant(16, lanes, "uint32")
         return tirx.reinterpret(vector_type("float32", lanes), wide)
     return value
 
@@ -196,10 +186,10 @@ def _upper_half(value: Any, lanes: int) -> Any:
     """Returns the nearest bfloat16. Half of its last place (minus one if that place is even) is added to the
     bits of the float32, so values that overflow become infinite. Not-a-number keeps its upper bits, quiet."""
     bits = T.bind(tirx.reinterpret(f"uint32x{lanes}", value))
-    upper = T.bind(bits >> lanes_of(16, lanes))
-    even = upper & lanes_of(1, lanes)
-    rounded = (bits + even + lanes_of(0x7FFF, lanes)) >> lanes_of(16, lanes)
-    quiet = upper | lanes_of(0x40, lanes)
+    upper = T.bind(bits >> constant(16, lanes, "uint32"))
+    even = upper & constant(1, lanes, "uint32")
+    rounded = (bits + even + constant(0x7FFF, lanes, "uint32")) >> constant(16, lanes, "uint32")
+    quiet = upper | constant(0x40, lanes, "uint32")
     # Only not-a-number differs from itself.
     return tirx.Cast(f"uint16x{lanes}", tirx.Select(tirx.NE(value, value), quiet, rounded))
 

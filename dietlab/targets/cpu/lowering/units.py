@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel, weight_tiles
 from dietlab.targets.cpu.lowering.geometry import Tile
-from dietlab.targets.cpu.lowering.tir import instruction, int64, lanes_of, vector, zeros
+from dietlab.targets.cpu.lowering.tir import constant, instruction, int64, vector
 from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -39,7 +39,7 @@ define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %s, <16 x i32> %a, <16 x
 
 
 def unit_code(tile: Tile) -> AbstractContextManager[object]:
-    """Returns the frame of a compute stage, with what its unit brings into the module."""
+    """Returns the frame of a compute stage, which adds its unit's LLVM code to the module."""
     if tile.kernel.unit == "bf16dot" and not tile.geometry.emulated:
         frame: AbstractContextManager[object] = T.attr(int64(0), "pragma_import_llvm", DPBF16_CODE)
         return frame
@@ -57,7 +57,7 @@ def first_sums(tile: Tile, j: int) -> Any:
     precision, bias = tile.geometry.precision, tile.geometry.epilogue.bias
     if tile.kernel.facts.corrects:
         return tile.w[j, 0, vector(0, tile.lanes)]
-    return _head(tile, j, 0) if bias and not precision.scaled else zeros(precision.sums, tile.lanes)
+    return _head(tile, j, 0) if bias and not precision.scaled else constant(0, tile.lanes, precision.sums)
 
 
 def finished(tile: Tile, sums: Any, j: int) -> Any:
@@ -133,7 +133,7 @@ def matrix_step(tile: Tile, k: Any) -> None:
 
 
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
-    """Emits what :func:`matrix_step` computes, in plain vector operations."""
+    """Emits :func:`matrix_step` in plain vector operations."""
     lanes, facts = tile.lanes, tile.kernel.facts
     dot = partial(_dpbusd, signed=True) if tile.kernel.unit == "amxint8" else _dpbf16ps
     for m, group in enumerate(tile.groups):
@@ -161,8 +161,8 @@ def _weights(tile: Tile, j: int, row: Any, part: int) -> Any:
 def _bfloat16(word: Any, part: int, lanes: int) -> Any:
     """Returns the first or second bfloat16 of each word as float32."""
     if part:
-        return tirx.reinterpret(f"float32x{lanes}", word & lanes_of(-1 << 16, lanes, "int32"))
-    return tirx.reinterpret(f"float32x{lanes}", word << lanes_of(16, lanes, "int32"))
+        return tirx.reinterpret(f"float32x{lanes}", word & constant(-1 << 16, lanes, "int32"))
+    return tirx.reinterpret(f"float32x{lanes}", word << constant(16, lanes, "int32"))
 
 
 def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
@@ -188,14 +188,14 @@ def _dpbusd(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = False) -> A
     for byte in range(4):
         mine = _byte(x, byte, lanes)
         if not signed:
-            mine = mine & lanes_of(255, lanes, "int32")
+            mine = mine & constant(255, lanes, "int32")
         sums = sums + mine * _byte(w, byte, lanes)
     return sums
 
 
 def _byte(words: Any, byte: int, lanes: int) -> Any:
     """Returns a byte of each word, with its sign."""
-    return (words << lanes_of(24 - 8 * byte, lanes, "int32")) >> lanes_of(24, lanes, "int32")
+    return (words << constant(24 - 8 * byte, lanes, "int32")) >> constant(24, lanes, "int32")
 
 
 def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
