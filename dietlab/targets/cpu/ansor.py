@@ -47,11 +47,18 @@ class CpuPlatform:
 
     @classmethod
     def open(cls, workload: Workload, hardware: Hardware, shape: Shape) -> CpuPlatform:
-        """Makes the program and starts the process that times, and those that build, one a core."""
+        """Makes the program and starts the process that times and those that build, one a core."""
         ansor_hooks.quicken_tvm(ansor_hooks.machine_intrinsics())
+        from tvm.s_tir import meta_schedule as ms  # only after that
+
         program, cores = static_program(workload, shape, free_layout=True), hardware.cores
         pool = builders("dietlab.targets.cpu.ansor", cores)
-        return cls(workload, shape, program, target_of(hardware), pool, _runner(cores), cores)
+        runner = ms.runner.LocalRunner(
+            timeout_sec=RUN_SECONDS,
+            f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
+            evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
+        )
+        return cls(workload, shape, program, target_of(hardware), pool, runner, cores)
 
     def seconds(self, candidate: Any, library: Path) -> float:
         """Returns the seconds of a call, the least mean of blocks of 20 ms; raises :class:`MeasureError` if
@@ -88,16 +95,6 @@ class CpuPlatform:
         if not error <= allowed:
             raise BuildError(f"the program tuned for {self.shape} errs by at most {allowed:.1e}", error)
         return {"max_error": error, "tolerance": allowed}
-
-
-def _runner(cores: int) -> Any:
-    from tvm.s_tir import meta_schedule as ms
-
-    return ms.runner.LocalRunner(
-        timeout_sec=RUN_SECONDS,
-        f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
-        evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
-    )
 
 
 def compile_program(program: Any, target: Any, path: Path, **others: Any) -> None:

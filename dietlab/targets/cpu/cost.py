@@ -329,14 +329,10 @@ def _fitted_shares(
     for level, here in (("memory", informs & ~cached), ("cache", informs & cached)):
         kernels = {scheme for scheme, used in zip(schemes, here, strict=True) if used}
         if np.count_nonzero(here) >= LEAST_RECORDS and len(kernels) >= LEAST_KERNELS:
-            found[level] = _best_share(computing[here], fetch[here], measured[here])
+            waiting = np.maximum(0.0, fetch[here] - SHARES[:, None] * computing[here])
+            off = np.abs(np.log((computing[here] + waiting) / measured[here])).sum(axis=1)
+            found[level] = round(float(SHARES[off.argmin()]), 2)
     return found
-
-
-def _best_share(computing: FloatArray, fetch: FloatArray, measured: FloatArray) -> float:
-    waiting = np.maximum(0.0, fetch - SHARES[:, None] * computing)
-    off = np.abs(np.log((computing + waiting) / measured)).sum(axis=1)
-    return round(float(SHARES[off.argmin()]), 2)
 
 
 def _features(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> list[float]:

@@ -186,7 +186,7 @@ class Host:
 
     @classmethod
     def opened(cls, cores: int, options: Mapping[str, Any]) -> Host:
-        """Returns the host of a request's options (:func:`host_options`); it detects caches that they lack."""
+        """Returns the host of a request's options (:func:`host_options`); detects the caches they lack."""
         probe = fma_probe(options["probe"], clock_for(cores)) if options.get("probe") else None
         if not {"l2_bytes", "last_level_bytes"} <= set(options):
             options = {**host_options(Hardware.detect(measure=False)), **options}

@@ -23,8 +23,8 @@ PROBE_SECONDS = 120.0
 """Longest time of the probe of peak and bandwidth, in seconds."""
 
 LOADED_FOR_ONE = 1.0
-"""Most vectors that a core loads from L1 in the time of a multiply-add: x86 cores since Haswell start two loads
-and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference Manual)."""
+"""Most vectors that a core loads from L1 in the time of a multiply-add: x86 cores since Haswell start two
+loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference Manual)."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -42,8 +42,8 @@ KNOBS = (
 
 
 def ceilings(hardware: Hardware) -> list[Ceiling]:
-    """Returns the measured bandwidth of the last-level cache, and that of L1, which follows from the peak; L2 is
-    not measured."""
+    """Returns the measured bandwidth of the last-level cache, and that of L1, which follows from the peak; L2
+    is not measured."""
     found = []
     if hardware.l3_gbps is not None:
         found.append(Ceiling("L3", hardware.l3_gbps * hardware.cores, "measured: one core, times the cores"))
@@ -59,7 +59,8 @@ def detect(*, measure: bool, device: int = 0) -> Hardware:
     caches = _caches()
     l1d_bytes, l2_bytes, l3_bytes = caches.get(1, 32 << 10), caches.get(2, 256 << 10), caches.get(3, 0)
     limits = CpuLimits(llvm_cpu, vector_bytes, registers, l1d_bytes, l2_bytes, l3_bytes)
-    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=limits)
+    name = _named("model name") or platform.processor() or platform.machine()
+    hardware = Hardware(name=name, source="detected", cores=usable_cores(), limits=limits)
     return measured(hardware) if measure else hardware
 
 
@@ -96,20 +97,17 @@ def measured(hardware: Hardware) -> Hardware:
     return replace(hardware, source="detected and measured", **json.loads(probe.stdout))
 
 
-def _model_name() -> str:
-    for line in cpuinfo():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def _named(field: str) -> str:
+    """Returns a field of the first processor in ``/proc/cpuinfo``; ``""`` if it has no such field."""
+    return next((line.partition(":")[2].strip() for line in cpuinfo() if line.startswith(field)), "")
 
 
 def processor_vendor() -> str:
     """Returns the processor's maker by Linux's name, such as ``"AuthenticAMD"``; ``""`` elsewhere."""
     try:
-        named = [line for line in cpuinfo() if line.startswith("vendor_id")]
+        return _named("vendor_id")
     except HardwareError:
         return ""
-    return named[0].partition(":")[2].strip() if named else ""
 
 
 def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:

@@ -104,12 +104,17 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
     accumulators = stack_buffer(kernel.rows * kernel.cols, geometry.precision.sums)
     # A matrix unit reads the caller's array as words, whatever its type and alignment.
     x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
+    if geometry.weights == "direct":
+        w = T.decl_buffer((depth, width), data=given["w"], align=4)
+    else:
+        shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)
+        w = T.decl_buffer(shape, types["w"], data=given["w"])
     tile = Tile(
         kernel,
         geometry,
         accumulators,
         x,
-        _weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
+        w,
         outputs["y"],
         outputs.get("residual"),
         sizes,
@@ -157,15 +162,6 @@ def tile_types(kernel: CpuMicroKernel, geometry: Geometry) -> dict[str, str]:
 def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     """Returns the name of the tile function, which all schemes of a micro-kernel share."""
     return f"tile_{kernel.key.replace('.', '_')}_{fit}"
-
-
-def _weights_buffer(
-    kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any, dtype: str
-) -> Any:
-    if geometry.weights == "direct":
-        return T.decl_buffer((depth, width), data=pointer, align=4)
-    shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)
-    return T.decl_buffer(shape, dtype, data=pointer)
 
 
 def prefetch_residual(tile: Tile) -> None:
