@@ -99,7 +99,7 @@ class PrivateCaches:
 
 class HostOutput:
     """An output in the host's memory, on cache lines, with guards around it. It lies in ``buffer``, of
-    :meth:`elements` elements (None: memory of its own)."""
+    :meth:`elements` elements (None: new memory)."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: FloatArray | None = None

@@ -55,7 +55,7 @@ class Geometry(Contraction):
     Args:
         widest: panels of the widest tile.
         l2_bytes: L2 of one core.
-        short: the largest row count that gets a program of its own.
+        short: the largest row count that gets a separate program.
         coherent_code: see :class:`~dietlab.targets.cpu.limits.CpuLimits`.
         balance: rows that a core computes, at its peak, while memory brings their weights; 0 if unknown.
         lowering: decisions that no scheme names.
@@ -249,8 +249,8 @@ class Tile:
 
 
 def _short(workload: Workload, short_rows: int) -> int:
-    """Returns the last length with a program of its own; 0 if there is none: neither strides nor depth depend
-    on the rows' dimension, or its range begins later."""
+    """Returns the last length with a separate program; 0 if there is none: neither strides nor depth depend on
+    the rows' dimension, or its range begins later."""
     rows = axis_of(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
     shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows

@@ -15,7 +15,7 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 @dataclass(frozen=True)
 class Piece:
     """A scheme of the tree with the tiles that it needs: for one ``length``, or (None) for all lengths
-    without a piece of their own."""
+    without a separate piece."""
 
     number: int
     scheme: CpuScheme
@@ -67,7 +67,7 @@ def _needed(
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:
-    """Returns the lengths with pieces of their own. There are none where any scheme may be called at any
+    """Returns the lengths with separate pieces. There are none where any scheme may be called at any
     length: that would be a piece for each scheme and length."""
     if only is not None:
         called = {shape[geometry.rows] for shapes in only for shape in shapes}
