@@ -249,8 +249,8 @@ class Tile:
 
 
 def _short(workload: Workload, short_rows: int) -> int:
-    """Returns the last length with a separate program; 0 if there is none: neither strides nor depth depend on
-    the rows' dimension, or its range begins later."""
+    """Returns the last length with a separate program; 0 if there is none: neither strides nor depth depend
+    on the rows' dimension, or its range begins later."""
     rows = axis_of(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
     shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows
