@@ -15,16 +15,16 @@ from dietlab.targets.cpu.lowering.tir import vector
 class Strided:
     """The access to an operand whose rows lie ``apart`` elements from each other.
 
-    The loops take an address in an operand from :meth:`at` only. So an operand with another access needs a
-    class with this method, and a tile function that reads what it points to.
+    The loops take addresses in the input, and in weights that are not packed, from :meth:`at` only. Another
+    access needs a class with this method, and a tile function that reads from such addresses.
     """
 
     buffer: Any
     apart: Any
 
-    def at(self, row: Any, column: Any = 0, kind: str = "r") -> Any:
-        """Returns the pointer to an element; ``kind`` is ``r`` to read from it on, ``w`` to write."""
-        return self.buffer.access_ptr(kind, offset=row * self.apart + column)
+    def at(self, row: Any, column: Any = 0) -> Any:
+        """Returns the pointer from which an element, and those behind it, are read."""
+        return self.buffer.access_ptr("r", offset=row * self.apart + column)
 
 
 @dataclass(frozen=True)
