@@ -44,8 +44,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
 from dietlab.problem import BatchMatmul, Dense, Dim, Role, Shape, ShapeSet, Workload, extents
 from dietlab.scheme import EDGES, Scheme, Space, build_space, plan_for
-from dietlab.targets.cpu.adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
-from dietlab.targets.cpu.features import CPU_FEATURES
+from dietlab.targets.cpu.cost import ALL_HIDDEN, CPU_FEATURES, EDGE_STEPS, Hiding
 from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.targets.cpu.space import FMA_LATENCY
 from dietlab.tuning import TuningRun, tune

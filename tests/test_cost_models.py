@@ -43,7 +43,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial, read_records, write_compressed
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import EDGES, build_space
-from dietlab.targets.cpu.adaptation import reach
+from dietlab.targets.cpu.cost import reach
 from dietlab.tuning import Tuner, effort_named, tune
 from dietlab.tuning.strategies.registry import strategy_named
 

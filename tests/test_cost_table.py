@@ -22,7 +22,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Axis, BatchMatmul, Dense, Dim, Role, Shape, Workload, extents, extents_of
 from dietlab.scheme import EDGES, Scheme, build_space, plan_for, tiles_of
-from dietlab.targets.cpu.adaptation import (
+from dietlab.targets.cpu.cost import (
     ALL_HIDDEN,
     EDGE_STEPS,
     SUMS_STEPS,

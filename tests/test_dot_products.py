@@ -17,7 +17,7 @@ from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
 from dietlab.scheme import EDGES, Leaf, MicroKernel, Scheme, Split, build_space, heights
-from dietlab.targets.cpu.features import CPU_FEATURES
+from dietlab.targets.cpu.cost import CPU_FEATURES
 from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.region import tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats

@@ -31,10 +31,9 @@ from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.problem import ACTIVATIONS, Activation, BatchMatmul, Dense, Dim, Shape, Workload, tolerance
 from dietlab.scheme import COMPOSED, EDGES, Edge, Leaf, MicroKernel, Scheme, Split, Tree, heights, route
-from dietlab.targets.cpu.lowering import _packing, region
+from dietlab.targets.cpu.lowering import _packing, region, target_of
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
 from dietlab.targets.cpu.lowering.library import library_module, packing_module
-from dietlab.targets.cpu.lowering.llvm import target_of
 from dietlab.targets.cpu.lowering.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.targets.cpu.lowering.region import tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats

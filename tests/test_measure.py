@@ -735,7 +735,7 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
 
 POOL = """
 from dietlab.lower.runtime import on_each_thread
-from dietlab.targets.cpu.private_caches import PrivateCaches
+from dietlab.targets.cpu.device import PrivateCaches
 from functools import partial
 from threading import get_ident
 for threads in (1, 2, 2):

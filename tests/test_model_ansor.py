@@ -27,7 +27,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.problem import Dense, Dim, Shape, ShapeSet
 from dietlab.targets.cpu.ansor import packing_program
-from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering import target_of
 from dietlab.tuning import EFFORTS
 
 torch = pytest.importorskip("torch")

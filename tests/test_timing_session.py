@@ -51,8 +51,7 @@ from dietlab.measure.timing.rotation import (
 )
 from dietlab.problem import BatchMatmul, Dense, Dim, FloatArray, Shape, Workload
 from dietlab.targets.cpu import contenders as evaluation
-from dietlab.targets.cpu.device import Host, host_options
-from dietlab.targets.cpu.private_caches import PrivateCaches
+from dietlab.targets.cpu.device import Host, PrivateCaches, host_options
 
 DENSE = Dense(T=Dim(1, 32), N=70, K=45, bias=True)
 BATCH = BatchMatmul(T=Dim(1, 32), B=3, D=5)

@@ -27,10 +27,9 @@ from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, dtypes_of, require_dtype, tolerance
 from dietlab.scheme import Leaf, Scheme, build_space
 from dietlab.targets.cpu.kernel import CpuScheme
-from dietlab.targets.cpu.lowering import compile_packing
+from dietlab.targets.cpu.lowering import compile_packing, target_of
 from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.library import library_module
-from dietlab.targets.cpu.lowering.llvm import target_of
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, CpuUnit
 from dietlab.tuning import Operator, build

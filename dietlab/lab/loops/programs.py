@@ -15,7 +15,7 @@ from dietlab.lab.loops.steps import ASKS_AHEAD, VECTOR, Step
 from dietlab.lower.compiler import last_line, tvm_module
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
-from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering import target_of
 
 Array = npt.NDArray[np.float32]
 

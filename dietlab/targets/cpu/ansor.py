@@ -1,4 +1,4 @@
-"""Per-shape tuning on a CPU: the layout of weights is searched too, and candidates are timed with hot caches.
+"""Per-shape tuning on a CPU. It searches the layout of weights too, and times candidates with hot caches.
 
 A tuned library exports ``main`` and ``pack``, which lays ``w[N, K]`` out for it: see :class:`TunedProgram`.
 ``python -m dietlab.targets.cpu.ansor`` compiles one candidate for each request.
@@ -26,9 +26,10 @@ from dietlab.measure.timing.contender import Array, Call, Operands, Prepared, Wi
 from dietlab.measure.timing.problem import aligned
 from dietlab.measure.timing.protocol import clock_for
 from dietlab.problem import Shape, Workload, extents, tolerance
-from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering import target_of
 
 RUN_SECONDS = 30.0
+"""Longest time of a candidate in the timing process, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,22 @@ class CpuPlatform:
 
     @classmethod
     def open(cls, workload: Workload, hardware: Hardware, shape: Shape) -> CpuPlatform:
-        """Makes the program and starts the processes that build, as many as cores, and time."""
+        """Makes the program and starts the process that times and those that build, one a core."""
         ansor_hooks.quicken_tvm(ansor_hooks.machine_intrinsics())
+        from tvm.s_tir import meta_schedule as ms  # only after that
+
         program, cores = static_program(workload, shape, free_layout=True), hardware.cores
         pool = builders("dietlab.targets.cpu.ansor", cores)
-        return cls(workload, shape, program, target_of(hardware), pool, _runner(cores), cores)
+        runner = ms.runner.LocalRunner(
+            timeout_sec=RUN_SECONDS,
+            f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
+            evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
+        )
+        return cls(workload, shape, program, target_of(hardware), pool, runner, cores)
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """Returns the least mean seconds of a call, in 20 ms of blocks.
-
-        Raises:
-            MeasureError: if it does not run.
-        """
+        """Returns the seconds of a call, the least mean of blocks of 20 ms; raises :class:`MeasureError` if
+        the candidate does not run."""
         from tvm.s_tir import meta_schedule as ms
 
         question = ms.runner.RunnerInput(str(library), "cpu", candidate.args_info)
@@ -68,11 +73,7 @@ class CpuPlatform:
         return min(float(seconds) for seconds in result.run_secs)
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
-        """Compiles the program with its packing function and checks what they compute.
-
-        Raises:
-            BuildError: if the program is wrong.
-        """
+        """Compiles the program with its packing function; raises :class:`BuildError` if it is wrong."""
         layout = weight_layout(schedule)
         size = extents(self.workload, self.shape)
         pack, packed_shape = packing_program(size["cols"], size["depth"], layout)
@@ -96,20 +97,9 @@ class CpuPlatform:
         return {"max_error": error, "tolerance": allowed}
 
 
-def _runner(cores: int) -> Any:
-    """Returns the process that times candidates, 20 ms each."""
-    from tvm.s_tir import meta_schedule as ms
-
-    return ms.runner.LocalRunner(
-        timeout_sec=RUN_SECONDS,
-        f_run_evaluator=partial(ansor_hooks.least_seconds, clock_for(cores)),
-        evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
-    )
-
-
 def compile_program(program: Any, target: Any, path: Path, **others: Any) -> None:
-    """Writes a scheduled ``main`` as a library, with ``others`` by name; TVM's intrinsics, which its own
-    builder imports, are not needed."""
+    """Writes a scheduled ``main`` as a library, with ``others`` by name. Unlike TVM's builder it imports no
+    intrinsics, which are not needed."""
     tvm = tvm_module()
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
@@ -118,10 +108,10 @@ def compile_program(program: Any, target: Any, path: Path, **others: Any) -> Non
 
 
 class TunedProgram:
-    """One shape's program; :meth:`pack` the constant weights, then bind calls."""
+    """The program of one shape: :meth:`pack` constant weights, then bind calls."""
 
     def __init__(self, path: Path, packed_shape: Iterable[int]) -> None:
-        # The tuned program may ask TVM's runtime for threads and scratch, so TVM is loaded first.
+        # The program may use threads and scratch of TVM's runtime, so TVM is loaded first.
         tvm_module()
         import tvm_ffi
 
@@ -142,21 +132,19 @@ class TunedProgram:
 
         arrays = operands["x"], out
         if any(array.ctypes.data % 64 for array in arrays):
-            raise MeasureError(
-                "x and out begin at a multiple of 64 bytes", None, "Make them with aligned_empty()."
-            )
+            raise MeasureError("x and out begin at multiples of 64 bytes", None, "Use aligned_empty().")
         (source, result), main = map(tvm_ffi.from_dlpack, arrays), self._module["main"]
         return lambda: main(source, *constants, result)
 
 
 def load_tuned(path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Operands], Prepared]:
-    """Returns what prepares a program that was tuned."""
+    """Returns the function that prepares a tuned program."""
     program = TunedProgram(path, saved["packed_shape"])
     return lambda workload, constants: program.pack(**constants)
 
 
 def weight_layout(schedule: Any) -> Any:
-    """Returns the IndexMap from ``[K, N]`` to the layout that RewriteLayout chose; None if it kept it."""
+    """Returns the IndexMap from ``[K, N]`` to the layout that RewriteLayout chose; None for ``[K, N]``."""
     maps = [
         instruction.inputs[1]
         for instruction in schedule.trace.insts
@@ -166,7 +154,7 @@ def weight_layout(schedule: Any) -> Any:
 
 
 def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]:
-    """Returns a program that lays ``w[N, K]`` out as the tuned one reads it, and the shape it gives.
+    """Returns a program that lays ``w[N, K]`` out as the tuned one reads it, and the packed shape.
 
     Each packed element is gathered through the layout's inverse::
 

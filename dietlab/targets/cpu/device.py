@@ -1,11 +1,13 @@
-"""The host as a device: NumPy's arrays, its clock, its caches and its slow moments; and a simple machine in
-its place."""
+"""The host as a device, with NumPy's arrays, a clock, caches and a probe of slow moments; and a simple model
+of such a machine."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -30,32 +32,74 @@ from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
 from dietlab.scheme import plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.private_caches import PrivateCaches
 from dietlab.targets.cpu.space import FMA_LATENCY
 
-APART_SECONDS, WAKING_SECONDS = 0.001, 0.02
-"""Seconds that several threads run before a block: bound to a core each, they wake up at once; else a woken
-thread starts on its waker's core, and the system takes some milliseconds to move one of the two."""
+APART_SECONDS = 0.001
+"""Time that threads run before a block, in seconds, if each is bound to a core: they wake up at once."""
 
-FEWEST_ALONE, LONGEST_ALONE = 9, 4
-"""The fewest calls of an interleaved block, so that a median means something, and the most that this may
-lengthen the block, as a ratio: long calls vary little."""
+WAKING_SECONDS = 0.02
+"""The same for threads that are not bound: a woken thread starts on its waker's core, and the system takes
+some milliseconds to move one of the two."""
 
-SHARE, GROWTH = 1 / 4, 8
-"""The share of a block's seconds that a trial must last to be extrapolated from, and the most by which a
-trial grows."""
+FEWEST_ALONE = 9
+"""Fewest calls of an interleaved block: fewer give no useful median."""
+
+LONGEST_ALONE = 4
+"""Largest ratio by which this may lengthen a block: long calls vary little."""
+
+SHARE = 1 / 4
+"""Least time of a trial that is extrapolated from, as a share of a block's."""
+
+GROWTH = 8
+"""Largest ratio of the calls of one trial to those of the trial before."""
 
 SHORTEST = 1e-8
-"""Seconds of a call that the clock shows as nothing."""
+"""Seconds that count for a call that takes no time by the clock."""
+
+
+COVERED = 2
+"""Bytes that are read to empty a cache, in sizes of L2: caches do not strictly replace the oldest line."""
+
+LINE_FLOATS = 16
+"""Distance of the floats that are read: one in each cache line."""
+
+
+class PrivateCaches:
+    """Reads other data, as other work between two calls would, until L1 and L2 hold none of a contender's.
+
+    One thread computes on the caller's core, which alone is emptied. Threads of a pool may run on any
+    processor, so a pinned thread empties each processor that this process may use. Where the pool itself can
+    do it (``on_each``), it does: a pool whose threads spin makes pinned threads wait for a time slice.
+    All read the same data: it takes ``COVERED`` L2 caches of the shared last level.
+
+    Args:
+        threads: how many the contender computes with.
+        on_each: runs a function on each of those threads (default: pinned threads read instead).
+    """
+
+    def __init__(
+        self, l2_bytes: int, threads: int, on_each: Callable[[Callable[[], object]], None] | None = None
+    ) -> None:
+        lines = np.ones(COVERED * l2_bytes // 4, np.float32)[::LINE_FLOATS]
+        read = partial(np.add.reduce, lines)
+        self._read = read if on_each is None else partial(on_each, read)
+        processors = sorted(os.sched_getaffinity(0)) if threads > 1 and on_each is None else []
+        # Zero names the calling thread, and an executor of one thread keeps to it.
+        self._readers = [
+            ThreadPoolExecutor(1, initializer=os.sched_setaffinity, initargs=(0, {p})) for p in processors
+        ]
+
+    def empty(self) -> None:
+        """Reads, and returns when all threads have."""
+        if not self._readers:
+            self._read()
+        for reading in [reader.submit(self._read) for reader in self._readers]:
+            reading.result()
 
 
 class HostOutput:
-    """An output in the host's memory, on cache lines, with guards around it.
-
-    Args:
-        shape, dtype: of the output.
-        buffer: memory of :meth:`elements` elements (None: its own).
-    """
+    """An output in the host's memory, on cache lines, with guards around it. It lies in ``buffer``, of
+    :meth:`elements` elements (None: new memory)."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: FloatArray | None = None
@@ -64,7 +108,7 @@ class HostOutput:
         self.buffer = aligned_empty((self.elements(shape, dtype),), dtype) if buffer is None else buffer
         self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
         precision = PRECISIONS[dtype.name]
-        self._value = np.array(precision.guard).astype(dtype)  # rounded as they are
+        self._value = np.array(precision.guard).astype(dtype)  # rounded as outputs are
         self._unwritten = self._value if precision.whole else np.nan
 
     @staticmethod
@@ -78,7 +122,7 @@ class HostOutput:
 
     def deliver(self, result: Any) -> None:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
-            fresh = result.contiguous()  # NumPy has no bfloat16 of PyTorch's, so that bytes are copied
+            fresh = result.contiguous()  # bytes are copied, as NumPy lacks PyTorch's bfloat16
             if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
                 raise MeasureError(f"a result is {self.array.dtype} {self.array.shape}", tuple(fresh.shape))
             ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
@@ -93,13 +137,8 @@ class HostOutput:
 
 
 class Rotated:
-    """Another copy of operands and output that all rotate. Whenever they are read they have a new address,
-    after the one that was given out last, to this or another shape.
-
-    Args:
-        problem: gives shapes and types.
-        read, written: the memory of operands, and of outputs.
-    """
+    """A copy of operands and output that all rotate. Each read gives them the next address in the memory of
+    operands (``read``) or outputs (``written``), which all shapes share."""
 
     def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
         self._problem, self._read, self._written = problem, read, written
@@ -121,9 +160,9 @@ class Host:
 
     Args:
         cores: how many a contender computes with.
-        l2_bytes: of one core's L2 cache, which is emptied between interleaved calls.
-        last_level_bytes: which the copies of a rotation exceed.
-        probe: seconds of a fixed piece of work; None times blocks without looking at the processor.
+        l2_bytes: one core's L2 cache, which is emptied between interleaved calls.
+        last_level_bytes: the cache that the copies of a rotation exceed.
+        probe: times a fixed piece of work (None: slow moments of the processor are not noticed).
         unprobed: why there is no probe.
     """
 
@@ -132,28 +171,22 @@ class Host:
     slow_first_call = False
 
     def __init__(
-        self,
-        cores: int,
-        l2_bytes: int,
-        last_level_bytes: int,
-        probe: Probe | None = None,
-        unprobed: str = "",
+        self, cores: int, l2_bytes: int, last_level_bytes: int, probe: Probe | None = None, unprobed: str = ""
     ) -> None:
         self.unprobed = unprobed
         self._cores, self._probe, self._clock = cores, probe, clock_for(cores)
         self._l2_bytes, self._last_level_bytes = l2_bytes, last_level_bytes
-        # Made before this thread is kept off other threads' cores, which are emptied, too.
+        # Made before this thread is kept off the cores of other threads: those are emptied, too.
         self._caches = PrivateCaches(l2_bytes, cores)
         self._emptied_by: object = None
         self._apart = False
-        # All blocks share it: no program finds the copy in a cache that another one just left there.
+        # Shared by all blocks, so that no program finds a copy in a cache that another one just used.
         self._positions: Iterator[int] = count()
         self.arena, self._written = Arena(last_level_bytes), Arena(last_level_bytes)
 
     @classmethod
     def opened(cls, cores: int, options: Mapping[str, Any]) -> Host:
-        """Returns the host as a request's options describe it (:func:`host_options`); what they lack is
-        detected."""
+        """Returns the host of a request's options (:func:`host_options`); detects the caches they lack."""
         probe = fma_probe(options["probe"], clock_for(cores)) if options.get("probe") else None
         if not {"l2_bytes", "last_level_bytes"} <= set(options):
             options = {**host_options(Hardware.detect(measure=False)), **options}
@@ -171,7 +204,7 @@ class Host:
             output = HostOutput(problem.out_shape, problem.dtype)
             return Placed(problem.constants, problem.variables, output)
         if self.keeps_variables(problem):
-            # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
+            # Plain vendors read the given weights, so that each call of a rotation needs a copy.
             taken = self.arena.take(problem.constants, packed=True)
             return Placed(taken, first.variables, first.output)
         return Rotated(problem, self.arena, self._written)
@@ -191,8 +224,8 @@ class Host:
             run = partial(self._together, calls, size)
         warm = waking if self._cores > 1 else int(len(calls) == 1 and each < seconds)
         warm_up = partial(self._together, calls, warm) if warm else (lambda: None)
-        # One thread's clock stops while others have its core. Calls that are timed one by one are interrupted
-        # on purpose, to empty the caches, and a median passes over those that were in addition.
+        # A single thread's clock stops while others have its core. Interleaved calls are interrupted on
+        # purpose, to empty the caches, and their median passes over other interruptions.
         return TimedBlock(run, size, warm_up, watched=self._cores > 1 and cache != "interleaved")
 
     def take(self, block: TimedBlock, usual_probe: float | None) -> Taken:
@@ -204,7 +237,7 @@ class Host:
             self._apart = keep_apart() or self._apart
 
     def _emptying_seconds(self, contender: object) -> float:
-        """Returns the seconds of emptying the caches once, by the contender's own threads if they can."""
+        """Returns the seconds of emptying the caches once, with the contender's own threads if it lets us."""
         on_each = getattr(contender, "on_each", None) if self._cores > 1 else None
         if on_each is not None and self._emptied_by is not contender:
             self._caches, self._emptied_by = PrivateCaches(self._l2_bytes, self._cores, on_each), contender
@@ -213,7 +246,7 @@ class Host:
         return self._clock() - started
 
     def _seconds_of_one(self, calls: Sequence[Call], seconds: float) -> float:
-        """Returns about how long a call takes: as long as in a trial that lasts a share of ``seconds``."""
+        """Estimates the seconds of a call from a trial that lasts a share of a block's ``seconds``."""
         each = self._together(calls, 1)
         if each >= seconds:  # one call is a block
             return each
@@ -224,9 +257,9 @@ class Host:
         return max(each, SHORTEST)
 
     def _together(self, calls: Sequence[Call], size: int) -> float:
-        """Returns the mean seconds of ``size`` calls; the rotation goes on where the last block stopped."""
+        """Returns the mean seconds of ``size`` calls, which continue the last block's rotation."""
         places = [position % len(calls) for position in islice(self._positions, size)]
-        # Binding takes longer than a short call; an arena's parts are taken in this order.
+        # Binding takes longer than a short call, so it is done before. The arena is taken in this order.
         bound = {place: calls[place] for place in dict.fromkeys(places)}
         chosen = [bound[place] for place in places]
         clock = self._clock
@@ -236,7 +269,7 @@ class Host:
         return (clock() - started) / size
 
     def _alone(self, call: Call, size: int) -> float:
-        """Returns the median seconds of ``size`` calls, each after other data was read."""
+        """Returns the median seconds of ``size`` calls, each with emptied caches."""
         seconds, clock, empty = [], self._clock, self._caches.empty
         for _ in range(size):
             empty()
@@ -247,7 +280,7 @@ class Host:
 
 
 def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns what :meth:`Host.opened` reads."""
+    """Returns the options of :meth:`Host.opened`."""
     return {
         "l2_bytes": cpu_of(hardware).l2_bytes,
         "last_level_bytes": exceeded_bytes(hardware),
@@ -256,18 +289,18 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
 
 
 START_SECONDS = 30.0
-"""A timing process imports TVM, which takes a second on an idle machine."""
+"""Longest start of a timing process, in seconds: it imports TVM, a second on an idle machine."""
 
 device = Host.opened
 
 
 def rotated(workload: Workload) -> tuple[str, ...]:
-    """Returns the constant operands, as if the model had many such layers."""
+    """Returns the operands that rotate: the constant ones, as if the model had many such layers."""
     return workload.constants
 
 
 def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-    """Returns the sizes of the caches, and the probe of slow moments where it can be compiled."""
+    """Returns the sizes of the caches and the probe of slow moments; if that does not compile, the reason."""
     kind = {"kind": hardware.kind}
     if folder is None:
         return {**kind, **host_options(hardware)}, ""
@@ -281,12 +314,12 @@ def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], st
 
 
 def require_here(hardware: Hardware) -> None:
-    """Checks nothing: a child process that the CPU cannot run becomes a record."""
+    """Checks nothing: a program that this CPU cannot run fails in a child process, and becomes a record."""
 
 
 def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
-    """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
-    the weights' first trip from the last-level cache."""
+    """Models a call: the padded multiply-adds at a throughput that grows with the register tile, plus the
+    weights' first trip from the last-level cache."""
     sizes, kernel = extents(workload, shape), scheme.kernel
     plan = plan_for(scheme, sizes["rows"])
     column_tiles = -(-sizes["cols"] // kernel.cols)
@@ -300,7 +333,7 @@ def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Sh
 
 def _throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
     """Returns flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
-    multiply-adds, of which some must be under way at once."""
+    multiply-adds, of which several must overlap."""
     vectors = kernel.vectors(cpu_of(hardware).lanes)
     reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
     hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)

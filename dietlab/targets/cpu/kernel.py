@@ -1,13 +1,13 @@
 """The micro-kernel of a CPU contraction: a register tile."""
 
-# The order that a dataclass makes stands in place of the abstract one.
+# The dataclass's order replaces the abstract one.
 # mypy: disable-error-code=misc
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from dietlab.base.errors import SpaceError
 from dietlab.scheme.micro_kernel import MicroKernel
@@ -39,11 +39,11 @@ class CpuMicroKernel(MicroKernel):
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
             any number, and columns are composed as rows are.
-        block: steps of a K-block: the part of the reduction axis in one pass over the output, 0 for all
-            of it. K-blocking keeps the part of the input that a pass reads in L1 or L2; the output holds
-            the sums between passes.
-        unit: the instruction that multiplies and adds; its *steps* of the reduction are 32-bit words of
-            weights (:data:`~dietlab.targets.cpu.units.UNITS`), and so are ``unroll`` and ``prefetch``. AMX
+        block: steps of a K-block, the part of the reduction axis in one pass over the output; 0 for all of
+            it. The part of the input that a pass reads stays in L1 or L2; the output holds the sums between
+            passes.
+        unit: the instruction that multiplies and adds. Its *steps* of the reduction are 32-bit words of
+            weights (:data:`~dietlab.targets.cpu.units.UNITS`); ``unroll`` and ``prefetch`` count them. AMX
             multiplies groups of up to 16 rows, held in its own tile registers; ``rows`` counts whole groups.
 
     ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth,
@@ -77,8 +77,7 @@ class CpuMicroKernel(MicroKernel):
             )
 
     def scheme_key(self, order: str, edge: str) -> str:
-        """Returns the name of a scheme of it: the key with the order of tiles and the treatment of the
-        edge."""
+        """Returns the key of its scheme with that order of tiles and treatment of the edge."""
         parts = [
             f"{self.rows}x{self.cols}.u{self.unroll}",
             order,
@@ -92,36 +91,28 @@ class CpuMicroKernel(MicroKernel):
 
     @classmethod
     def parse(cls, key: str) -> tuple[CpuMicroKernel, str, str] | None:
-        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a CPU's."""
+        """Returns the micro-kernel, the order and the edge of a key; None if it is no CPU's key."""
         match = _KEY.fullmatch(key)
         if not match:
             return None
         rows, cols, unroll, order, prefetch, ahead, block, along, unit, edge = match.groups()
-        kernel = cls(
-            int(rows),
-            int(cols),
-            int(unroll),
-            int(prefetch),
-            bool(ahead),
-            along or "cols",  # type: ignore[arg-type]  # the pattern has no other
-            int(block or 0),
-            unit or "fma",  # type: ignore[arg-type]  # the pattern has no other
-        )
+        others: Any = along or "cols", int(block or 0), unit or "fma"
+        kernel = cls(int(rows), int(cols), int(unroll), int(prefetch), bool(ahead), *others)
         return kernel, order or "", edge or ""
 
     @property
     def granule(self) -> int:
-        """The rows that a height is a multiple of: those of one register tile of its unit."""
+        """The number that heights are a multiple of: rows of one register tile of its unit."""
         return self.facts.tile_rows
 
     @property
     def depth_multiple(self) -> int:
-        """The number of elements that the depth is a multiple of; 1 but on units that multiply matrices."""
+        """The number that the depth, in elements, is a multiple of: above 1 for matrix units only."""
         return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
 
     @property
     def composes_columns(self) -> bool:
-        """True if columns are composed of narrower tiles: of dot products along the depth."""
+        """True if columns are composed of narrower tiles, as for vectors along the depth."""
         return self.along == "depth"
 
     @property
@@ -140,7 +131,7 @@ class CpuMicroKernel(MicroKernel):
 
     def registers(self, lanes: int) -> int:
         """Returns the registers in use, of vectors or of tiles: accumulators, one step's weights, one input,
-        and what else the unit needs."""
+        and the unit's temporaries."""
         groups, vectors = self.rows // self.facts.tile_rows, self.vectors(lanes)
         if self.facts.matrix:
             return groups * vectors + weight_tiles(vectors) + 1
@@ -153,13 +144,9 @@ Manual, volume 1, chapter on AMX)."""
 
 
 def weight_tiles(vectors: int) -> int:
-    """Returns the tile registers for weights of a micro-kernel ``vectors`` wide: one for each vector, if
-    accumulators and an input leave enough. It depends on no height, so that all heights of a family are
-    configured at once.
-
-    Args:
-        vectors: columns of the tile over those of a register.
-    """
+    """Returns the tile registers for weights of a micro-kernel ``vectors`` registers wide: one for each, if
+    accumulators and an input leave enough. It does not depend on the height, so that one configuration
+    serves all heights of a family."""
     return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
 
 

@@ -17,9 +17,7 @@ class CpuLimits(Limits):
     Args:
         llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
         vector_bytes: of a vector register.
-        vector_registers: their number.
-        l1d_bytes: data cache of one core.
-        l2_bytes: second-level cache of one core.
+        l1d_bytes, l2_bytes: first-level data cache and second-level cache of one core.
         l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
     """
 
@@ -49,8 +47,7 @@ class CpuLimits(Limits):
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a core: a type has its fastest unit's, by its rate
-        (:data:`~dietlab.targets.cpu.units.UNITS`)."""
+        """Returns the peak of a core for a type, by the rate of its fastest unit."""
         units = self.units(dtype)
         return float32 * UNITS[units[0]].rate if float32 and units else None
 
@@ -60,15 +57,10 @@ class CpuLimits(Limits):
 
     @property
     def coherent_code(self) -> bool:
-        """True if the instruction cache sees what is written as data, as on x86, whose LLVM name is never
-        ``generic`` here, and not on ARM."""
+        """True if the instruction cache sees what is written as data: on x86, not on ARM (``generic``)."""
         return self.llvm_cpu != "generic"
 
 
 def cpu_of(hardware: Hardware) -> CpuLimits:
-    """Returns the limits of a CPU.
-
-    Raises:
-        HardwareError: if this is another processor.
-    """
+    """Returns the limits of a CPU; raises :class:`HardwareError` for another processor."""
     return hardware.limits_as(CpuLimits, "Use Hardware.detect() or a preset like haswell-1core.")

@@ -1,4 +1,4 @@
-"""CPUs: what this machine's is, and its speed, which a child process measures."""
+"""This machine's CPU: its description, and its speed, which a child process measures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,24 +21,21 @@ from dietlab.measure.timing.process import STARTER
 from dietlab.targets.cpu.limits import CpuLimits, cpu_of
 
 PROBE_SECONDS = 120.0
-"""Seconds until the probe of peak and bandwidth is given up."""
+"""Longest time of the probe of peak and bandwidth, in seconds."""
 
 LOADED_FOR_ONE = 1.0
-"""Vectors that a core loads from L1 for each vector that it multiplies and adds: x86 cores since Haswell
-start two loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference
-Manual)."""
+"""Most vectors that a core loads from L1 in the time of a multiply-add: x86 cores since Haswell start two
+loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference Manual)."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-
-def _vectors(real: int) -> Sequence[int]:
-    return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
-
+VECTOR_BYTES = (16, 32, 64)
+"""Sizes of a vector that a description allows: SSE or NEON, AVX, AVX-512."""
 
 LIMITS = CpuLimits
 KNOBS = (
     Knob("vector_registers", "vector registers", times(1 / 4, 1 / 2, 1, 2)),
-    Knob("vector_bytes", "vector width", _vectors),
+    Knob("vector_bytes", "vector width", lambda real: VECTOR_BYTES),
     Knob("cores", "cores", some_cores),
     Knob("l1d_bytes", "L1 data cache", SIZES),
     Knob("l2_bytes", "L2 cache", SIZES),
@@ -47,8 +43,8 @@ KNOBS = (
 
 
 def ceilings(hardware: Hardware) -> list[Ceiling]:
-    """Returns the bandwidth of the last-level cache, as measured, and of L1, which follows from the peak
-    (:data:`LOADED_FOR_ONE`); nothing measures L2."""
+    """Returns the measured bandwidth of the last-level cache, and that of L1, which follows from the peak; L2
+    is not measured."""
     found = []
     if hardware.l3_gbps is not None:
         found.append(Ceiling("L3", hardware.l3_gbps * hardware.cores, "measured: one core, times the cores"))
@@ -59,17 +55,20 @@ def ceilings(hardware: Hardware) -> list[Ceiling]:
 
 
 def detect(*, measure: bool, device: int = 0) -> Hardware:
-    """Returns this machine's CPU with every core that this process can keep busy; there is one only, whatever
-    the device."""
-    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=_limits())
+    """Returns this machine's CPU with every core that this process may use; ``device`` does not matter."""
+    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
+    caches = _caches()
+    l1d_bytes, l2_bytes, l3_bytes = caches.get(1, 32 << 10), caches.get(2, 256 << 10), caches.get(3, 0)
+    limits = CpuLimits(llvm_cpu, vector_bytes, registers, l1d_bytes, l2_bytes, l3_bytes)
+    name = _named("model name") or platform.processor() or platform.machine()
+    hardware = Hardware(name=name, source="detected", cores=usable_cores(), limits=limits)
     return measured(hardware) if measure else hardware
 
 
 def measured(hardware: Hardware) -> Hardware:
     """Measures the FMA peak and bandwidths for ``hardware.cores`` cores; returns the CPU with them.
 
-    Generated loops run in a child process (``python -m dietlab.targets.cpu.probe``): a fault in
-    them cannot hurt the caller, and this layer needs no compiler.
+    Generated loops run in a child process, so that a fault in them cannot hurt the caller.
 
     Raises:
         HardwareError: if the probe fails.
@@ -80,9 +79,8 @@ def measured(hardware: Hardware) -> Hardware:
             "not installed",
             "Install it, or use Hardware.detect(measure=False) or a preset.",
         )
-    command = [sys.executable, "-m", STARTER, "dietlab.targets.cpu.probe"]
     probe = subprocess.run(
-        command,
+        [sys.executable, "-m", STARTER, "dietlab.targets.cpu.probe"],
         input=json.dumps(hardware.to_json()),
         capture_output=True,
         text=True,
@@ -100,33 +98,17 @@ def measured(hardware: Hardware) -> Hardware:
     return replace(hardware, source="detected and measured", **json.loads(probe.stdout))
 
 
-def _model_name() -> str:
-    for line in cpuinfo():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def _named(field: str) -> str:
+    """Returns a field of the first processor in ``/proc/cpuinfo``; ``""`` if it has no such field."""
+    return next((line.partition(":")[2].strip() for line in cpuinfo() if line.startswith(field)), "")
 
 
 def processor_vendor() -> str:
-    """Returns the maker that this processor names on Linux, such as ``"AuthenticAMD"``; else ``""``."""
+    """Returns the processor's maker by Linux's name, such as ``"AuthenticAMD"``; ``""`` elsewhere."""
     try:
-        named = [line for line in cpuinfo() if line.startswith("vendor_id")]
+        return _named("vendor_id")
     except HardwareError:
         return ""
-    return named[0].partition(":")[2].strip() if named else ""
-
-
-def _limits() -> CpuLimits:
-    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
-    caches = _caches()
-    return CpuLimits(
-        llvm_cpu=llvm_cpu,
-        vector_bytes=vector_bytes,
-        vector_registers=registers,
-        l1d_bytes=caches.get(1, 32 << 10),
-        l2_bytes=caches.get(2, 256 << 10),
-        l3_bytes=caches.get(3, 0),
-    )
 
 
 def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
@@ -144,7 +126,7 @@ def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
 
 
 def _caches() -> dict[int, int]:
-    """Returns the bytes of the data or unified cache of each level that core 0 sees."""
+    """Returns the bytes of each level's data or unified cache, as core 0 sees it."""
     caches: dict[int, int] = {}
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         if (index / "type").read_text().strip() == "Instruction":

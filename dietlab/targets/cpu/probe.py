@@ -1,9 +1,8 @@
 """Measures a CPU's roofline: ``python -m dietlab.targets.cpu.probe`` reads a hardware description.
 
-Two loops: multiply-adds in registers only, and a sum over an array of a given size; where the bandwidth of
-larger arrays falls, the last-level cache ends. The figures are
-the best of many short samples, because a roofline is what the machine can do and not what it does
-while others use it.
+There are two loops: multiply-adds in registers only, and a sum over an array of a given size. Where the
+bandwidth of larger arrays falls, the last-level cache ends. The best of many short samples counts: a roofline
+is the most that the machine can do, not what it does while others use it.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from dietlab.lower.store import STORE, fingerprint
 from dietlab.machine import Hardware
 from dietlab.problem import FloatArray
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering import target_of
 
 CHAINS = 12
-"""Independent accumulators; more than latency x units of any processor that the space knows."""
+"""Independent accumulators: more than latency x units of any processor that the space knows."""
 
 STEPS = 1 << 14
 """Multiply-adds of each accumulator in one call."""
@@ -39,16 +38,17 @@ SAMPLES = 60
 ONE_CORE_BYTES = 4 << 20
 """Bytes that one core reads for its bandwidth: beyond every private cache, within a last-level cache."""
 
-MEMORY_BYTES = 64 << 20, 1 << 29
-"""The fewest and the most bytes that are read for the bandwidth of memory: four times the last-level cache
-that the system names, within these."""
+LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 64 << 20, 1 << 29
+"""Bounds of the bytes that are read for the bandwidth of memory, which are four last-level caches."""
 
-SIZES_A_DOUBLING, EDGE_BYTES = 2, 1 << 28
-"""Sizes of the curve of bandwidth for each doubling, and bytes that are read at each of them, at least: some
-10 ms, of which the fastest call counts."""
+SIZES_A_DOUBLING = 2
+"""Sizes of the curve of bandwidth for each doubling."""
+
+EDGE_BYTES = 1 << 28
+"""Fewest bytes that are read at each of these sizes: some 10 ms, of which the fastest call counts."""
 
 EDGE = 0.8
-"""Memory that is faster than this share of the last-level cache's bandwidth shows no edge."""
+"""Largest ratio of memory's bandwidth to the last-level cache's at which the cache's end shows."""
 
 
 def main() -> None:
@@ -83,8 +83,8 @@ def _measure(library: Any, hardware: Hardware) -> dict[str, float]:
     seed, sums = np.full(2 * lanes, 0.5, np.float32), np.zeros(CHAINS * lanes, np.float32)
     flops = 2 * CHAINS * lanes * STEPS
     cached = np.ones(ONE_CORE_BYTES // 4, np.float32)
-    fewest, most = MEMORY_BYTES
-    memory = np.ones(min(max(4 * cpu_of(hardware).l3_bytes, fewest), most) // 4, np.float32)
+    memory_bytes = min(max(4 * cpu_of(hardware).l3_bytes, LEAST_MEMORY_BYTES), MOST_MEMORY_BYTES)
+    memory = np.ones(memory_bytes // 4, np.float32)
     totals = np.zeros((hardware.cores, CHAINS * lanes), np.float32)
     one = np.zeros((1, CHAINS * lanes), np.float32)
 
@@ -94,8 +94,8 @@ def _measure(library: Any, hardware: Hardware) -> dict[str, float]:
     def peak() -> float:
         return flops / _best(lambda: library.multiply_add(seed, sums), SAMPLES) / 1e9
 
-    # A neighbour on the other half of a core halves the peak for tenths of a second: so it is taken again
-    # between all other measurements, which last for seconds.
+    # A neighbour on the other half of a core halves the peak for tenths of a second. So the peak is taken
+    # again between the other measurements, which last for seconds.
     peaks = [peak()]
     found = {
         "l3_gbps": from_one(cached, SAMPLES),
@@ -115,15 +115,13 @@ def _measure(library: Any, hardware: Hardware) -> dict[str, float]:
 
 
 def cached_bytes(curve: Mapping[int, float]) -> int | None:
-    """Returns where the last-level cache ends: the largest array that is read faster than memory by a quarter
-    of what the cache is faster, in ratios. Both speeds are medians of the sizes on their side of the step
-    that fits best, since others on the machine make single sizes slower.
+    """Returns where the last-level cache ends, in bytes; None if cache and memory differ too little
+    (:data:`EDGE`). The largest array counts whose speed is a quarter of the way from memory's to the cache's,
+    in logarithms. Both speeds are medians of the sizes on their side of the step that fits best, since other
+    work makes single sizes slower.
 
     Args:
         curve: GB/s by the bytes of an array, from one that is cached to one that is not.
-
-    Returns:
-        bytes; None if no two sides differ enough (:data:`EDGE`).
     """
     sizes = sorted(curve)
     logs = np.log([curve[size] for size in sizes])
@@ -137,16 +135,16 @@ def cached_bytes(curve: Mapping[int, float]) -> int | None:
 
 
 def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
-    """Returns the multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
-    ``seed`` and ``sums``. Its time shows whether the processor runs at its usual speed.
+    """Compiles the multiply-add loop, some 50 us a call, which shows whether the processor runs at its usual
+    speed. Returns its ``library``, and the floats of its arguments ``seed`` and ``sums``.
 
     Raises:
         BuildError: if it does not compile.
         MissingDependencyError: without TVM, if it was not compiled before.
     """
+    library = write_probes(["multiply_add"], hardware, path)
     lanes = cpu_of(hardware).lanes
-    written_to = write_probes(["multiply_add"], hardware, path)
-    return {"library": str(written_to), "seed": 2 * lanes, "sums": CHAINS * lanes}
+    return {"library": str(library), "seed": 2 * lanes, "sums": CHAINS * lanes}
 
 
 def _best(call: Callable[[], object], samples: int) -> float:

@@ -7,10 +7,9 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cpu.lowering.tir import stack_buffer, vector
+from dietlab.targets.cpu.lowering.tir import function, stack_buffer, vector
 from dietlab.targets.cpu.probe import CHAINS, STEPS
 
 
@@ -31,9 +30,7 @@ def probe_loops(names: Sequence[str], lanes: int, cores: int) -> Any:
 
 def _multiply_add(lanes: int) -> Any:
     """Returns ``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name("multiply_add")
-        T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
+    with function("multiply_add", exported=True) as builder:
         seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
         sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
         chains = stack_buffer(CHAINS * lanes)
@@ -52,9 +49,7 @@ def _multiply_add(lanes: int) -> Any:
 def _stream(name: str, cores: int, lanes: int) -> Any:
     """Returns ``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
     width = CHAINS * lanes
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(name)
-        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+    with function(name, exported=True) as builder:
         floats = tirx.Var("floats", "int64")
         array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
         sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)

@@ -15,41 +15,41 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES
 
 UNROLLS = (1, 2, 4, 8)
-"""Reduction steps of a unit's instruction in one iteration of the inner loop."""
+"""Instructions of a unit for each accumulator in one iteration of the inner loop."""
 
 MATRIX_UNROLLS = (1, 2)
-"""The same for a unit whose instruction takes many: its loop's overhead is small beside it."""
+"""The same for a unit whose instruction takes many steps: beside it the loop's overhead is small."""
 
 PREFETCHES = ((0, False), (16, False), (0, True))
-"""Prefetch distances into L1 in steps, and whether the next panel of packed weights, or a batch's next
+"""Prefetch distances into L1, in steps, and whether the next panel of packed weights, or a batch's next
 product, is prefetched into L2."""
 
 FAR = (64, False)
-"""The prefetch of packed weights of a tile's own panel that lets memory work while few rows are computed: on
-a Xeon with AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of
-48 columns 2 to 11 %, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
+"""A prefetch of packed weights so far ahead that memory works while few rows are computed. On a Xeon with
+AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of 48 columns
+2 to 11 % less, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
 
 OWN_AND_NEXT = (24, True)
-"""The prefetch of packed weights where the hardware alone brings a tile's own lines from memory to L1 too
-late: on a Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than without prefetch.
-On a Zen 4, whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
+"""A prefetch of packed weights for processors whose hardware brings a tile's own lines to L1 too late. On a
+Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than without prefetch. On a Zen 4,
+whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
 
 BLOCKS = (256, 512, 1024)
 """Steps of a K-block, where they divide the reduction. The input's part stays in L1 or L2 while weights
 stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third less."""
 
 MAX_VECTORS = 8
-"""The widest tile in vectors: with 32 registers, a tile of 8 has room for two rows."""
+"""Width of the widest tile, in vectors: with 32 registers, a tile of 8 has room for two rows."""
 
 FMA_LATENCY = 4
 """Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
 optimization manuals): with fewer accumulators than that the unit idles."""
 
 L2_SHARE = 3 / 4
-"""The share of L2 that a stationary operand may take."""
+"""Largest share of L2 for a stationary operand: the rest is for what streams past it."""
 
 STACK_BYTES = 4 << 20
-"""The most bytes of a core's stack, commonly 8 MiB, for weights transposed on the fly."""
+"""Most bytes of a core's stack for weights transposed on the fly; a stack commonly has 8 MiB."""
 
 
 def candidates(
@@ -58,11 +58,11 @@ def candidates(
     """Yields every register tile up to the size of the register file, with every value of the other
     parameters, in every loop order."""
     lanes, registers = cpu_of(hardware).lanes, cpu_of(hardware).vector_registers
-    # Without a unit for this type plain ones are candidates, so that a limit says why there are none.
+    # Without a unit for this type, fma's tiles are candidates, so that a limit gives the reason.
     known = cpu_of(hardware).units(workload.dtype) or ("fma",)
-    # A library packs weights in one layout: that of the fastest.
+    # A library packs weights in one layout: that of the fastest unit.
     units = [unit for unit in known if UNITS[unit].layout == UNITS[known[0]].layout]
-    # Along the depth vectors need it to be what is contiguous in the weights.
+    # Vectors run along the depth only where it is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
     sizes = list(product(range(1, registers + 1), range(1, MAX_VECTORS + 1)))
     tiles = list(product(range(1, TILE_REGISTERS), range(1, TILE_REGISTERS)))
@@ -78,8 +78,8 @@ def candidates(
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
-    """Returns the access patterns of a micro-kernel: prefetch distance into L1 in steps, whether the next
-    panel is prefetched into L2, and the K-block."""
+    """Returns the access patterns: prefetch distance into L1 in steps, whether the next panel is prefetched
+    into L2, and the K-block."""
     if batched(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
@@ -91,12 +91,7 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
 
 
 def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """Returns the limits of a register-tile micro-kernel, in the order in which they are checked.
-
-    Args:
-        workload: the operator, which gives types and layouts.
-        hardware: a CPU, which gives registers and caches.
-    """
+    """Returns the limits of a register tile, in the order in which they are checked."""
     cpu = cpu_of(hardware)
     lanes = cpu.lanes
     return (
@@ -130,11 +125,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 
 
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
-    """Returns the limits that the layout of the weights sets; beyond them there is no program.
-
-    Args:
-        workload: the operator, which gives the layout.
-    """
+    """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = static_extent(workload, "depth") is not None
     in_batch = batched(workload)
@@ -200,14 +191,11 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """Returns the limits that extents and caches set; a dynamic extent counts with its largest value."""
     cpu, lanes = cpu_of(hardware), cpu_of(hardware).lanes
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
-
-    def steps(scheme: Scheme[CpuMicroKernel], extent: int) -> int:
-        return -(-extent // scheme.kernel.facts.per_step)
-
-    # What stays in a cache is a question to each shape if the depth is dynamic: some may fit.
+    transposed = workload.weights == "transposed"
+    # With a dynamic depth the panels of some shapes may fit: those of the least depth.
     least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
-    # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
+    # More cores than vectors of columns idle, whatever the tile. Products of a batch are not divided.
     busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
     return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),
@@ -222,11 +210,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             depth,
             "steps",
             lambda s: (
-                (s.kernel.unroll - 1) * s.kernel.facts.per_step + 1
-                if s.kernel.along == "cols" and s.kernel.unit != "fma"
-                else s.kernel.unroll
-                if s.kernel.along == "cols"
-                else (s.kernel.unroll - 1) * lanes + 1
+                (s.kernel.unroll - 1) * (lanes if s.kernel.along == "depth" else s.kernel.facts.per_step) + 1
             ),
         ),
         Limit(
@@ -234,20 +218,15 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             cpu.l2_bytes * L2_SHARE,
             "bytes",
             lambda s: (
-                s.cols * (s.kernel.block or steps(s, least_depth)) * WORD_BYTES
-                if s.order == "ws" and s.cols > lanes
-                else 0
+                (s.order == "ws" and s.cols > lanes)
+                * (s.cols * (s.kernel.block or -(-least_depth // s.kernel.facts.per_step)) * WORD_BYTES)
             ),
         ),
         Limit(
             "a panel transposed on the fly fits the stack",
             STACK_BYTES,
             "bytes",
-            lambda s: (
-                s.cols * depth * WORD_BYTES
-                if workload.weights == "transposed" and s.kernel.along == "cols"
-                else 0
-            ),
+            lambda s: s.cols * depth * WORD_BYTES if transposed and s.kernel.along == "cols" else 0,
         ),
         Limit(
             "the padded copy of the edge tile fits half of L2",

@@ -16,10 +16,10 @@ X86, AVX512_VNNI, AVX512_BF16, AMX = map(families_with, ("avx2", "avx512_vnni", 
 """LLVM's names of the processor families that have an instruction set."""
 
 WORD_BYTES = 4
-"""What a lane of a vector holds: a float32, a sum, or operands of less than 32 bits."""
+"""Bytes of a vector's lane, which holds a float32, a sum, or several operands of less than 32 bits."""
 
 MADE_UNSIGNED = 128
-"""What is added to each input of a unit that takes unsigned ones."""
+"""Number that is added to each input of a unit that takes unsigned ones."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,11 @@ class UnitFacts:
     Args:
         dtype: of the operands.
         per_step: elements of the reduction in one step.
-        staged: the type of the input in a copy that is made before the loops; empty if the input is read as
-            it is.
+        staged: type of the input's copy that is made before the loops; empty if the input is read as it is.
         halves: instructions that one step takes; each reads a half of the step's weights.
         temporaries: vector registers beside accumulators and weights.
         rate: operations in the time that multiply-adds of float32 vectors of the same width take for one.
-        processors: LLVM's names of those that have it; empty for any.
+        processors: LLVM's names of the processors that have it; empty for any.
         corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
         tile_rows: rows of the input that one instruction multiplies, at most.
         tile_steps: steps of the reduction that one instruction takes.
@@ -85,12 +84,12 @@ UNITS: Mapping[CpuUnit, UnitFacts] = {
     "bf16dot": UnitFacts("bfloat16", 2, "uint16", 1, 1, 2.0, AVX512_BF16),
     "amxbf16": _matrix("bfloat16", 2, 16.0, "amx_bf16"),
 }
-"""Rates follow from the instructions, and are bounds that were not measured: ``vpmaddwd`` adds two products
-to each 32-bit lane, ``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software
-Developer's Manual, volume 2), if a processor begins as many of them in a cycle as of ``vfmadd``. AMX
-multiplies a row of 16 words by 16 x 16 words a cycle, where two float32 vectors of 16 are multiplied (Intel
-64 and IA-32 Architectures Optimization Reference Manual, chapter on AMX). Without ``vdpbf16ps`` bfloat16 is
-widened to float32: as fast as that at best."""
+"""Units by name. Rates are bounds that follow from the instructions and were not measured. If a processor
+begins as many of each in a cycle as of ``vfmadd``: ``vpmaddwd`` adds two products to each 32-bit lane,
+``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
+In a cycle AMX multiplies a row of 16 words by 16 x 16 words, and ``vfmadd`` two vectors of 16 (Intel 64 and
+IA-32 Architectures Optimization Reference Manual, chapter on AMX). ``bf16fma`` widens bfloat16 to float32,
+whose rate bounds it."""
 
 
 def units_of(llvm_cpu: str, dtype: str) -> tuple[CpuUnit, ...]:

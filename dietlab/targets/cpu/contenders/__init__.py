@@ -1,15 +1,16 @@
 """Hand-tuned libraries behind one small interface, in the forms people call them.
 
-A *plain* vendor gets its operands as they are in every call; a *prepacked* one rearranges constant
-weights once, outside of what is timed. Work happens in three steps, and only the last is timed::
+A *plain* vendor takes its operands as they are in every call; a *prepacked* one rearranges constant weights
+once, outside of the timed call. Of three steps only the last is timed::
 
     vendor = VENDORS["mkl-packed"](threads=1)              # load the library, or say why it is absent
     layer = vendor.prepare(workload, {"w": w}, shape)      # rearrange what is constant
     call = layer.bind({"x": x}, out)                       # resolve pointers, views and arguments
     call()
 
-Several OpenMP runtimes in one process silently put one library on a single thread: run one
-vendor a process (:mod:`dietlab.targets.cpu.contenders.worker`).
+A class raises :class:`MissingDependencyError` where its library is absent. Several OpenMP runtimes in one
+process silently put one library on a single thread: run one vendor a process
+(:mod:`dietlab.targets.cpu.contenders.worker`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ VENDORS = vendors(
     (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime, OpenVino),
     "a number of threads",
 )
-"""Vendors by name; called with a number of threads, each loads its library. ``VENDORS["mine"] = Mine`` enters
-a class of your own, in this process and in those that it starts."""
+"""Vendor classes by name; each loads its library when it is called with a number of threads.
+``VENDORS["mine"] = Mine`` adds a class of your own, in this process and in those that it starts."""
 
 DEFAULTS = defaults(VENDORS)
 
@@ -46,7 +47,7 @@ WORKER = WorkerModule("dietlab.targets.cpu.contenders.worker", 120.0)
 
 
 def facts() -> dict[str, str]:
-    """Returns nothing: the description of the CPU has all."""
+    """Returns nothing: the description of the CPU has all facts."""
     return {}
 
 

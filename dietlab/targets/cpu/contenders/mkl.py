@@ -54,7 +54,7 @@ def _load(threads: int) -> ctypes.CDLL:
     library.MKL_Set_Num_Threads(ctypes.c_int(threads))
     library.cblas_sgemm_pack_get_size.restype = ctypes.c_size_t
     for name in ("sgemm", "sgemm_pack", "sgemm_compute", "sgemm_batch_strided"):
-        # Without argtypes ctypes hands over the c_int and c_float values that bind() made, as they are.
+        # Without argtypes ctypes passes the c_int and c_float values of bind() unconverted.
         getattr(library, f"cblas_{name}").restype = None
     return library
 
@@ -67,13 +67,8 @@ def _ints(*values: int) -> tuple[ctypes.c_int, ...]:
     return tuple(ctypes.c_int(value) for value in values)
 
 
-def _version() -> str:
-    return f"oneMKL {importlib.metadata.version('mkl')}"
-
-
 def _complete(multiply: Call, workload: Workload, operands: Operands, out: FloatArray) -> Call:
-    """Returns ``multiply`` with its epilogue. A bias is copied to ``out`` first, where ``beta = 1`` adds to
-    it."""
+    """Returns ``multiply`` with its epilogue. A bias is copied to ``out`` first; ``beta = 1`` adds to it."""
     steps = [multiply, *numpy_tail(workload, operands, out, bias=False)]
     if workload.epilogue.bias:
         steps.insert(0, partial(np.copyto, out, operands["bias"]))
@@ -88,20 +83,16 @@ def _beta(workload: Workload) -> ctypes.c_float:
 
 
 class Mkl:
-    """oneMKL's ``cblas_sgemm`` from the ``mkl`` wheel.
-
-    Raises:
-        MissingDependencyError: if the wheel is absent.
-    """
+    """oneMKL's ``cblas_sgemm`` from the ``mkl`` wheel."""
 
     name, package = "mkl", "mkl"
-    computes = ("dense", "batch-matmul", "matmul")
+    computes: tuple[str, ...] = ("dense", "batch-matmul", "matmul")
 
     def __init__(self, threads: int = 1) -> None:
         self._library = _load(threads)
 
     def version(self) -> str:
-        return _version()
+        return f"oneMKL {importlib.metadata.version('mkl')}"
 
     def kind(self, workload: Workload) -> Kind:
         without_gelu(workload, "MKL's BLAS")
@@ -129,21 +120,11 @@ class Mkl:
         return _complete(multiply, workload, operands, out)
 
 
-class MklPacked:
-    """oneMKL with weights packed by ``cblas_sgemm_pack``, once for each row count.
+class MklPacked(Mkl):
+    """oneMKL with weights packed by ``cblas_sgemm_pack``, once for each row count."""
 
-    Raises:
-        MissingDependencyError: if the ``mkl`` wheel is absent.
-    """
-
-    name, package = "mkl-packed", "mkl"
+    name = "mkl-packed"
     computes = ("dense",)
-
-    def __init__(self, threads: int = 1) -> None:
-        self._library = _load(threads)
-
-    def version(self) -> str:
-        return _version()
 
     def kind(self, workload: Workload) -> Kind:
         without_gelu(workload, "MKL's BLAS")
@@ -158,15 +139,17 @@ class MklPacked:
         self._library.cblas_sgemm_pack(
             *_ints(ROW_MAJOR, B_MATRIX, TRANS), *sizes, ONE, _pointer(w), *_ints(depth), _pointer(packed)
         )
-        return WithConstants(partial(self._bound, workload, rows), {**constants, "w": packed})
+        return WithConstants(partial(self._bound_packed, workload, rows), {**constants, "w": packed})
 
-    def _bound(self, workload: Workload, packed_rows: int, operands: Operands, out: FloatArray) -> Call:
+    def _bound_packed(
+        self, workload: Workload, packed_rows: int, operands: Operands, out: FloatArray
+    ) -> Call:
         """Returns ``cblas_sgemm_compute``."""
         x = operands["x"]
         (rows, depth), cols = x.shape, out.shape[-1]
         if rows != packed_rows:
             raise MeasureError(
-                f"MKL's packed weights serve the {packed_rows} rows they were packed for",
+                f"MKL's packed weights serve calls of {packed_rows} rows, for which they were packed",
                 rows,
                 "Call prepare() with the shape of x.",
             )

@@ -1,25 +1,41 @@
-"""ONNX Runtime on a model of one operator and its epilogue."""
+"""ONNX Runtime on a model of one operator and its epilogue, written without the ``onnx`` package.
+
+ONNX files are protocol buffers. A message is a row of fields; a field is a key, ``number * 8 + wire
+type``, and a value: a variable-length integer (wire type 0) or counted bytes (wire type 2). The
+field numbers below are those of ``onnx.proto3`` (ONNX, IR version 9).
+"""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dietlab.base.errors import MeasureError
 from dietlab.compare.vendor import GELU_FORM, Call, Kind, NoFormError, Operands, absent
 from dietlab.measure.timing.contender import Prepared
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, extents
-from dietlab.targets.cpu.contenders.onnx_model import OnnxNode, model
 from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
 
-"""ONNX's names of the approximations."""
 ERRORS_ONLY = 3
+"""ONNX Runtime's level of a log with errors only."""
 
 Dims = tuple[int | str, ...]
+
+IR_VERSION = 9
+OPSET = 20
+"""Version of ONNX's operators: the first that has Gelu."""
+TYPES = {"float32": 1, "uint8": 2, "int8": 3}
+"""``TensorProto.DataType``."""
+INT_ATTRIBUTE, STRING_ATTRIBUTE = 2, 3
+"""``AttributeProto.AttributeType``."""
+
+Value = int | str | bytes
 
 
 @dataclass(frozen=True)
@@ -30,13 +46,13 @@ class OnnxLayer:
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
         binding = self.session.io_binding()
-        if operands["x"].dtype == np.int8:  # before anything is timed, as a layer before would give them
+        if operands["x"].dtype == np.int8:  # made unsigned before the timed call, as if by a layer before
             operands = {**operands, "x": operands["x"].view(np.uint8) ^ np.uint8(ZERO_POINT)}
         for name, array in operands.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         binding.bind_output("y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
         call = partial(self.session.run_with_iobinding, binding)
-        # The binding holds bare addresses: the arrays must live as long as the call.
+        # The binding holds only addresses: the arrays must live as long as the call.
         call.alive = (out, dict(operands))  # type: ignore[attr-defined]
         return call
 
@@ -44,12 +60,9 @@ class OnnxLayer:
 class OnnxRuntime:
     """ONNX Runtime, which packs constant weights when a session is made.
 
-    With several threads all sessions share one pool: each session's own would go on spinning while
-    the next session of a rotation computes. The shared pool's threads spin for about a millisecond
-    after a call and then sleep, which serves the calls of a block and leaves other contenders alone.
-
-    Raises:
-        MissingDependencyError: if it is absent.
+    With several threads all sessions share one pool: a session's own threads would spin while the next
+    session of a rotation computes. The shared pool's threads spin for about a millisecond after a call and
+    then sleep: they are awake in a block of calls, and disturb no other contender.
     """
 
     name, package = "onnxruntime", "onnxruntime"
@@ -97,16 +110,13 @@ class OnnxRuntime:
             options.use_per_session_threads = False
         else:
             options.intra_op_num_threads = 1
-        return OnnxLayer(
-            self._runtime.InferenceSession(
-                operator_model(workload, constants, shape), options, providers=["CPUExecutionProvider"]
-            )
-        )
+        model, providers = operator_model(workload, constants, shape), ["CPUExecutionProvider"]
+        return OnnxLayer(self._runtime.InferenceSession(model, options, providers=providers))
 
 
 def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
-    """Returns the workload as an ONNX model: inputs ``x``, ... and output ``y``; at one shape, but with any
-    number of rows where weights are constant."""
+    """Returns the workload as an ONNX model with inputs ``x``, ... and output ``y``: for one shape, or for
+    any number of rows if weights are constant."""
     nodes, epilogue = [_product(workload)], workload.epilogue
     if epilogue.activation == "relu":
         nodes.append(OnnxNode("Relu", ("",), ""))
@@ -145,9 +155,8 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """Returns the multiplication: of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
-    bias; a batch needs ``MatMul``, and where ``w`` is transposed the form that ONNX Runtime itself fuses a
-    transposition into."""
+    """Returns the multiplication, of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
+    bias. A batch needs ``MatMul``, or with a transposed ``w`` ONNX Runtime's own ``FusedMatMul``."""
     if workload.dtype == "int8":
         bias = ("bias",) if workload.epilogue.bias else ()
         inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)
@@ -161,7 +170,7 @@ def _product(workload: Workload) -> OnnxNode:
 
 
 def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
-    """Returns the nodes with names: each reads what the one before wrote, the last writes ``y``."""
+    """Returns the nodes with names: each reads the output of the one before, the last writes ``y``."""
     chain, before = list[OnnxNode](), ""
     for number, node in enumerate(nodes):
         output = "y" if number == len(nodes) - 1 else f"step{number}"
@@ -169,3 +178,88 @@ def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
         chain.append(OnnxNode(node.operator, inputs, output, node.attributes, node.domain))
         before = output
     return chain
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One operator with the names of its inputs and its output."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, int | str] = field(default_factory=dict)
+    domain: str = ""
+
+
+def model(
+    nodes: Sequence[OnnxNode],
+    constants: Mapping[str, npt.NDArray[Any]],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Mapping[str, Sequence[int | str]],
+    unsigned: Collection[str] = (),
+) -> bytes:
+    """Returns a model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
+
+    Args:
+        inputs, outputs: float32 values with their dimensions; a string names a dynamic one.
+        unsigned: names of inputs that are uint8 instead.
+    """
+    graph = message(
+        *((1, _node(node)) for node in nodes),
+        (2, "dietlab"),
+        *((5, _tensor(name, array)) for name, array in constants.items()),
+        *(
+            (11, _value(name, dims, "uint8" if name in unsigned else "float32"))
+            for name, dims in inputs.items()
+        ),
+        *((12, _value(name, dims)) for name, dims in outputs.items()),
+    )
+    opsets = [message((1, ""), (2, OPSET)), message((1, "com.microsoft"), (2, 1))]
+    return message((1, IR_VERSION), (7, graph), *((8, opset) for opset in opsets))
+
+
+def message(*fields: tuple[int, Value]) -> bytes:
+    """Returns the encoded fields, each a number and a value."""
+    return b"".join(_field(number, value) for number, value in fields)
+
+
+def _field(number: int, value: Value) -> bytes:
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    """Returns seven bits a byte, the lowest first; the eighth is set if more follow."""
+    low, high = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
+
+
+def _node(node: OnnxNode) -> bytes:
+    return message(
+        *((1, name) for name in node.inputs),
+        (2, node.output),
+        (4, node.operator),
+        *((5, _attribute(name, value)) for name, value in node.attributes.items()),
+        (7, node.domain),
+    )
+
+
+def _attribute(name: str, value: int | str) -> bytes:
+    if isinstance(value, int):
+        return message((1, name), (3, value), (20, INT_ATTRIBUTE))
+    return message((1, name), (4, value), (20, STRING_ATTRIBUTE))
+
+
+def _tensor(name: str, array: npt.NDArray[Any]) -> bytes:
+    dims = ((1, extent) for extent in array.shape)
+    little = np.asarray(array, array.dtype.newbyteorder("<"))
+    return message(*dims, (2, TYPES[array.dtype.name]), (8, name), (9, little.tobytes()))
+
+
+def _value(name: str, dims: Sequence[int | str], dtype: str = "float32") -> bytes:
+    # TensorShapeProto.Dimension has dim_value = 1 and dim_param = 2.
+    shape = message(*((1, message((1 if isinstance(d, int) else 2, d))) for d in dims))
+    tensor_type = message((1, TYPES[dtype]), (2, shape))
+    return message((1, name), (2, message((1, tensor_type))))

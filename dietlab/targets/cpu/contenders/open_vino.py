@@ -20,7 +20,8 @@ SETTINGS = {
     "NUM_STREAMS": 1,
     "ENABLE_CPU_PINNING": False,
 }
-"""Left to itself OpenVINO computes float32 in bfloat16 where the processor has AMX, and binds its threads."""
+"""Settings of a compiled model. By default OpenVINO computes float32 in bfloat16 on a processor with AMX, and
+binds its threads."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,14 @@ class OpenVinoLayer:
         arrays = {**operands, "y": out}
         for name, array in arrays.items():
             request.set_tensor(name, self.library.Tensor(array, shared_memory=True))
-        inherited: Any = type(request).__base__  # whose call saves some microseconds of Python
+        inherited: Any = type(request).__base__  # its method saves some microseconds of Python
         call = partial(inherited.infer, request, {}, share_outputs=True, decode_strings=False)
         call.alive = arrays  # type: ignore[attr-defined]  # tensors hold bare addresses
         return call
 
 
 class OpenVino:
-    """OpenVINO, which packs constant weights; calls run in the thread that calls.
-
-    Raises:
-        MissingDependencyError: if it is absent.
-    """
+    """OpenVINO, which packs constant weights; calls run in the caller's thread."""
 
     name, package = "openvino", "openvino"
     computes = ("dense", "batch-matmul", "matmul")
@@ -54,7 +51,7 @@ class OpenVino:
     packs_in_call = True
 
     def __init__(self, threads: int = 1) -> None:
-        # It would tell its makers of each conversion.
+        # Else it would report each conversion to its makers.
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         try:
             self.library: Any = importlib.import_module("openvino")
@@ -73,5 +70,5 @@ class OpenVino:
         return OpenVinoLayer(self.library, self.compiled(model))
 
     def compiled(self, model: Any) -> Any:
-        """Returns one of its models compiled for the CPU, in float32 and for as many threads."""
+        """Returns a model compiled for the CPU, in float32 and for this contender's threads."""
         return self._core.compile_model(model, "CPU", {**SETTINGS, "INFERENCE_NUM_THREADS": self._threads})

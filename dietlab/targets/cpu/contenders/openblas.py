@@ -15,7 +15,7 @@ from dietlab.problem import FloatArray, Shape, Workload
 
 
 def numpy_tail(workload: Workload, operands: Operands, out: FloatArray, *, bias: bool) -> list[Call]:
-    """Returns the epilogue as passes over ``out``: bias (unless it is there), activation, residual."""
+    """Returns the epilogue as passes over ``out``: bias (if ``bias``), activation, residual."""
     epilogue, steps = workload.epilogue, list[Call]()
     if epilogue.bias and bias:
         steps.append(partial(np.add, out, operands["bias"], out))
@@ -27,11 +27,7 @@ def numpy_tail(workload: Workload, operands: Operands, out: FloatArray, *, bias:
 
 
 class OpenBlas:
-    """OpenBLAS as NumPy ships it; its threads come from :func:`contender_env` alone.
-
-    Raises:
-        MissingDependencyError: if NumPy was built with another library.
-    """
+    """OpenBLAS as NumPy ships it; only :func:`~dietlab.compare.vendor.contender_env` sets its threads."""
 
     name = "openblas"
     computes = ("dense", "batch-matmul", "matmul")

@@ -25,13 +25,13 @@ from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of
 
 ZERO_POINT = 128
-"""Of inputs that are made unsigned: the highest bit of each is the other one."""
+"""Zero point of inputs that are made unsigned by flipping the highest bit."""
 
 
 def in_float32(torch: Any) -> None:
     """Makes PyTorch compute float32 products in float32 in this process.
 
-    Layers compute in bfloat16 on a processor that has instructions for it, where a startup file says
+    On a processor with instructions for bfloat16, layers compute in it if a startup file calls
     ``set_float32_matmul_precision("medium")`` or sets oneDNN's own precision.
     """
     torch.set_float32_matmul_precision("highest")
@@ -41,8 +41,7 @@ def in_float32(torch: Any) -> None:
 
 
 def open_torch(threads: int) -> Any:
-    """Returns PyTorch, set to compute with ``threads`` threads, in float32 where that is asked for, and
-    without gradients.
+    """Returns PyTorch, set to compute with ``threads`` threads, float32 in float32, and without gradients.
 
     Raises:
         MissingDependencyError: if it is absent.
@@ -55,7 +54,7 @@ def open_torch(threads: int) -> Any:
 
 
 def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
-    """Returns the arrays as tensors on the same memory; tensors stay as they are."""
+    """Returns the arrays as tensors in the same memory, and tensors as they are."""
     return {
         name: tensor(torch, array) if isinstance(array, np.ndarray) else array
         for name, array in arrays.items()
@@ -63,18 +62,14 @@ def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
 
 
 def tensor(torch: Any, array: FloatArray) -> Any:
-    """Returns an array as a tensor on the same memory; bfloat16 is no type of NumPy's own."""
+    """Returns an array as a tensor in the same memory. NumPy itself has no bfloat16."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 class Torch:
-    """PyTorch's eager linear layer and batched product.
-
-    Raises:
-        MissingDependencyError: if PyTorch is absent.
-    """
+    """PyTorch's eager linear layer and batched product."""
 
     name, package = "torch", "torch"
     default = False  # its products are MKL's
@@ -99,14 +94,14 @@ class Torch:
         return WithConstants(partial(self._bound, workload), constants)
 
     def _bound(self, workload: Workload, operands: Operands, out: FloatArray) -> Call:
-        """Returns ``functional.linear``, or ``bmm``, in the form that writes a given tensor, and what
-        follows."""
+        """Returns ``functional.linear``, or ``bmm``, in the form that writes a given tensor, and the
+        epilogue."""
         torch, y, given = self._torch, tensor(self._torch, out), tensors(self._torch, operands)
         x, w, epilogue = given["x"], given["w"], workload.epilogue
         if x.ndim == 3:
             right = w if workload.weights == "direct" else w.transpose(1, 2)
             return partial(torch.bmm, x, right, out=y)
-        # functional.linear is this very binding, whose "out" its documentation leaves out.
+        # This is functional.linear, with the argument "out" that its documentation leaves out.
         steps: list[Call] = [partial(torch._C._nn.linear, x, w, given.get("bias"), out=y)]
         if epilogue.activation == "relu":
             steps.append(y.relu_)
@@ -120,9 +115,8 @@ class Torch:
 
 @dataclass(frozen=True)
 class OneDnnLayer:
-    """``mkldnn::_linear_pointwise``, which fuses the activation, or a residual without one, and
-    returns a fresh tensor: see :class:`~dietlab.measure.timing.device.Output`. Weights are packed for
-    ``rows``."""
+    """``mkldnn::_linear_pointwise``, which fuses an activation or a residual (not both), and returns a new
+    tensor: see :class:`~dietlab.measure.timing.device.Output`. Weights are packed for ``rows``."""
 
     torch: Any
     workload: Workload
@@ -143,17 +137,13 @@ class OneDnnLayer:
 
 
 def require_rows(rows: int, out: FloatArray) -> None:
-    """Requires that weights serve the number of rows that they were packed for: oneDNN packs nothing when it
-    is told of one row, and for few rows otherwise than for many.
-
-    Raises:
-        MeasureError: for another number.
-    """
+    """Raises :class:`MeasureError` unless a call has the rows for which weights were packed: oneDNN packs
+    nothing for one row, and packs for few rows otherwise than for many."""
     if len(out) != rows:
         raise MeasureError(
-            f"oneDNN's weights were packed for {rows} rows",
-            f"a call with {len(out)}",
-            "Call prepare() with its shape.",
+            f"oneDNN's packed weights serve calls of {rows} rows, for which they were packed",
+            len(out),
+            "Call prepare() with the shape of x.",
         )
 
 
@@ -163,11 +153,11 @@ def _then_add(compute: Callable[[], Any], residual: Any) -> Call:
 
 @dataclass(frozen=True)
 class OneDnnInt8Layer:
-    """``onednn::qlinear_pointwise``, which fuses scales, bias and activation, and returns a fresh tensor.
+    """``onednn::qlinear_pointwise``, which fuses scales, bias and activation, and returns a new tensor.
 
     Its inputs are unsigned, with the zero point 128, unless the processor has AMX: signed ones took 2 to 5
-    times as long on a Zen 3, and 1 to 14 % less on a Xeon whose tiles multiply signed bytes. They are made so
-    before anything is timed, as a model would have them from the layer before.
+    times as long on a Zen 3, and 1 to 14 % less on a Xeon whose tiles multiply signed bytes. They are made
+    unsigned outside of the timed call: in a model the layer before would write them so.
     """
 
     torch: Any
@@ -181,11 +171,7 @@ class OneDnnInt8Layer:
         require_rows(self.rows, out)
         torch, given = self.torch, {**self.constants, **tensors(self.torch, operands)}
         x, zero = (given["x"], 0) if self.signed else (given["x"].view(torch.uint8) ^ ZERO_POINT, ZERO_POINT)
-        activation, scale, residual = (
-            self.workload.epilogue.activation,
-            given["scale"],
-            given.get("residual"),
-        )
+        activation, scale, residual = self.workload.epilogue.activation, given["scale"], given.get("residual")
         attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
         weights = (self.packed, scale, torch.zeros(len(scale), dtype=torch.int64), given.get("bias"))
         output: tuple[Any, ...] = (1.0, 0, getattr(torch, str(out.dtype)), attribute, [], form)
@@ -195,11 +181,7 @@ class OneDnnInt8Layer:
 
 
 class OneDnnPacked:
-    """oneDNN as PyTorch ships it, with weights reordered for the row count.
-
-    Raises:
-        MissingDependencyError: if PyTorch is absent or was built without oneDNN.
-    """
+    """oneDNN as PyTorch ships it, with weights reordered for the row count."""
 
     name, package = "onednn-packed", "torch"
     computes = ("dense",)

@@ -1,11 +1,12 @@
 """Checks one contender's results on a CPU, then times it, in a separate process:
-``python -m dietlab.targets.cpu.contenders.worker`` answers as :mod:`dietlab.measure.timing.bench` says.
+``python -m dietlab.targets.cpu.contenders.worker`` answers the requests of
+:mod:`dietlab.measure.timing.bench`.
 
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``), ``libraries``
-(``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``); the last two have no program for
-shapes that none was tuned for. Other options are those of
-:class:`~dietlab.measure.timing.target.TimingTarget` and ``problems``, a folder through which contenders share
-operands and right results. Start the process with :func:`~dietlab.targets.cpu.contenders.contender_env`.
+(``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``); the last two have programs only for
+shapes that were tuned. Other options are those of :class:`~dietlab.measure.timing.target.TimingTarget` and
+``problems``, a folder through which contenders share operands and right results. Start the process with
+:func:`~dietlab.compare.vendor.contender_env`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from dietlab.compare.contenders import (
-    AnsorContender,
-    LibrariesContender,
-    LibraryContender,
-    opened_contender,
-)
+from dietlab.compare.contenders import AnsorContender, LibrariesContender, LibraryContender, opened_contender
 from dietlab.compare.vendor import Kind
 from dietlab.measure.timing.bench import Bench, Service
 from dietlab.measure.timing.contender import Contender

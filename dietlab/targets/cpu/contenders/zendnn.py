@@ -15,18 +15,14 @@ from dietlab.targets.cpu.contenders.pytorch import open_torch, tensors
 from dietlab.targets.cpu.machine import processor_vendor
 
 AMD = "AuthenticAMD"
-"""The maker in ``/proc/cpuinfo`` of the processors that ZenDNN is made for."""
+"""Maker, in ``/proc/cpuinfo``, of the processors that ZenDNN is made for."""
 
 
 class ZenDnn:
-    """ZenDNN with its operands as they are, in batched products too.
+    """ZenDNN with its operands as they are, in batched products too; only for AMD's processors.
 
-    Left to itself it packs the weights that it is given in place, which spoils them for everybody else:
-    :func:`~dietlab.compare.vendor.contender_env` forbids it.
-
-    Raises:
-        MissingDependencyError: if the processor is not AMD's, or ``zentorch`` is absent or made for
-            another version of PyTorch.
+    By default it packs given weights in place, which spoils them for all other users:
+    :func:`~dietlab.compare.vendor.contender_env` forbids that.
     """
 
     name, package = "zendnn", "zentorch"
@@ -37,7 +33,7 @@ class ZenDnn:
         maker = processor_vendor()
         if maker != AMD:
             raise MissingDependencyError(
-                "ZenDNN is compared on the processors that it is made for, those of AMD",
+                "ZenDNN is compared on AMD's processors, for which it is made",
                 maker or "a processor that names no maker",
                 "Compare with mkl-packed, onednn-packed or onnxruntime.",
             )
@@ -63,9 +59,8 @@ class ZenDnn:
         return WithConstants(partial(self._bound, workload, False), constants)
 
     def _bound(self, workload: Workload, packed: bool, operands: Operands, out: FloatArray) -> Call:
-        """Returns ``zentorch_bmm`` for a batch of products; for a layer, whose activation and residual are
-        fused, ``zentorch_linear_unary``, or ``zentorch_linear_unary_binary`` with a residual. All write a
-        given tensor."""
+        """Returns ``zentorch_bmm`` for a batch of products; for a layer ``zentorch_linear_unary``, or
+        ``zentorch_linear_unary_binary`` with a residual, with its epilogue. All write a given tensor."""
         ops, y, given = self._torch.ops.zentorch, self._torch.from_numpy(out), tensors(self._torch, operands)
         x, w, bias, residual = (given.get(name) for name in ("x", "w", "bias", "residual"))
         if out.ndim == 3:
@@ -79,11 +74,7 @@ class ZenDnn:
 
 
 class ZenDnnPacked(ZenDnn):
-    """ZenDNN with weights packed once, for all row counts.
-
-    Raises:
-        MissingDependencyError: as :class:`ZenDnn`.
-    """
+    """ZenDNN with weights packed once, for all row counts."""
 
     name = "zendnn-packed"
     computes = ("dense",)

@@ -23,7 +23,6 @@ from dietlab.problem import Workload
 from dietlab.scheme import Scheme, Tree
 from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.lowering.llvm import target_of
 from dietlab.targets.cpu.space import layout_limits
 from dietlab.targets.cpu.units import UNITS
 
@@ -34,8 +33,16 @@ DECIDES = True
 READ_AS = ("TensorIR", "assembly of the inner loop")
 require_tools = compiler.require_tools
 
+
+def target_of(hardware: Hardware) -> Any:
+    """Returns TVM's target for one CPU."""
+    return compiler.tvm_module().target.Target(
+        {"kind": "llvm", "mcpu": cpu_of(hardware).llvm_cpu, "num-cores": hardware.cores}
+    )
+
+
 LAYOUTS = 32
-"""Object files that stay in memory, of some 10 KB: a space's schemes have a layout for each width."""
+"""Most object files that stay in memory, some 10 KB each: a space has a layout for each width of a tile."""
 
 
 def compile_plans(
@@ -55,7 +62,7 @@ def compile_plans(
 
     for limit, scheme in product(layout_limits(workload), schemes):
         if limit.excess(scheme) > 0:
-            raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
+            raise BuildError(limit.reason, scheme.key, "Choose a scheme of dietlab.build_space().")
     geometry = Geometry.of(workload, hardware, schemes, lowering)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     artifact = compile_packing(module, geometry, hardware, path)
@@ -66,20 +73,16 @@ def compile_plans(
 
 
 def compile_packing(module: Any, geometry: Geometry, hardware: Hardware, path: Path) -> Artifact:
-    """Compiles an operator's module with what packs its weights, where they are packed.
-
-    Args:
-        module: of :func:`dietlab.targets.cpu.lowering.library.library_module`.
-        geometry: the module's.
-        path: of the library.
-    """
+    """Compiles the module of :func:`~dietlab.targets.cpu.lowering.library.library_module`, and links the
+    functions that pack its weights."""
     packing = [_packing(geometry, hardware)] if geometry.weights == "packed" else []
     return compiler.compile_library(module, target_of(hardware), path, packing)
 
 
 @lru_cache(LAYOUTS)
 def _packing(geometry: Geometry, hardware: Hardware) -> bytes:
-    """Returns the object file of what packs weights, a third of the time that a scheme's library takes."""
+    """Returns the object file that packs weights. It is kept: compiling it takes a third of the time that a
+    scheme's library takes."""
     from dietlab.targets.cpu.lowering.library import packing_module
 
     return compiler.object_of(packing_module(geometry), target_of(hardware))
@@ -118,8 +121,8 @@ def runtimes(cores: int) -> tuple[str, ...]:
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns what the processor or the system lacks. What code of an earlier version asks for follows from
-    the family that it was built for."""
+    """Returns what the processor or the system lacks. Without ``requires``, as in earlier versions, the
+    processor family of the library determines what it needs."""
     if requires is None:
         llvm_cpu = cpu_of(Hardware.from_json(hardware)).llvm_cpu
         known = family(llvm_cpu)
@@ -132,15 +135,15 @@ def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes:
 
 
 def load(path: Path, cores: int) -> Any:
-    """Returns the functions of a library. One for several cores calls TVM's pool of threads, which must be in
-    the process *before* the first call: that would otherwise jump to address zero."""
+    """Returns the functions of a library. For several cores TVM's pool of threads must be in the process
+    *before* the first call, which would otherwise jump to address zero."""
     if cores > 1:
-        # TVM halves the processor count it sees on x86 and reads this when its pool starts.
+        # TVM reads this when its pool starts; without it, it takes half of the processors on x86.
         os.environ.setdefault("TVM_NUM_THREADS", str(cores))
         load_runtime(path.parent)
     return open_library(path)
 
 
 def operands(name: str, dtype: str) -> tuple[str, str]:
-    """Returns the host's memory as the place of operands, whatever the CPU's name."""
+    """Returns the place of operands, and how to make them there."""
     return "on the CPU", f"np.array(x, np.{dtype}, order='C') makes such an array."

@@ -1,4 +1,4 @@
-"""Addresses of rows whose distance only the call knows."""
+"""Addresses of an operand's rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,30 @@ from dietlab.targets.cpu.lowering.tir import vector
 
 
 @dataclass(frozen=True)
+class Strided:
+    """The access to an operand whose rows lie ``apart`` elements from each other.
+
+    The loops take addresses in the input, and in weights that are not packed, from :meth:`at` only. Another
+    access needs a class with this method, and a tile function that reads from such addresses.
+    """
+
+    buffer: Any
+    apart: Any
+
+    def at(self, row: Any, column: Any = 0) -> Any:
+        """Returns the pointer from which an element, and those behind it, are read."""
+        return self.buffer.access_ptr("r", offset=row * self.apart + column)
+
+
+@dataclass(frozen=True)
 class Rows:
-    """Rows of one array from some element on, ``apart`` elements from each other.
+    """Rows of one array from some element on, ``apart`` elements from each other, where only the call knows
+    that distance.
 
     ``buffers`` hold ``together`` of them each
     (:attr:`~dietlab.lower.decisions.Lowering.rows_together`). With a number for ``apart`` every row has a
     constant offset to one pointer. With a variable the compiler keeps a pointer to every row through the
-    loop around it, which for 14 rows are more than the scalar registers: it saves and reads them again in
+    loop around it. For 14 rows these are more than the scalar registers: it saves and reads them again in
     each step.
     Draws, for five rows from step ``k`` on, three together::
 
@@ -36,7 +53,9 @@ class Rows:
         """Emits the pointers to ``count`` rows of ``buffer``, of which the first begins at ``offset``."""
         pointer, buffers = buffer.access_ptr("r", offset=offset), []
         for _ in range(0, count, together):
-            buffers.append(T.decl_buffer((together * apart,), data=T.bind(_unrelated(pointer)), align=4))
+            # LLVM knows only that this points to the same array, so that it cannot compute it from others.
+            unrelated = tirx.call_llvm_intrin("handle", "llvm.launder.invariant.group", pointer)
+            buffers.append(T.decl_buffer((together * apart,), data=T.bind(unrelated), align=4))
             pointer = buffers[-1].access_ptr("r", offset=together * apart)
         return cls(tuple(buffers), apart, together)
 
@@ -49,9 +68,3 @@ class Rows:
         """Returns the ``lanes`` elements of a row from ``column`` on."""
         buffer, offset = self.place(row, column)
         return buffer[offset if lanes == 1 else vector(offset, lanes)]
-
-
-def _unrelated(pointer: Any) -> Any:
-    """Returns the pointer as one that the compiler cannot compute from others, without an instruction: LLVM
-    knows only that it points to the same array (``llvm.launder.invariant.group``)."""
-    return tirx.call_llvm_intrin("handle", "llvm.launder.invariant.group", pointer)

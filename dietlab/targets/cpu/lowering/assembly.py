@@ -1,4 +1,4 @@
-"""The assembly that LLVM makes of one scheme, and what its inner loops use."""
+"""The assembly that LLVM makes of one scheme, and counts of its inner loops' instructions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dietlab.problem import Workload
 from dietlab.scheme import Leaf
 from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.lowering.llvm import target_of
+from dietlab.targets.cpu.lowering import target_of
 
 LABEL = re.compile(r"^([.\w$]+):")
 JUMP = re.compile(r"^\s*j[a-z]+\s+([.\w$]+)\s*$")
@@ -26,14 +26,14 @@ STACK = re.compile(r"\(%rsp[,)]")
 
 @dataclass(frozen=True)
 class Assembly:
-    """The machine code that the compiler made of a scheme, counted.
+    """Counts of the machine code of a scheme.
 
     Args:
         loop: instructions of the inner loop with most multiply-adds, in AT&T syntax.
-        multiply_adds: those of its instructions that multiply (count).
-        vector_registers: different ones that the loop names (count).
-        loop_spills: accesses of vectors to the stack in the loop (count).
-        spills: the same in all functions of the library (count).
+        multiply_adds: those of its instructions that multiply.
+        vector_registers: distinct ones that the loop names.
+        loop_spills: accesses of vectors to the stack in the loop.
+        spills: such accesses in all functions of the library.
     """
 
     loop: tuple[str, ...]
@@ -49,16 +49,13 @@ def assembly_text(
     """Returns the assembly that LLVM makes of a scheme for a processor, which need not be this one.
 
     Args:
-        workload: the operator.
-        hardware: the processor to compile for.
-        scheme: the one scheme of the library.
-        only: extents of the dynamic dimensions that the program is for, so that it is short (default: all).
+        only: the extents that the program is for, which makes it short (default: all).
 
     Raises:
         MissingDependencyError: if TVM's compiler is not installed.
-        BuildError: if the processor has no such unit, at which LLVM would end the process, or if the program
-            does not compile.
+        BuildError: if the program does not compile, or the processor lacks the unit.
     """
+    # LLVM would end the process.
     if scheme.kernel.unit not in cpu_of(hardware).units(workload.dtype):
         units = ", ".join(cpu_of(hardware).units(workload.dtype)) or "none"
         raise BuildError(
@@ -74,34 +71,27 @@ def assembly_text(
 
 
 def assembly_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> Assembly:
-    """Returns what the assembly of one scheme tells, for all extents; see :func:`assembly_text`.
-
-    Raises:
-        MissingDependencyError: if TVM's compiler is not installed.
-        BuildError: as :func:`assembly_text`.
-    """
+    """Returns the counts of one scheme's assembly for all extents; raises as :func:`assembly_text`."""
     return read_assembly(assembly_text(workload, hardware, scheme).splitlines())
 
 
 def inner_loop(assembly: str, instruction: str) -> tuple[str, ...]:
-    """Returns the instructions of the shortest loop that has one that begins with ``instruction``.
-
-    Raises:
-        BuildError: if no loop has it.
-    """
+    """Returns the shortest loop with an instruction that begins with ``instruction``."""
     lines = assembly.splitlines()
     loops = [_instructions(lines[first : last + 1]) for first, last in _loops(lines)]
     found = [loop for loop in loops if any(line.startswith(instruction) for line in loop)]
     if not found:
         raise BuildError(
-            "a loop of the program has the instruction", instruction, "Another unit's scheme has it."
+            "a loop of the program has the instruction",
+            instruction,
+            "Choose a scheme of the unit that has it.",
         )
     return min(found, key=len)
 
 
 def read_assembly(lines: Sequence[str]) -> Assembly:
-    """Returns what assembly in AT&T syntax tells; the loop is empty if nothing in one multiplies. A loop that
-    divides is an activation's, not the reduction's."""
+    """Returns the counts of assembly in AT&T syntax; the loop is empty if none multiplies. Loops that divide
+    do not count: they compute activations."""
     loops = [_instructions(part) for part in _inner_loops(lines)]
     loops = [loop for loop in loops if not any(map(DIVIDE.match, loop))]
     loop = max(loops, key=_multiplies, default=())
@@ -112,7 +102,7 @@ def read_assembly(lines: Sequence[str]) -> Assembly:
 
 
 def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the numbers of the first and the last line of each loop: a label, and a jump back to it."""
+    """Returns the first and the last line number of each loop: a label, and a jump back to it."""
     at: dict[str, int] = {}
     found: list[tuple[int, int]] = []
     for number, line in enumerate(lines):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.lowering.addresses import Rows
+from dietlab.targets.cpu.lowering.geometry import Tile
 from dietlab.targets.cpu.lowering.prefetch import NextPanel
-from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import L1, int64, masked_load, prefetch, quotient, vector
+from dietlab.targets.cpu.lowering.tir import L1, either, int64, masked_load, prefetch, quotient, vector
 from dietlab.targets.cpu.lowering.units import matrix_step, unit_step
 
 
@@ -30,11 +31,8 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
         return
     # The number of steps is a constant in all K-blocks but the last one.
     steps = T.bind(steps)
-    with T.If(steps == block):
-        with T.Then():
-            _iterations(tile, block, ahead, tiles)
-        with T.Else():
-            _iterations(tile, steps, ahead, tiles)
+    cut, last = (partial(_iterations, tile, count, ahead, tiles) for count in (block, steps))
+    either(steps == block, cut, last)
 
 
 def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) -> None:
@@ -61,13 +59,13 @@ def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any)
     Draws::
 
         for ko in range(iterations):     for group in range(ceil(iterations / tiles)):
-          iteration(ko)                    iteration(group * tiles), which asks
+          iteration(ko)                    iteration(group * tiles), which prefetches
                                            for ko in the group's others:
                                              iteration(ko)
 
-    Many rows with a variable distance leave no scalar registers for an iteration that asks: the compiler
-    would load vectors early, to be done with their addresses, and save them (158 instead of 113 instructions
-    for 48 multiply-adds). Such a group asks first, in no iteration.
+    Many rows with a variable distance leave no scalar registers to an iteration that prefetches: the compiler
+    would load vectors early, to free their addresses, and save them (158 instead of 113 instructions for 48
+    multiply-adds). Such a group prefetches before its first iteration.
     """
     lanes, kernel = tile.lanes, tile.kernel
     apart = tile.geometry.panel_rows(tile.depth) * lanes if kernel.block else None
@@ -111,8 +109,8 @@ def _operands_at(tile: Tile, k: Any) -> tuple[Rows, Rows]:
 
 
 def _step(tile: Tile, k: Any, operands: tuple[Rows, Rows] | None = None, step: int = 0) -> None:
-    """Emits one step of the reduction: every accumulator gains one product. ``operands``, if given, are those
-    at the iteration's first step, and this is its step number ``step``."""
+    """Emits one step of the reduction: every accumulator gains one product. ``operands``, if given, are the
+    pointers at the iteration's first step, and ``step`` is the step's number in it."""
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
             for one in range(tile.kernel.facts.tile_steps):

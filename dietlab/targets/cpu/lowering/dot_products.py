@@ -6,47 +6,31 @@ For few rows the transposition is most of the work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import CpuMicroKernel
-from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.geometry import Geometry, Tile
 from dietlab.targets.cpu.lowering.micro_kernel import tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.tir import (
     constant,
+    either,
+    function,
     int64,
     masked_load,
     masked_store,
-    only,
     quotient,
     stack_buffer,
     vector,
+    when,
 )
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """The values that the steps share while one tile function is written."""
-
-    kernel: CpuMicroKernel
-    lanes: int
-    depth: Any
-    width: Any
-    accumulators: Any
-    x: Any
-    w: Any
-    y: Any
-
-    @property
-    def outputs(self) -> int:
-        return self.kernel.rows * self.kernel.cols
-
-    def slot(self, output: int) -> Any:
-        return vector(output * self.lanes, self.lanes)
+def _slot(tile: Tile, output: int) -> Any:
+    """Returns the accumulator of an output: ``lanes`` partial sums."""
+    return vector(output * tile.lanes, tile.lanes)
 
 
 def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
@@ -66,30 +50,21 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     """
     names = tile_arguments(kernel, geometry, "exact")
     lanes = geometry.lanes
-    with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(tile_name(kernel, "exact"))
-        T.func_attr({"tirx.noalias": True})
+    with function(tile_name(kernel, "exact")) as builder:
         given = {n: T.arg(n, T.handle("float32") if n in ("x", "w", "y") else T.int64()) for n in names}
         sizes = {dim: given[dim] for dim in geometry.tile_dims}
         width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
-        tile = _Tile(
-            kernel,
-            lanes,
-            depth,
-            width,
-            stack_buffer(kernel.rows * kernel.cols * lanes),
-            T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
-            T.decl_buffer((kernel.cols, depth), data=given["w"], align=4),
-            T.decl_buffer((kernel.rows, width), data=given["y"], align=4),
-        )
+        accumulators = stack_buffer(kernel.rows * kernel.cols * lanes)
+        extents = {"x": (kernel.rows, depth), "w": (kernel.cols, depth), "y": (kernel.rows, width)}
+        x, w, y = (T.decl_buffer(extents[name], data=given[name], align=4) for name in extents)
+        tile = Tile(kernel, geometry, accumulators, x, w, y, None, sizes, None, None, None, checked=False)
         _multiply_add(tile)
         _write_back(tile, _sums(tile))
     return builder.get()
 
 
-def _multiply_add(tile: _Tile) -> None:
-    """Emits the compute stage: a vector of every row and column at a time; the tail of the depth is
-    masked."""
+def _multiply_add(tile: Tile) -> None:
+    """Emits the compute stage, a vector of every row and column at a time. The last vectors are masked."""
     if not isinstance(tile.depth, int):
         _multiply_add_any(tile)
         return
@@ -107,11 +82,11 @@ def _multiply_add(tile: _Tile) -> None:
         _step(tile, steps * lanes, left, first=steps == 0)
 
 
-def _multiply_add_any(tile: _Tile) -> None:
-    """Emits the compute stage for a depth that only the call knows: accumulators begin with zero."""
+def _multiply_add_any(tile: Tile) -> None:
+    """Emits the compute stage for a dynamic depth, where accumulators begin with zero."""
     unroll, lanes = tile.kernel.unroll, tile.lanes
-    for output in range(tile.outputs):
-        T.buffer_store(tile.accumulators, constant(0.0, lanes), [tile.slot(output)])
+    for output in range(tile.kernel.rows * tile.kernel.cols):
+        T.buffer_store(tile.accumulators, constant(0.0, lanes), [_slot(tile, output)])
     steps = T.bind(quotient(tile.depth, lanes))
     iterations = T.bind(quotient(steps, unroll))
     with T.serial(int64(0), iterations) as outer:
@@ -121,11 +96,11 @@ def _multiply_add_any(tile: _Tile) -> None:
         with T.serial(iterations * unroll, steps) as step:
             _step(tile, step * lanes, lanes)
     left = T.bind(tile.depth - steps * lanes)
-    with only(left > 0):
+    with when(left > 0):
         _step(tile, steps * lanes, left)
 
 
-def _step(tile: _Tile, k: Any, inside: Any, *, first: bool = False) -> None:
+def _step(tile: Tile, k: Any, inside: Any, *, first: bool = False) -> None:
     """Adds ``inside`` products to every accumulator; the first step begins it with them."""
     rows, cols, lanes = tile.kernel.rows, tile.kernel.cols, tile.lanes
 
@@ -138,16 +113,16 @@ def _step(tile: _Tile, k: Any, inside: Any, *, first: bool = False) -> None:
     for i in range(rows):
         value = load(tile.x, i)
         for j in range(cols):
-            slot = tile.slot(i * cols + j)
+            slot = _slot(tile, i * cols + j)
             product = value * weights[j]
             T.buffer_store(tile.accumulators, product if first else tile.accumulators[slot] + product, [slot])
 
 
-def _sums(tile: _Tile) -> list[Any]:
-    """Returns the sum over the lanes of every accumulator: output ``n`` is lane ``n % lanes`` of vector ``n
-    // lanes``."""
-    count, lanes = tile.outputs, tile.lanes
-    accumulators = [T.bind(tile.accumulators[tile.slot(n)]) for n in range(count)]
+def _sums(tile: Tile) -> list[Any]:
+    """Returns each accumulator's sum over its lanes: output ``n`` is lane ``n % lanes`` of vector
+    ``n // lanes``."""
+    count, lanes = tile.kernel.rows * tile.kernel.cols, tile.lanes
+    accumulators = [T.bind(tile.accumulators[_slot(tile, n)]) for n in range(count)]
     return [added_across(accumulators[n : n + lanes], lanes) for n in range(0, count, lanes)]
 
 
@@ -179,27 +154,29 @@ def added_across(vectors: list[Any], lanes: int) -> Any:
     return vectors[0]
 
 
-def _write_back(tile: _Tile, sums: list[Any]) -> None:
+def _write_back(tile: Tile, sums: list[Any]) -> None:
     """Stores the outputs; a tile as wide as the output is contiguous there."""
     cols = tile.kernel.cols
     if isinstance(tile.width, int):
         (_write_all if tile.width == cols else _write_rows)(tile, sums)
-        return
-    with T.If(tile.width == cols):
-        with T.Then():
-            _write_all(tile, sums)
-        with T.Else():
-            _write_rows(tile, sums)
+    else:
+        either(tile.width == cols, lambda: _write_all(tile, sums), lambda: _write_rows(tile, sums))
 
 
-def _write_all(tile: _Tile, sums: list[Any]) -> None:
+def _write_all(tile: Tile, sums: list[Any]) -> None:
     for number, value in enumerate(sums):
         first = number * tile.lanes
-        masked_store(tile.y, first, value, int64(min(tile.lanes, tile.outputs - first)), tile.lanes)
+        masked_store(
+            tile.y,
+            first,
+            value,
+            int64(min(tile.lanes, tile.kernel.rows * tile.kernel.cols - first)),
+            tile.lanes,
+        )
 
 
-def _write_rows(tile: _Tile, sums: list[Any]) -> None:
-    """Stores each row in as few pieces as powers of two make it: 7 = 4 + 2 + 1."""
+def _write_rows(tile: Tile, sums: list[Any]) -> None:
+    """Stores each row in the fewest pieces of powers of two: 7 = 4 + 2 + 1."""
     cols, lanes = tile.kernel.cols, tile.lanes
     for i in range(tile.kernel.rows):
         done = 0

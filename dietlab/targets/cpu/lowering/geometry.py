@@ -1,9 +1,10 @@
-"""Extents and memory layout that all micro-kernels of one library share."""
+"""Extents and memory layout that all micro-kernels of a library share, and the values of one tile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from tvm import tirx
@@ -16,14 +17,14 @@ from dietlab.machine import Hardware
 from dietlab.problem import WORKING, Dim, Precision, Workload, axis_of, precision_of
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
-from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient, vector
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, UnitFacts
 
 HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
-"""Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
+"""Words before the first panel of packed weights: a cache line, so that panels begin on one."""
 
 LAYOUT = 0x646C0001
-"""The first word of packed weights: two letters and the number of the layout that this version writes."""
+"""First word of packed weights: two letters, and the number of the layout that this version writes."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +36,31 @@ class Geometry(Contraction):
 
         panels[p][depth + bias][lanes]        panels[p][k][v] = w[p * lanes + v][k]
 
-    with anything beyond the last column. A tile of several vectors reads several panels side by side,
-    so that every micro-kernel of a portfolio, whatever its width, reads the same packed weights.
-    With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
-    weights ``w[depth, cols]`` are read as they are.
+    Lanes beyond the last column hold anything. A tile of several vectors reads several panels side by side,
+    so every micro-kernel of a portfolio, whatever its width, reads the same packed weights. With a bias,
+    row 0 of each panel holds it: the accumulators begin with it. ``direct`` weights ``w[depth, cols]`` are
+    read as they are.
 
-    Packed weights of less than 32 bits lie in words of :attr:`per_step` steps of the reduction each, and
-    ``depth`` counts these words; there are ``elements`` of them. Their order in a row of a panel is that in
-    which the unit reads them, in halves of the row (:attr:`halves`)::
+    Packed weights of less than 32 bits lie in words, each with :attr:`per_step` steps of the reduction.
+    ``depth`` counts words, ``elements`` the weights in them. A row of a panel has the order in which the unit
+    reads it, in halves (:attr:`halves`)::
 
         row k, one half      w[0][4k .. 4k+3]  w[1][4k .. 4k+3]  ...
         row k, two halves    w[0][4k, 4k+1]  w[1][4k, 4k+1]  ...  w[0][4k+2, 4k+3]  w[1][4k+2, 4k+3]  ...
 
     Panels for scaled sums begin with two rows: the first sums of a unit whose inputs are unsigned, and the
-    scales.
+    scales. Packed weights begin with a tag (:attr:`tag`), so that those of another layer, library or version
+    are refused. They end with as many empty panels as the widest tile may read beyond the last column.
 
-    Packed weights begin with a tag (:attr:`tag`), by which weights of another layer, library or version
-    are refused, and end with as many empty panels as the widest tile may read beyond the last column.
-
-    ``widest`` is the widest tile's number of panels, ``l2_bytes`` a core's L2; lengths up to ``short`` are
-    compiled one by one; ``coherent_code`` is the processor's
-    (:class:`~dietlab.targets.cpu.limits.CpuLimits`). ``balance`` is how many rows a core computes, at its
-    peak, while memory brings their weights; 0 if that is not known. ``lowering`` holds what no scheme says.
+    Args:
+        widest: panels of the widest tile.
+        l2_bytes: L2 of one core.
+        short: the largest row count that gets a separate program.
+        coherent_code: see :class:`~dietlab.targets.cpu.limits.CpuLimits`.
+        balance: rows that a core computes, at its peak, while memory brings their weights; 0 if unknown.
+        lowering: decisions that no scheme names.
+        emulated: whether units are computed by their definition in plain operations, on processors without
+            them.
     """
 
     precision: Precision
@@ -73,7 +77,6 @@ class Geometry(Contraction):
     balance: float
     lowering: Lowering
     emulated: bool = False
-    """Whether units are computed by their definition in plain operations, on processors without them."""
 
     @classmethod
     def of(
@@ -86,16 +89,15 @@ class Geometry(Contraction):
         """Returns the layout wide enough for the widest tile of ``schemes``.
 
         Raises:
-            BuildError: if a tile is of no whole number of this processor's vectors, or weights would have
-                to be packed in two ways.
+            BuildError: if a tile is no whole number of vectors wide, or units need two layouts of weights.
         """
         lanes, schemes = cpu_of(hardware).lanes, tuple(schemes)
         for scheme in schemes:
             if scheme.kernel.along == "cols" and scheme.cols % lanes:
                 raise BuildError(
-                    f"tiles for {hardware.name} are as wide as whole vectors of {lanes} columns",
+                    f"the columns of a tile for {hardware.name} are a multiple of {lanes}",
                     scheme.key,
-                    "Take one from build_space().",
+                    "Choose a scheme of build_space().",
                 )
         facts = _facts(workload, schemes)
         contraction = contraction_of(workload)
@@ -121,7 +123,7 @@ class Geometry(Contraction):
 
     @property
     def tile_dims(self) -> tuple[str, ...]:
-        """The dynamic dimensions that a tile must be told, since its strides or its depth depend on them."""
+        """The dynamic dimensions that a tile's strides or depth depend on: arguments of its function."""
         return tuple(dict.fromkeys(e for e in (self.cols, self.depth) if isinstance(e, str)))
 
     @property
@@ -157,8 +159,8 @@ class Geometry(Contraction):
         return HEADER_FLOATS + self.panels(cols) * rows * self.lanes
 
     def tag(self, cols: Any, elements: Any) -> tuple[Any, ...]:
-        """Returns the first words of packed weights, int32: the layout's version; lanes, whether there is a
-        bias, and the order of weights in a word; columns and depth."""
+        """Returns the first words of packed weights, int32: the layout's version; lanes, bias and the order
+        of weights in one word; columns; depth."""
         order = (self.per_step // 2) << 12 | (self.halves - 1) << 14
         words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements)
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
@@ -167,15 +169,15 @@ class Geometry(Contraction):
         """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in their share of a
         core's L2 beside the weights; at least 1.
 
-        A cache's sets go by the address, and rows begin at multiples of the largest power of two that divides
-        their length. Shorter parts leave the sets between unused, so that fewer of them stay. Draws, for rows
-        of 3 x 4 KiB and parts of 2 KiB::
+        A cache line's set follows from its address, and rows begin at multiples of the largest power of two
+        that divides their length. Parts shorter than that leave sets unused, so that fewer parts stay. Draws,
+        for rows of 3 x 4 KiB and parts of 2 KiB::
 
             address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
             part 0 of every row      xxxxxxxxxxxxxxxx
         """
         apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
-        read = most(1, most(steps or depth, apart))  # without depth nothing is read
+        read = most(1, most(steps or depth, apart))  # at depth 0 nothing is read
         share = int(self.lowering.rows_l2_share * self.l2_bytes)
         return most(1, quotient(share // WORD_BYTES, read))
 
@@ -186,9 +188,69 @@ class Geometry(Contraction):
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
 
 
+@dataclass(frozen=True)
+class Tile:
+    """The values that the steps of one tile function share, named as in its signature. A matrix unit
+    multiplies ``height`` rows at once, from each row of ``groups`` on."""
+
+    kernel: CpuMicroKernel
+    geometry: Geometry
+    accumulators: Any
+    x: Any
+    w: Any
+    y: Any
+    residual: Any | None
+    sizes: Sizes
+    rows: Any | None
+    cols: Any | None
+    begin: Any | None
+    checked: bool
+    groups: tuple[Any, ...] = ()
+    height: Any | None = None
+
+    @property
+    def lanes(self) -> int:
+        return self.geometry.lanes
+
+    @property
+    def vectors(self) -> int:
+        return self.kernel.vectors(self.lanes)
+
+    @property
+    def depth(self) -> Any:
+        return self.geometry.value(self.geometry.depth, self.sizes)
+
+    @property
+    def steps(self) -> Any:
+        """Steps of the reduction in one call: all, or a K-block. The last K-block may be shorter."""
+        block, depth = self.kernel.block, self.depth
+        if not block or (isinstance(depth, int) and depth % block == 0):
+            return block or depth
+        return tirx.min(int64(block), depth - self.begin)
+
+    @property
+    def width(self) -> Any:
+        """Elements from one row of the output to the next."""
+        return self.geometry.value(self.geometry.cols, self.sizes)
+
+    @property
+    def rows_together(self) -> int:
+        """Rows that are addressed from one pointer; 0 if all are (a static depth), or each has its own."""
+        return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
+
+    @property
+    def places(self) -> Iterator[tuple[int, int]]:
+        """The row and the vector of each accumulator."""
+        return product(range(self.kernel.rows), range(self.vectors))
+
+    def slot(self, i: Any, j: int) -> Any:
+        """Returns the accumulator of row ``i`` and vector ``j``."""
+        return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
+
+
 def _short(workload: Workload, short_rows: int) -> int:
-    """Returns the last length that is compiled for itself; 0 if none is: neither strides nor depth depend on
-    the rows' dimension, or its range begins later."""
+    """Returns the last length with a separate program; 0 if there is none: neither strides nor depth depend
+    on the rows' dimension, or its range begins later."""
     rows = axis_of(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
     shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows
@@ -196,8 +258,7 @@ def _short(workload: Workload, short_rows: int) -> int:
 
 
 def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
-    """Returns the number of rows at which computing takes as long as fetching: two flops a row for each
-    weight."""
+    """Returns the rows at which computing takes as long as fetching: a row has two flops for each weight."""
     peak = hardware.peak_for(dtype)
     if not peak or not hardware.dram_gbps:
         return 0.0
@@ -205,13 +266,13 @@ def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
 
 
 def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
-    """Returns the facts about the units of all schemes that the packed weights depend on."""
+    """Returns the facts about the schemes' units, which must agree in those that packed weights depend on."""
     found = {s.kernel.facts.layout: s.kernel for s in schemes}
     if len(found) > 1:
         raise BuildError(
             "all micro-kernels of a library read the same packed weights",
             ", ".join(sorted(kernel.unit for kernel in found.values())),
-            "Take those of one unit, or of units with the same layout.",
+            "Choose micro-kernels of one unit, or of units with the same layout.",
         )
     default = next((f for f in UNITS.values() if f.dtype == workload.dtype), UNITS["fma"])
     return next((kernel.facts for kernel in found.values()), default)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import tvm
@@ -18,20 +20,18 @@ from dietlab.scheme import Leaf, Tree, restricted
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.lowering.dot_products import dot_products_function
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
-from dietlab.targets.cpu.lowering.loop_nest import Operands
-from dietlab.targets.cpu.lowering.matrix_tile import asking, matrix_tile_function
+from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
+from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
-from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function
+from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
 from dietlab.targets.cpu.lowering.region import call, region, tiles_of
-from dietlab.targets.cpu.lowering.scratch import scratch_floats
+from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
-from dietlab.targets.cpu.lowering.staging import stage_function, stage_name
-from dietlab.targets.cpu.lowering.tir import int64, only, stack_buffer, switch
-from dietlab.targets.cpu.lowering.types import stored_as
-from dietlab.targets.cpu.lowering.word_panels import word_panel_function
-from dietlab.targets.cpu.units import UNITS
+from dietlab.targets.cpu.lowering.tir import either, function, int64, stack_buffer, stored_as, switch, when
+from dietlab.targets.cpu.units import UNITS, CpuUnit
 
 PACKED_ALIGNMENT_BYTES = 64
+"""Alignment of packed weights: a cache line."""
 
 FOREIGN_WEIGHTS = "packed weights are of another layer, library or version: pack them with this library"
 
@@ -52,9 +52,9 @@ def library_module(
     - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the scheme.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
     - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
-    - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+    - ``idle(T, ...) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
-    Constant weights are packed by what :func:`packing_module` returns, which the library links, too.
+    :func:`packing_module`, which the library links too, packs constant weights.
 
     Args:
         schemes: those that the tree names, by number.
@@ -90,7 +90,7 @@ def packing_module(geometry: Geometry) -> Any:
     """Returns the module that packs constant weights, the same for all schemes with one layout:
 
     - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``.
-    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever they hold.
     """
     panel = word_panel_function(geometry) if geometry.per_step > 1 else panel_function(geometry)
     name = tvm.ir.GlobalVar(PANEL_FUNCTION)
@@ -116,56 +116,25 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
           if T <= 32: nested ifs find T:     piece(T), in which T is a number
           else: nested ifs find the plan:    piece(plan)
     """
-    name = "run" if tree is not None else "run_plan"
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(name)
-        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+    with function("run" if tree is not None else "run_plan", exported=True) as builder:
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
         shapes = operand_shapes(geometry, sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = _arrays(geometry, handles, shapes)
-        operands = Operands(
-            arrays["x"],
-            arrays.get("packed", arrays.get("w")),
-            arrays["y"],
-            arrays.get("residual"),
-            arrays.get("bias"),
-            sizes,
-            _scratch(geometry, served),
-        )
+        weights = arrays.get("packed", arrays.get("w"))
+        residual, bias = arrays.get("residual"), arrays.get("bias")
+        scratch = _scratch(geometry, served)
+        operands = Operands(arrays["x"], weights, arrays["y"], residual, bias, sizes, scratch)
 
-        def serve(length: int | None) -> None:
-            fitting = [piece for piece in served if piece.length == length]
-            here, left = operands, tree
-            if length is not None:
-                fixed = {geometry.rows: length}
-                here = replace(operands, sizes={**sizes, geometry.rows: int64(length)})
-                left = tree and restricted(tree, fixed)
-            if length is not None and isinstance(left, Leaf):
-                _cover(geometry, here, names, *[p for p in fitting if p.number == left.scheme])
-                return
-            number = plan if left is None else T.bind(choice(left, sizes))
-            for piece in fitting:
-                with T.If(number == piece.number), T.Then():
-                    _cover(geometry, here, names, piece)
+        def serve(piece: Piece, sizes: Sizes) -> None:
+            here = replace(operands, sizes=sizes)
+            region(Tiling(piece.scheme, geometry, here, names, piece.heights, piece.widths))
 
-        rows = geometry.value(geometry.rows, sizes)
-        single = sorted({piece.length for piece in served if piece.length is not None})
-        # An empty call returns at once: it would start threads that find nothing to do. The test stands
-        # around everything because the compiler moves divisions by a number of tiles up to it.
         units = {piece.scheme.kernel.unit for piece in served}
-        with only(_computes(geometry, sizes)), asking(geometry, units):
-            if geometry.weights == "packed":
-                _require_tag(geometry, arrays["packed"], sizes)
-            if not single:
-                serve(None)
-            else:
-                with T.If(rows <= single[-1]):
-                    with T.Then():
-                        switch(rows, single, serve)
-                    with T.Else():
-                        serve(None)
+        with _guarded(geometry, operands, units):
+            choose = partial(_by_plan, geometry, tree=tree, plan=plan, serve=serve)
+            _by_length(geometry, served, sizes, choose)
     return builder.get()
 
 
@@ -178,14 +147,25 @@ def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
     return stack_buffer(floats) if floats else None
 
 
-def _computes(geometry: Geometry, sizes: Mapping[str, Any]) -> Any:
-    """Returns whether a call has any output."""
+@contextmanager
+def _guarded(geometry: Geometry, operands: Operands, units: Iterable[CpuUnit]) -> Iterator[None]:
+    """Emits what is inside behind the tests of a call: it has an output, the system permits its units, and
+    its packed weights fit.
+
+    An empty call returns at once: it would start threads that find nothing to do. That test stands around
+    everything because the compiler moves divisions by a number of tiles up to it.
+    """
+    sizes = operands.sizes
     outer = (geometry.batch, geometry.rows, geometry.cols)
-    tests = [sizes[dim] > 0 for dim in dict.fromkeys(outer) if isinstance(dim, str)]
-    return tests[0] if len(tests) == 1 else tirx.all(*tests)
+    positive = [sizes[dim] > 0 for dim in dict.fromkeys(outer) if isinstance(dim, str)]
+    computes = positive[0] if len(positive) == 1 else tirx.all(*positive)
+    with when(computes), permitted(geometry, units):
+        if geometry.weights == "packed":
+            _require_tag(geometry, operands.w, sizes)
+        yield
 
 
-def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> None:
+def _require_tag(geometry: Geometry, packed: Any, sizes: Sizes) -> None:
     """Refuses weights that are not of this layer, layout and processor."""
     cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
     words = [
@@ -197,8 +177,43 @@ def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> N
         pass
 
 
-def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
-    region(piece.scheme, geometry, operands, names, piece.heights, piece.widths)
+def _by_length(
+    geometry: Geometry, served: Sequence[Piece], sizes: Sizes, choose: Callable[[list[Piece], Sizes], None]
+) -> None:
+    """Chooses by the rows of a call among the pieces for its length, or among those for all others."""
+    rows = geometry.value(geometry.rows, sizes)
+    lengths = sorted({piece.length for piece in served if piece.length is not None})
+
+    def of(length: int | None) -> None:
+        known = {} if length is None else {geometry.rows: int64(length)}
+        choose([piece for piece in served if piece.length == length], {**sizes, **known})
+
+    if not lengths:
+        of(None)
+        return
+    either(rows <= lengths[-1], lambda: switch(rows, lengths, of), lambda: of(None))
+
+
+def _by_plan(
+    geometry: Geometry,
+    fitting: list[Piece],
+    sizes: Sizes,
+    tree: Tree | None,
+    plan: Any | None,
+    serve: Callable[[Piece, Sizes], None],
+) -> None:
+    """Serves a call by the piece that the tree chooses; without one by the piece that ``plan`` says."""
+    length = fitting[0].length if fitting else None
+    if tree is not None and length is not None:
+        tree = restricted(tree, {geometry.rows: length})
+        if isinstance(tree, Leaf):
+            (piece,) = (piece for piece in fitting if piece.number == tree.scheme)
+            serve(piece, sizes)
+            return
+    number = plan if tree is None else T.bind(choice(tree, sizes))
+    for piece in fitting:
+        with when(number == piece.number):
+            serve(piece, sizes)
 
 
 def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -211,8 +226,8 @@ def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tu
 
 
 def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the array arguments, in the types in which they are read and written; their names appear in the
-    library's error messages."""
+    """Returns the array arguments, in the types in which they are read and written. The library's error
+    messages name them."""
     types = {name: (geometry.type_of(name), _alignment(geometry, name)) for name in shapes}
     found = {
         name: IRBuilder.name(name, T.match_buffer(handles[name], shapes[name], dtype, align=align))
@@ -227,17 +242,14 @@ def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str,
 
 
 def _alignment(geometry: Geometry, name: str) -> int:
-    """Returns the least alignment of an array, in bytes; of the caller's own any of their type is
-    accepted."""
+    """Returns the least alignment of an array, in bytes: that of its type if the caller made it."""
     return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
 
 
 def _pack(geometry: Geometry, panel_function: Any) -> Any:
     """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
     lanes = geometry.lanes
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name("pack")
-        T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
+    with function("pack", exported=True) as builder:
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
         cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
         needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}

@@ -1,18 +1,21 @@
-"""The state that the loops over one plan's tiles share."""
+"""The loops over one plan's tiles: each is a context manager that yields its variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.contraction import Sizes
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.lowering.addresses import Strided
 from dietlab.targets.cpu.lowering.geometry import Geometry
-from dietlab.targets.cpu.lowering.tir import ceil_div
-
-if TYPE_CHECKING:
-    from dietlab.targets.cpu.lowering.prefetch import Stream
+from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most
+from dietlab.targets.cpu.lowering.units import x_words
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,14 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class LoopNest:
-    """The state that the loops over one plan's tiles share: ``batch`` is the product they are in,
-    ``first_tile`` and ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the current
-    one, ``columns`` this core's first column tile and one past its last (None: all), ``begin`` the first
-    step of the K-block, ``parts`` how many K-blocks a tile takes one after the other, ``streams`` the
-    operands that a batch prefetches, ``group_rows`` the rows that a matrix unit multiplies at once."""
+class Tiling:
+    """The tiles of one scheme over one call's output. No loop changes any of it.
+
+    Args:
+        functions: the module's private functions by name.
+        heights, widths: rows and columns of the tiles that shapes of this scheme need.
+        group_rows: rows that a matrix unit multiplies at once.
+    """
 
     scheme: CpuScheme
     geometry: Geometry
@@ -42,14 +47,6 @@ class LoopNest:
     functions: Mapping[str, Any]
     heights: tuple[int, ...]
     widths: tuple[int, ...]
-    batch: Any = 0
-    first_tile: Any = 0
-    block_tiles: Any | None = None
-    row_tile: Any = 0
-    columns: tuple[Any, Any] | None = None
-    begin: Any = 0
-    parts: Any = 1
-    streams: tuple[Stream, ...] = ()
     group_rows: Any = 1
 
     @property
@@ -69,10 +66,12 @@ class LoopNest:
         return self.geometry.value(self.geometry.depth, self.operands.sizes)
 
     @property
-    def products(self) -> Any:
-        """Independent products of the batch."""
-        assert self.geometry.batch is not None
-        return self.geometry.value(self.geometry.batch, self.operands.sizes)
+    def row_tiles(self) -> Any:
+        return ceil_div(self.rows, self.kernel.rows)
+
+    @property
+    def column_tiles(self) -> Any:
+        return ceil_div(self.cols, self.kernel.cols)
 
     @property
     def panels(self) -> int:
@@ -90,24 +89,132 @@ class LoopNest:
         return self.panels * self.panel_floats
 
     @property
-    def transposes(self) -> bool:
-        """True if panels are transposed on the fly."""
-        return transposes(self.kernel, self.geometry)
+    def transposed_panels(self) -> int:
+        """Panels that are transposed on the fly before the row tiles of one column tile."""
+        return self.panels if transposes(self.kernel, self.geometry) else 0
 
     @property
-    def row_tiles(self) -> Any:
-        return ceil_div(self.rows, self.kernel.rows)
+    def x(self) -> Strided:
+        """The input, as rows of the words that a unit reads."""
+        return Strided(self.operands.x, x_words(self.kernel, self.depth))
 
     @property
-    def pass_tiles(self) -> Any:
-        """Row tiles that one pass over the weights computes."""
-        return self.row_tiles if self.block_tiles is None else self.block_tiles
-
-    @property
-    def column_tiles(self) -> Any:
-        return ceil_div(self.cols, self.kernel.cols)
+    def w(self) -> Strided:
+        """Weights that are not packed."""
+        return Strided(self.operands.w, self.cols if self.geometry.weights == "direct" else self.depth)
 
 
 def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
     """Returns whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
     return geometry.weights == "transposed" and kernel.along == "cols"
+
+
+class RowBlock(NamedTuple):
+    """The row tiles of one pass over the weights: the first one's number, and how many there are."""
+
+    first: Any
+    tiles: Any
+
+
+@dataclass(frozen=True)
+class Position:
+    """The place of one tile in the loops.
+
+    Args:
+        row_tile, column_tile: its numbers.
+        block: the row tiles of its pass over the weights.
+        columns: its core's first column tile, and one past the last.
+        begin: the first step of its K-block.
+        batch: the number of its product.
+    """
+
+    row_tile: Any
+    column_tile: Any
+    block: RowBlock
+    columns: tuple[Any, Any]
+    begin: Any = 0
+    batch: Any = 0
+
+
+@contextmanager
+def each_core(cores: int) -> Iterator[Any]:
+    if cores == 1:
+        yield 0
+        return
+    with T.parallel(0, int64(cores)) as core:
+        yield core
+
+
+def share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
+    """Returns the first of a core's equal share of ``count`` pieces of work, and one past its last."""
+    return (0, int64(count)) if cores == 1 else _part(count, core, int64(cores))
+
+
+def _part(count: Any, number: Any, parts: Any) -> tuple[Any, Any]:
+    """Returns the begin and end of one of ``parts`` parts, whose sizes differ by at most one."""
+    first = T.bind(tirx.truncdiv(number * count, parts))
+    return first, T.bind(tirx.truncdiv((number + 1) * count, parts))
+
+
+@contextmanager
+def k_blocks(tiling: Tiling) -> Iterator[tuple[Any, Any]]:
+    """Yields the first step of each K-block, and the number of K-blocks that a tile takes one after the
+    other: all if the call has a single row tile (:attr:`Lowering.single_tile_whole_depth`), else one."""
+    kernel, alone = tiling.kernel, 1
+    if not kernel.block:
+        yield 0, 1
+        return
+    parts: Any = int64(most(1, ceil_div(tiling.depth, kernel.block)))
+    if tiling.geometry.lowering.single_tile_whole_depth:
+        single = int64(tiling.row_tiles) == 1
+        alone = T.bind(T.if_then_else(single, parts, int64(1)))
+        parts = T.bind(T.if_then_else(single, int64(1), parts))
+    with T.serial(int64(0), parts) as part:
+        yield T.bind(part * kernel.block), alone
+
+
+@contextmanager
+def k_blocks_of_tile(tiling: Tiling, begin: Any, parts: Any) -> Iterator[Any]:
+    """Yields the first step of each of the ``parts`` K-blocks from step ``begin`` on."""
+    if not tiling.kernel.block:
+        yield begin
+        return
+    with T.serial(int64(0), parts) as part:
+        yield T.bind(begin + part * tiling.kernel.block)
+
+
+@contextmanager
+def row_blocks(tiling: Tiling) -> Iterator[RowBlock]:
+    """Yields blocks of row tiles, each of which reads all weights once. Blocks are equal: a short last one
+    would compute for less time than its weights take to arrive. A stationary input needs no blocks."""
+    kernel = tiling.kernel
+    if tiling.scheme.order == "is":
+        yield RowBlock(0, tiling.row_tiles)
+        return
+    together = most(kernel.rows, tiling.geometry.block_rows(x_words(kernel, tiling.depth), kernel.block))
+    blocks = T.bind(int64(ceil_div(tiling.rows, together)))
+    with T.serial(int64(0), blocks) as block:
+        first, last = _part(tiling.row_tiles, block, blocks)
+        yield RowBlock(first, T.bind(last - first))
+
+
+@contextmanager
+def tiles(tiling: Tiling, block: RowBlock, core: Any) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
+    """Yields the row tile and the column tile of this core's share of a block, and its columns. The inner
+    loop is cut where a share begins or ends."""
+    stationary, columns = tiling.scheme.order == "ws", int64(tiling.column_tiles)
+    outer, inner = (columns, block.tiles) if stationary else (block.tiles, columns)
+    own: tuple[Any, Any] = (0, tiling.column_tiles)
+    begin: Any
+    if tiling.geometry.cores == 1:
+        ends, begin, end = (int64(0), outer), int64(0), inner
+    else:
+        first, last = share(outer * inner, core, tiling.geometry.cores)
+        ends = (T.bind(tirx.truncdiv(first, inner)), T.bind(tirx.truncdiv(last + inner - 1, inner)))
+        own = ends if stationary else own
+    with T.serial(*ends) as o:
+        if tiling.geometry.cores > 1:
+            begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
+        with T.serial(begin, end) as i:
+            row, column = (i, o) if stationary else (o, i)
+            yield block.first + row, column, own

@@ -1,7 +1,7 @@
 """A micro-kernel of AMX, whose accumulators are tile registers of up to 16 rows by 16 words.
 
-Rows are dealt in groups of equal height, so that tile registers are configured once for a whole call. Draws,
-for 37 rows: three groups of 13, of which the last begins early and computes two rows a second time::
+Groups of rows have equal heights, so that one configuration of the tile registers serves a whole call. Draws,
+for 37 rows: three groups of 13. The last one begins early and computes two rows a second time::
 
     rows      0 ........ 12 13 ........ 25
                                      24 ........ 36
@@ -16,17 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.machine.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
-from dietlab.targets.cpu.lowering.geometry import Geometry
-from dietlab.targets.cpu.lowering.loop_nest import LoopNest
-from dietlab.targets.cpu.lowering.micro_kernel import declared, write_row
-from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import ceil_div, int64, stack_buffer, zeros
+from dietlab.targets.cpu.lowering.geometry import Geometry, Tile
+from dietlab.targets.cpu.lowering.loop_nest import Tiling
+from dietlab.targets.cpu.lowering.micro_kernel import declared, tile_name, write_row
+from dietlab.targets.cpu.lowering.tir import ceil_div, constant, function, instruction, int64, stack_buffer
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
@@ -56,8 +54,8 @@ done:
   ret i32 %result
 }}
 """
-"""Asks the system for AMX's registers at the first call, as :func:`~dietlab.machine.system.amx_permitted`
-does: without permission their first use ends the process."""
+"""LLVM code that requests AMX's registers from the system at the first call, as
+:func:`~dietlab.machine.system.amx_permitted` does: without permission their first use ends the process."""
 
 FORBIDDEN = (
     "the system lets this process use AMX's registers: it does not; run it under Linux 5.16 or later, or "
@@ -66,8 +64,8 @@ FORBIDDEN = (
 
 
 @contextmanager
-def asking(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
-    """Asks the system for AMX's registers before what is emitted inside, if one of ``units`` needs them."""
+def permitted(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
+    """Requests AMX's registers before what is emitted inside, if one of ``units`` needs them."""
     matrix = any(UNITS[unit].matrix for unit in units) and not geometry.emulated
     with T.attr(int64(0), "pragma_import_llvm", READY_CODE) if matrix else nullcontext():
         if matrix:
@@ -78,9 +76,9 @@ def asking(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
 
 
 @contextmanager
-def configured(nest: LoopNest) -> Iterator[LoopNest]:
-    """Configures a core's tile registers for what is emitted inside: weights have 16 rows, all others as many
-    as a group.
+def configured(tiling: Tiling) -> Iterator[Any]:
+    """Configures a core's tile registers for what is emitted inside, and yields the rows of a group: weights
+    have 16 rows, all others as many as a group.
 
     Draws::
 
@@ -89,23 +87,23 @@ def configured(nest: LoopNest) -> Iterator[LoopNest]:
                              the loops
                              tilerelease
     """
-    facts = nest.kernel.facts
-    groups = ceil_div(nest.rows, facts.tile_rows)
-    height = T.bind(int64(ceil_div(nest.rows, tirx.max(int64(groups), int64(1)))))
-    if nest.geometry.emulated:
-        yield replace(nest, group_rows=height)
+    facts = tiling.kernel.facts
+    groups = ceil_div(tiling.rows, facts.tile_rows)
+    height = T.bind(int64(ceil_div(tiling.rows, tirx.max(int64(groups), int64(1)))))
+    if tiling.geometry.emulated:
+        yield height
         return
     table = stack_buffer(CONFIGURATION_BYTES, "uint8")
     for at in range(CONFIGURATION_BYTES):
         T.buffer_store(table, tirx.IntImm("uint8", 1 if at == 0 else 0), [at])
-    weights = matrix_registers(nest.kernel, nest.geometry.lanes).weights
+    weights = matrix_registers(tiling.kernel, tiling.geometry.lanes).weights
     for register in range(TILE_REGISTERS):
         rows = tirx.IntImm("uint8", facts.tile_steps) if register in weights else tirx.Cast("uint8", height)
         T.buffer_store(table, tirx.IntImm("uint8", ROW_BYTES), [COLUMN_BYTES_AT + 2 * register])
         T.buffer_store(table, rows, [ROWS_AT + register])
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.ldtilecfg", table.access_ptr("r")))
-    yield replace(nest, group_rows=height)
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilerelease"))
+    instruction("llvm.x86.ldtilecfg", table.access_ptr("r"))
+    yield height
+    instruction("llvm.x86.tilerelease")
 
 
 def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
@@ -124,11 +122,11 @@ def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
           y[row(group) + i, :] = epilogue(c0[i, :])
           y[row(group + 1) + i, :] = epilogue(c1[i, :])
 
-    ``x`` and ``y`` (and ``residual``) point at row 0, and at the tile's first column; other arguments are
-    those of :func:`~dietlab.targets.cpu.lowering.micro_kernel.tile_function`, and ``rows`` of the output,
-    ``group`` and the ``height`` of all groups.
+    ``x`` and ``y`` (and ``residual``) point at row 0, and at the tile's first column. Other arguments are
+    those of :func:`~dietlab.targets.cpu.lowering.micro_kernel.tile_function`, ``rows`` (of the output),
+    ``group``, and ``height`` (of each group).
     """
-    with IRBuilder() as builder, T.prim_func(private=True):
+    with function(tile_name(kernel, "exact")) as builder:
         given, tile = declared(kernel, geometry, "exact")
         height, last = given["height"], T.bind(given["rows"] - given["height"])
         number = kernel.rows // kernel.facts.tile_rows
@@ -144,15 +142,14 @@ def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
 
 
 def _start(tile: Tile) -> None:
-    """Emits the zeros that accumulators begin with."""
+    """Emits the constant that accumulators begin with."""
     if not tile.geometry.emulated:
         for register in matrix_registers(tile.kernel, tile.lanes).sums:
-            T.evaluate(tirx.call_llvm_intrin("void", "llvm.x86.tilezero", tirx.IntImm("int8", register)))
+            instruction("llvm.x86.tilezero", register)
         return
-    zero = zeros(tile.geometry.precision.sums, tile.lanes)
-    for i in range(tile.kernel.rows):
-        for j in range(tile.vectors):
-            T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
+    zero = constant(0, tile.lanes, tile.geometry.precision.sums)
+    for i, j in tile.places:
+        T.buffer_store(tile.accumulators, zero, [tile.slot(i, j)])
 
 
 def _store(tile: Tile) -> None:
@@ -164,12 +161,8 @@ def _store(tile: Tile) -> None:
         for j in range(tile.vectors):
             offset = m * kernel.facts.tile_rows * kernel.cols + j * tile.lanes
             register = matrix_registers(kernel, tile.lanes).sums[m * tile.vectors + j]
-            T.evaluate(
-                tirx.call_llvm_intrin(
-                    "void",
-                    "llvm.x86.tilestored64",
-                    tirx.IntImm("int8", register),
-                    tile.accumulators.access_ptr("w", offset=offset),
-                    int64(kernel.cols * WORD_BYTES),
-                )
+            pointer, stride = (
+                tile.accumulators.access_ptr("w", offset=offset),
+                int64(kernel.cols * WORD_BYTES),
             )
+            instruction("llvm.x86.tilestored64", register, pointer, stride)

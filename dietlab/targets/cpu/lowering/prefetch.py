@@ -1,5 +1,5 @@
-"""Prefetches operands that the hardware alone would fetch too late: the next panel of packed weights, or a
-batch's next product."""
+"""Prefetches of what the hardware alone would fetch too late: the next panel of packed weights, or a batch's
+next product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
-from dietlab.targets.cpu.lowering.loop_nest import LoopNest
+from dietlab.targets.cpu.lowering.loop_nest import Position, RowBlock, Tiling
 from dietlab.targets.cpu.lowering.tir import L2, int64, most, prefetch
 from dietlab.targets.cpu.units import WORD_BYTES
 
@@ -22,7 +22,8 @@ class Stream:
     Args:
         floats: elements of one product.
         distance: elements from a product to the one that is prefetched while it is computed.
-        lines: cache lines of one product; each piece of its work prefetches ``share`` of them.
+        lines: cache lines of one product.
+        share: the lines that each piece of its work prefetches.
     """
 
     buffer: Any
@@ -33,7 +34,7 @@ class Stream:
 
     @classmethod
     def of(cls, buffer: Any, floats: Any, pieces: Any, lanes: int, least_bytes: int) -> Stream:
-        """Computes once a call what all products have in common: divisions cost more than a tile."""
+        """Computes the values that all products share, once a call: divisions cost more than a tile."""
         floats = T.bind(int64(floats))
         lines = T.bind(tirx.truncdiv(floats + (lanes - 1), int64(lanes)))
         share = T.bind(tirx.truncdiv(lines + pieces - 1, pieces))
@@ -49,53 +50,57 @@ class Stream:
             prefetch(self.buffer, begin + line * lanes, L2)
 
 
-def streams(nest: LoopNest) -> tuple[Stream, ...]:
-    """Returns the operands of a batch that its plan prefetches; none if its micro-kernel does not."""
-    if not nest.kernel.ahead:
-        return ()
-    operands, lanes = nest.operands, nest.geometry.lanes
-    pieces = T.bind(nest.column_tiles * (pieces_before(nest) + nest.row_tiles))
-    sizes = (
-        (operands.x, nest.rows * nest.depth),
-        (operands.w, nest.cols * nest.depth),
-        (operands.y, nest.rows * nest.cols),
-    )
-    least = nest.geometry.lowering.least_ahead_bytes
-    return tuple(Stream.of(buffer, floats, pieces, lanes, least) for buffer, floats in sizes)
+@dataclass(frozen=True)
+class NextProduct:
+    """The operands of a batch that its plan prefetches (perhaps none), a share with each piece of work. A
+    column tile has ``pieces``: the panels that are transposed, then the row tiles."""
 
+    streams: tuple[Stream, ...] = ()
+    pieces: Any = 0
+    lanes: int = 0
 
-def prefetch_next_product(nest: LoopNest, jo: Any, piece: Any) -> None:
-    """Prefetches a share of the next product while piece ``piece`` of column tile ``jo`` is computed.
+    @classmethod
+    def of(cls, tiling: Tiling) -> NextProduct:
+        if not tiling.kernel.ahead:
+            return cls()
+        operands, lanes = tiling.operands, tiling.geometry.lanes
+        of_tile = tiling.transposed_panels + tiling.row_tiles
+        pieces = T.bind(tiling.column_tiles * of_tile)
+        sizes = (
+            (operands.x, tiling.rows * tiling.depth),
+            (operands.w, tiling.cols * tiling.depth),
+            (operands.y, tiling.rows * tiling.cols),
+        )
+        least = tiling.geometry.lowering.least_ahead_bytes
+        found = tuple(Stream.of(buffer, floats, pieces, lanes, least) for buffer, floats in sizes)
+        return cls(found, of_tile, lanes)
 
-    Draws, for two column tiles of one panel and one row tile each (a prefetch beyond the last product does
-    no harm)::
+    def prefetch(self, batch: Any, column_tile: Any, piece: Any) -> None:
+        """Prefetches a share of the next product while a piece of a column tile is computed.
 
-        before                          after
-        for jo in range(2):             for jo in range(2):
-          transpose panel jo              prefetch share 2 * jo of 4;      transpose panel jo
-          tile(x, w, y)                   prefetch share 2 * jo + 1 of 4;  tile(x, w, y)
+        Draws, for two column tiles of one panel and one row tile each (a prefetch beyond the last product
+        does no harm)::
 
-    All shares at once would fill the queue of misses, which the panel and the tile need too.
-    """
-    number = jo * (pieces_before(nest) + nest.row_tiles) + piece
-    for stream in nest.streams:
-        stream.prefetch_share(nest.batch, number, nest.geometry.lanes)
+            before                          after
+            for jo in range(2):             for jo in range(2):
+              transpose panel jo              prefetch share 2 * jo of 4;      transpose panel jo
+              tile(x, w, y)                   prefetch share 2 * jo + 1 of 4;  tile(x, w, y)
 
-
-def pieces_before(nest: LoopNest) -> int:
-    """Returns the panels that are transposed before the row tiles of one column tile."""
-    return nest.panels if nest.transposes else 0
+        All shares at once would fill the queue of misses, which the panel and the tile need too.
+        """
+        for stream in self.streams:
+            stream.prefetch_share(batch, column_tile * self.pieces + piece, self.lanes)
 
 
 @dataclass(frozen=True)
 class NextPanel:
-    """The packed weights that the row tiles of a pass prefetch for the pass after it.
+    """The packed weights that the row tiles of a pass prefetch for the next pass.
 
     Args:
-        lines: where this row tile's prefetches begin.
+        lines: the array in which this row tile's prefetches begin.
         line: elements of a cache line.
         vectors: lines that one step of a tile reads.
-        apart: elements from panel to panel, if only a K-block of each is read; None if all of it is.
+        apart: elements from panel to panel, if a K-block of each is read; None if all of it is.
     """
 
     lines: Any
@@ -105,9 +110,9 @@ class NextPanel:
 
     @classmethod
     def of(cls, ahead: Any, tiles: Any, lanes: int, vectors: int, apart: int | None) -> NextPanel:
-        # The compiler cannot know that a pass has a tile, and multiplies by the line's length. So a prefetch
-        # issues a few cycles after the step's own loads. Without the delay it would take their places in the
-        # queue of misses: 475 instead of 425 us for 2 rows by 2304 x 768 weights from memory.
+        # The compiler does not know that a pass has a tile, so it multiplies by the line's length. That
+        # delays a prefetch by a few cycles. Without the delay it would take the places of the step's own
+        # loads in the queue of misses: 475 instead of 425 us for 2 rows by 2304 x 768 weights from memory.
         line = T.bind(tirx.min(int64(lanes), tiles * lanes))
         return cls(T.decl_buffer((1,), data=ahead), line, vectors, apart)
 
@@ -118,64 +123,65 @@ class NextPanel:
             prefetch(self.lines, at if self.apart is None else j * self.apart + step * self.line, L2)
 
 
-def first_prefetched_line(nest: LoopNest, jo: Any) -> Any:
+def first_prefetched_line(tiling: Tiling, at: Position) -> Any:
     """Returns where in the next column tile's weights this row tile's prefetches begin.
 
     They follow the lines that the earlier row tiles of the pass prefetch, each in as many iterations. A
-    single row tile prefetches its own first lines, which are on their way already, once
+    single row tile prefetches its own first lines once, which the hardware is fetching already
     (:attr:`Lowering.single_tile_own_lines`).
     """
-    kernel = nest.kernel
-    iterations = tirx.truncdiv(int64(kernel.block or nest.depth), int64(kernel.unroll))
-    before = tirx.truncdiv((nest.row_tile - nest.first_tile) * iterations, prefetching_tiles(nest))
-    lines = before * (kernel.unroll if kernel.block else kernel.unroll * nest.panels)
-    column, begin = _next_column_tile(nest, jo)
+    kernel = tiling.kernel
+    iterations = tirx.truncdiv(int64(kernel.block or tiling.depth), int64(kernel.unroll))
+    before = tirx.truncdiv((at.row_tile - at.block.first) * iterations, prefetching_tiles(tiling, at.block))
+    lines = before * (kernel.unroll if kernel.block else kernel.unroll * tiling.panels)
+    column, begin = _next_column_tile(tiling, at)
     following, own = (
-        HEADER_FLOATS + tile * nest.tile_floats + steps * nest.geometry.lanes
-        for tile, steps in ((column, begin + lines), (jo, nest.begin))
+        HEADER_FLOATS + tile * tiling.tile_floats + steps * tiling.geometry.lanes
+        for tile, steps in ((column, begin + lines), (at.column_tile, at.begin))
     )
-    offset = _if_alone(nest, int64(own), following)
-    return nest.operands.w.access_ptr("r", offset=offset)
+    offset = _if_alone(tiling, at.block, int64(own), following)
+    return tiling.operands.w.access_ptr("r", offset=offset)
 
 
-def prefetching_tiles(nest: LoopNest) -> Any:
+def prefetching_tiles(tiling: Tiling, block: RowBlock) -> Any:
     """Returns the period, in iterations, at which a row tile prefetches: the tiles of a pass share the lines.
     A single tile prefetches once.
 
     Few rows use weights faster than memory delivers them, and prefetched lines arrive later than those that
-    the hardware's prefetcher fetches by itself. A pass of few rows prefetches a part in proportion, the first
-    lines of the column tile; the first of the next row tiles leaves the others to the hardware. (The first
-    lines of a K-block belong to all its panels: when they end, the hardware would have to begin with all
-    others at once.)
+    the hardware's prefetcher fetches by itself. So a pass of few rows prefetches only the first lines of the
+    next column tile, in proportion to its rows, and leaves the others to the hardware. (Not with K-blocks:
+    the first lines belong to all panels, and the hardware would have to begin all of them at once.)
     """
-    tiles, alone = int64(nest.pass_tiles), int64(most(1, nest.kernel.block or nest.depth))
-    if not nest.kernel.block:
-        all_from = int(nest.geometry.lowering.prefetch_all_from * nest.geometry.balance)
-        tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(nest.rows), int64(1))))
-    return _if_alone(nest, alone, tiles)
+    kernel, geometry = tiling.kernel, tiling.geometry
+    tiles, alone = int64(block.tiles), int64(most(1, kernel.block or tiling.depth))
+    if not kernel.block:
+        all_from = int(geometry.lowering.prefetch_all_from * geometry.balance)
+        tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(tiling.rows), int64(1))))
+    return _if_alone(tiling, block, alone, tiles)
 
 
-def _if_alone(nest: LoopNest, alone: Any, other: Any) -> Any:
+def _if_alone(tiling: Tiling, block: RowBlock, alone: Any, other: Any) -> Any:
     """Returns the first value for a pass of a single row tile that prefetches its own lines, else the
     second."""
-    if not nest.geometry.lowering.single_tile_own_lines:
+    if not tiling.geometry.lowering.single_tile_own_lines:
         return other
-    return T.if_then_else(int64(nest.pass_tiles) == 1, alone, other)
+    return T.if_then_else(int64(block.tiles) == 1, alone, other)
 
 
-def _next_column_tile(nest: LoopNest, jo: Any) -> tuple[Any, Any]:
-    """Returns the column tile that a core computes after ``jo``, and the first step of its K-block.
+def _next_column_tile(tiling: Tiling, at: Position) -> tuple[Any, Any]:
+    """Returns the column tile that a core computes after this one, and the first step of its K-block.
 
     After the last column tile of a pass comes the first one of the next row block, or of the next K-block.
     The very last one prefetches its own weights, which are in cache.
     """
-    first, end = nest.columns or (0, nest.column_tiles)
-    inside, rows_left = jo + 1 < end, nest.first_tile + nest.pass_tiles < nest.row_tiles
-    behind = T.if_then_else(rows_left, int64(first), int64(jo))
-    begin: Any = int64(nest.begin)
-    if nest.kernel.block:
-        part_left = nest.begin + nest.kernel.block < nest.depth
+    (first, end), kernel = at.columns, tiling.kernel
+    inside = at.column_tile + 1 < end
+    rows_left = at.block.first + at.block.tiles < tiling.row_tiles
+    behind = T.if_then_else(rows_left, int64(first), int64(at.column_tile))
+    begin: Any = int64(at.begin)
+    if kernel.block:
+        part_left = at.begin + kernel.block < tiling.depth
         behind = T.if_then_else(part_left, int64(first), behind)
         stays = tirx.any(inside, rows_left, tirx.Not(part_left))
-        begin = T.bind(T.if_then_else(stays, begin, nest.begin + nest.kernel.block))
-    return T.bind(T.if_then_else(inside, jo + 1, behind)), begin
+        begin = T.bind(T.if_then_else(stays, begin, at.begin + kernel.block))
+    return T.bind(T.if_then_else(inside, at.column_tile + 1, behind)), begin

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,32 +14,31 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
-from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
-from dietlab.targets.cpu.lowering.loop_nest import LoopNest, Operands
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
+from dietlab.targets.cpu.lowering.loop_nest import (
+    Position,
+    RowBlock,
+    Tiling,
+    each_core,
+    k_blocks,
+    k_blocks_of_tile,
+    row_blocks,
+    share,
+    tiles,
+)
 from dietlab.targets.cpu.lowering.matrix_tile import configured
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
 from dietlab.targets.cpu.lowering.prefetch import (
+    NextProduct,
     first_prefetched_line,
-    pieces_before,
-    prefetch_next_product,
     prefetching_tiles,
-    streams,
 )
-from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer
-from dietlab.targets.cpu.lowering.staging import stage_name
-from dietlab.targets.cpu.lowering.tir import ceil_div, forget, int64, most, switch
-from dietlab.targets.cpu.lowering.units import x_words
+from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
+from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, switch, when
 
 
-def region(
-    scheme: CpuScheme,
-    geometry: Geometry,
-    operands: Operands,
-    functions: Mapping[str, Any],
-    heights: tuple[int, ...],
-    widths: tuple[int, ...],
-) -> None:
+def region(tiling: Tiling) -> None:
     """Covers ``y`` as :func:`dietlab.scheme.plan_for` says.
 
     Draws ``ws`` (``is`` exchanges the two loops):
@@ -55,98 +54,70 @@ def region(
                                             tile(x, w, y)
 
     Without a batch each core gets an equal share of the *tiles*, numbered along the inner loop, so
-    that shares differ by at most one tile; panels that are transposed on the fly are dealt whole.
-
-    Args:
-        functions: the module's private functions by name.
-        heights: row counts of the tiles that shapes of this scheme need.
-        widths: their column counts.
+    that shares differ by at most one tile. Panels that are transposed on the fly are not divided.
     """
-    with _each_core(geometry) as core:
-        nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
-        words = scheme.kernel.facts.staged_words
-        if scheme.kernel.facts.matrix:
-            pointer = T.bind(tirx.reinterpret("handle", operands.x.access_ptr("r")))
-            x = T.decl_buffer((nest.rows * nest.depth,), "int32", data=pointer, align=1)
-            with configured(replace(nest, operands=replace(operands, x=x))) as nest:
-                _deal(nest, core)
+    geometry = tiling.geometry
+    with each_core(geometry.cores) as core, _prepared(tiling) as tiling:
+        if geometry.batch is not None:
+            products, ahead = geometry.value(geometry.batch, tiling.operands.sizes), NextProduct.of(tiling)
+            with T.serial(*share(products, core, geometry.cores)) as batch:
+                _pad_edge_tile(tiling, batch)
+                _cover_panels(tiling, batch, ahead, share(tiling.column_tiles, 0, 1))
             return
-        if words:
-            with allocated(nest.rows * (nest.depth * words)) as copy:
-                _stage(nest, copy)
-                _deal(replace(nest, operands=replace(operands, x=copy)), core)
-            return
-        if operands.scratch is not None:
-            _deal(nest, core)
-            return
-        with scratch_buffer([scheme], geometry, nest.depth) as scratch:
-            _deal(replace(nest, operands=replace(operands, scratch=scratch)), core)
-
-
-def _stage(nest: LoopNest, copy: Any) -> None:
-    """Copies the input as its unit reads it; see :mod:`dietlab.targets.cpu.lowering.staging`. Each core makes
-    its own
-    copy: cores would have to wait for each other's parts of one."""
-    pointers = [nest.operands.x.access_ptr("r"), copy.access_ptr("w")]
-    call(nest.functions[stage_name(nest.kernel.unit)], [*pointers, nest.rows])
-    # The copy is written by one name and type and read by others, which is other memory to the compiler.
-    forget(pointers[1], pointers[1])
-
-
-def _deal(nest: LoopNest, core: Any) -> None:
-    """This core's share of the work: products of a batch, transposed panels, or tiles."""
-    geometry = nest.geometry
-    if geometry.batch is not None:
-        nest = replace(nest, streams=streams(nest))
-        with T.serial(*_share(nest.products, core, geometry.cores)) as b:
-            nest = replace(nest, batch=b)
-            _pad_edge_tile(nest)
-            _deal_panels(nest, 0, 1)
-        return
-    _pad_edge_tile(nest)
-    if geometry.weights == "transposed":
-        _deal_panels(nest, core, geometry.cores)
-    else:
-        _deal_tiles(nest, core)
+        _pad_edge_tile(tiling, 0)
+        if geometry.weights == "transposed":
+            columns = share(tiling.column_tiles, core, geometry.cores)
+            _cover_panels(tiling, 0, NextProduct(), columns)
+        else:
+            _cover_tiles(tiling, core)
 
 
 @contextmanager
-def _each_core(geometry: Geometry) -> Iterator[Any]:
-    if geometry.cores == 1:
-        yield 0
+def _prepared(tiling: Tiling) -> Iterator[Tiling]:
+    """Yields the tiles with a core's memory, and with the input as their unit reads it: as words, as a copy,
+    or as it is. Each core makes its own copy: else it would have to wait for other cores' parts."""
+    operands, facts = tiling.operands, tiling.kernel.facts
+    if facts.matrix:
+        pointer = T.bind(tirx.reinterpret("handle", operands.x.access_ptr("r")))
+        x = T.decl_buffer((tiling.rows * tiling.depth,), "int32", data=pointer, align=1)
+        with configured(tiling) as height:
+            yield replace(tiling, operands=replace(operands, x=x), group_rows=height)
+    elif facts.staged_words:
+        with allocated(tiling.rows * (tiling.depth * facts.staged_words)) as copy:
+            pointers = [operands.x.access_ptr("r"), copy.access_ptr("w")]
+            call(tiling.functions[stage_name(tiling.kernel.unit)], [*pointers, tiling.rows])
+            # The copy is written by one name and type and read by others: other memory to the compiler.
+            forget(pointers[1], pointers[1])
+            yield replace(tiling, operands=replace(operands, x=copy))
+    elif operands.scratch is not None:
+        yield tiling
+    else:
+        with scratch_buffer([tiling.scheme], tiling.geometry, tiling.depth) as scratch:
+            yield replace(tiling, operands=replace(operands, scratch=scratch))
+
+
+def _cover_panels(tiling: Tiling, batch: Any, ahead: NextProduct, columns: tuple[Any, Any]) -> None:
+    """Covers column tiles, each with all its row tiles, or the other way round."""
+    block = RowBlock(0, tiling.row_tiles)
+
+    def tile(row: Any, column: Any) -> None:
+        ahead.prefetch(batch, column, tiling.transposed_panels + row)
+        _tile(tiling, Position(row, column, block, (0, tiling.column_tiles), batch=batch))
+
+    if tiling.scheme.order == "is" and tiling.geometry.weights != "transposed":
+        with T.serial(int64(0), tiling.row_tiles) as row, T.serial(*columns) as column:
+            tile(row, column)
         return
-    with T.parallel(0, int64(geometry.cores)) as core:
-        yield core
+    with T.serial(*columns) as column:
+        if tiling.transposed_panels:
+            _transpose_panels(tiling, batch, ahead, column)
+        with T.serial(int64(0), tiling.row_tiles) as row:
+            tile(row, column)
 
 
-def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
-    """Returns the first of ``count`` equal pieces for this core, and one past its last."""
-    return (0, int64(count)) if cores == 1 else _piece(count, core, int64(cores))
-
-
-def _piece(count: Any, number: Any, pieces: Any) -> tuple[Any, Any]:
-    """Returns the begin and end of one of ``count`` pieces, whose sizes differ by at most one."""
-    first = T.bind(tirx.truncdiv(number * count, pieces))
-    return first, T.bind(tirx.truncdiv((number + 1) * count, pieces))
-
-
-def _deal_panels(nest: LoopNest, core: Any, cores: int) -> None:
-    """This core's column tiles, each with all its row tiles, or the other way round."""
-    first, last = _share(nest.column_tiles, core, cores)
-    if nest.scheme.order == "is" and nest.geometry.weights != "transposed":
-        with T.serial(int64(0), nest.row_tiles) as io, T.serial(first, last) as jo:
-            _tile(nest, io, jo)
-        return
-    with T.serial(first, last) as jo:
-        if nest.transposes:
-            _transpose_panels(nest, jo)
-        with T.serial(int64(0), nest.row_tiles) as io:
-            _tile(nest, io, jo)
-
-
-def _deal_tiles(nest: LoopNest, core: Any) -> None:
-    """This core's share of all tiles. A long reduction is taken part by part, and rows that would not stay
-    in L2 block by block.
+def _cover_tiles(tiling: Tiling, core: Any) -> None:
+    """Covers this core's share of all tiles. A long reduction is taken part by part, and rows that would not
+    stay in L2 block by block.
 
     Draws, for weights that stay, ``m`` rows of x in their share of L2 and blocks of ``s`` steps::
 
@@ -157,187 +128,143 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
                                          for io in the block's share of the tiles:
                                            tile(io, jo): steps begin to begin + s
 
-    A tile has the same core in all its parts, since each row block is dealt alike. A single row tile takes
-    them one after the other (:attr:`Lowering.single_tile_whole_depth`).
+    A tile has the same core in all its parts, since all parts of a row block are divided equally.
     """
-    kernel, depth = nest.kernel, nest.depth
-    if nest.scheme.order == "is":
-        _deal_block(nest, core)
-        return
-    if not kernel.block:
-        _deal_row_blocks(nest, core)
-        return
-    parts: Any = int64(most(1, ceil_div(depth, kernel.block)))
-    if nest.geometry.lowering.single_tile_whole_depth:
-        single = int64(nest.row_tiles) == 1
-        nest = replace(nest, parts=T.bind(T.if_then_else(single, parts, int64(1))))
-        parts = T.bind(T.if_then_else(single, int64(1), parts))
-    with T.serial(int64(0), parts) as part:
-        _deal_row_blocks(replace(nest, begin=T.bind(part * kernel.block)), core)
+    with (
+        k_blocks(tiling) as (first_step, parts),
+        row_blocks(tiling) as block,
+        tiles(tiling, block, core) as (row, column, columns),
+        k_blocks_of_tile(tiling, first_step, parts) as begin,
+    ):
+        _tile(tiling, Position(row, column, block, columns, begin))
 
 
-def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
-    """Divides the rows into blocks, each of which reads all weights once. Blocks are equal: a short last
-    one would compute for less time than its weights take to arrive."""
-    kernel = nest.kernel
-    together = most(kernel.rows, nest.geometry.block_rows(x_words(kernel, nest.depth), kernel.block))
-    blocks = T.bind(int64(ceil_div(nest.rows, together)))
-    with T.serial(int64(0), blocks) as block:
-        first, last = _piece(nest.row_tiles, block, blocks)
-        _deal_block(replace(nest, first_tile=first, block_tiles=T.bind(last - first)), core)
-
-
-def _deal_block(nest: LoopNest, core: Any) -> None:
-    """This core's share of a block's tiles; the inner loop is cut where a share begins or ends."""
-    stationary, columns = nest.scheme.order == "ws", int64(nest.column_tiles)
-    outer, inner = (columns, nest.pass_tiles) if stationary else (nest.pass_tiles, columns)
-
-    def tile(o: Any, i: Any) -> None:
-        io, jo = (i, o) if stationary else (o, i)
-        if not nest.kernel.block:
-            _tile(nest, nest.first_tile + io, jo)
-            return
-        with T.serial(int64(0), nest.parts) as part:
-            begin = T.bind(nest.begin + part * nest.kernel.block)
-            _tile(replace(nest, begin=begin), nest.first_tile + io, jo)
-
-    if nest.geometry.cores == 1:
-        with T.serial(int64(0), outer) as o, T.serial(int64(0), inner) as i:
-            tile(o, i)
-        return
-    first, last = _share(outer * inner, core, nest.geometry.cores)
-    ends = (T.bind(tirx.truncdiv(first, inner)), T.bind(tirx.truncdiv(last + inner - 1, inner)))
-    if stationary:
-        nest = replace(nest, columns=ends)
-    with T.serial(*ends) as o:
-        begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
-        with T.serial(begin, end) as i:
-            tile(o, i)
-
-
-def _transpose_panels(nest: LoopNest, jo: Any) -> None:
+def _transpose_panels(tiling: Tiling, batch: Any, ahead: NextProduct, column_tile: Any) -> None:
     """Transposes the weights of one column tile into scratch, panel by panel."""
-    geometry, operands = nest.geometry, nest.operands
+    geometry, operands = tiling.geometry, tiling.operands
     assert operands.scratch is not None
-    for panel in range(nest.panels):
-        prefetch_next_product(nest, jo, panel)
-        column = jo * nest.kernel.cols + panel * geometry.lanes
-        w = operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
-        out = operands.scratch.access_ptr("w", offset=panel * nest.panel_floats)
-        arguments = [w, out, nest.cols - column]
+    for panel in range(tiling.panels):
+        ahead.prefetch(batch, column_tile, panel)
+        column = column_tile * tiling.kernel.cols + panel * geometry.lanes
+        out = operands.scratch.access_ptr("w", offset=panel * tiling.panel_floats)
+        arguments = [tiling.w.at(batch * tiling.cols + column), out, tiling.cols - column]
         if not isinstance(geometry.depth, int):
-            arguments.append(nest.depth)
+            arguments.append(tiling.depth)
         if operands.bias is not None:
             arguments.append(operands.bias.access_ptr("r", offset=column))
-        call(nest.functions[PANEL_FUNCTION], arguments)
+        call(tiling.functions[PANEL_FUNCTION], arguments)
 
 
-def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
-    """Emits row tile ``io`` of column tile ``jo``; the edge treatment decides which rows it has."""
-    nest = replace(nest, row_tile=io)
-    prefetch_next_product(nest, jo, pieces_before(nest) + io)
-    if nest.scheme.composed:
-        granule = nest.kernel.granule
-        granules, highest = ceil_div(nest.rows, granule), nest.scheme.rows // granule
-        first, height = _part(nest.scheme.edge, granules, highest, io)
-        cases = [rows // granule for rows in nest.heights]
-        switch(height, cases, lambda number: _exact(nest, number * granule, first, jo))
-    else:
-        _one_micro_kernel(nest, io, jo)
+def _tile(tiling: Tiling, at: Position) -> None:
+    """Emits one tile; the edge treatment decides which rows it has."""
+    if not tiling.scheme.composed:
+        _one_micro_kernel(tiling, at)
+        return
+    granule = tiling.kernel.granule
+    granules, highest = ceil_div(tiling.rows, granule), tiling.scheme.rows // granule
+    first, height = _composed(tiling.scheme.edge, granules, highest, at.row_tile)
+    cases = [rows // granule for rows in tiling.heights]
+    switch(height, cases, lambda number: _exact(tiling, at, number * granule, first))
 
 
-def _part(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
+def _composed(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
     """Returns the first row (or column) of a composed tile, and how many it has, ``most`` at most."""
     if edge == "rest":
         first = T.bind(number * most)
         return first, T.bind(tirx.min(int64(most), extent - first))
-    tiles = T.bind(int64(ceil_div(extent, most)))
-    low = T.bind(tirx.truncdiv(int64(extent), tiles))
-    more = extent - low * tiles
+    parts = T.bind(int64(ceil_div(extent, most)))
+    low = T.bind(tirx.truncdiv(int64(extent), parts))
+    more = extent - low * parts
     first = T.bind(number * low + tirx.min(number, more))
     return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
 
 
-def _exact(nest: LoopNest, rows: int, first: Any, jo: Any) -> None:
-    kernel = replace(nest.kernel, rows=rows)
+def _exact(tiling: Tiling, at: Position, rows: int, first: Any) -> None:
+    kernel = replace(tiling.kernel, rows=rows)
     if kernel.along == "cols":
-        _call_tile(nest, kernel, "exact", first, jo)
+        _call_tile(tiling, at, kernel, "exact", first)
         return
-    column, width = _part(nest.scheme.edge, nest.cols, kernel.cols, jo)
-    of = {cols: replace(kernel, cols=cols) for cols in nest.widths}
-    switch(width, nest.widths, lambda cols: _call_tile(nest, of[cols], "exact", first, jo, column))
+    column, width = _composed(tiling.scheme.edge, tiling.cols, kernel.cols, at.column_tile)
+    of = {cols: replace(kernel, cols=cols) for cols in tiling.widths}
+    switch(width, tiling.widths, lambda cols: _call_tile(tiling, at, of[cols], "exact", first, column))
 
 
-def _one_micro_kernel(nest: LoopNest, io: Any, jo: Any) -> None:
+def _one_micro_kernel(tiling: Tiling, at: Position) -> None:
     """Emits DietCode's loop nest with its treatment of the tile that sticks out."""
-    kernel, edge, first = nest.kernel, nest.scheme.edge, io * nest.kernel.rows
+    kernel, edge = tiling.kernel, tiling.scheme.edge
+    first = at.row_tile * kernel.rows
+    exact, guarded, checked = (
+        partial(_call_tile, tiling, at, kernel, fit, first) for fit in ("exact", "guarded", "checked")
+    )
     if kernel.rows == 1:
-        _call_tile(nest, kernel, "exact", first, jo)
+        exact()
     elif edge == "checked":
-        _call_tile(nest, kernel, "checked", first, jo)
+        checked()
     else:
-        with T.If(first + kernel.rows <= nest.rows):
-            with T.Then():
-                _call_tile(nest, kernel, "exact", first, jo)
-            with T.Else():
-                _call_tile(nest, kernel, "guarded" if edge == "padded" else "checked", first, jo)
+        either(first + kernel.rows <= tiling.rows, exact, guarded if edge == "padded" else checked)
 
 
 def _call_tile(
-    nest: LoopNest, kernel: CpuMicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
+    tiling: Tiling, at: Position, kernel: CpuMicroKernel, fit: Fit, first: Any, column: Any | None = None
 ) -> None:
-    geometry, operands = nest.geometry, nest.operands
-    column = jo * nest.kernel.cols if column is None else column
-    matrix = kernel.facts.matrix
-    row = nest.batch * nest.rows + (0 if matrix else first)
-    x = operands.x.access_ptr("r", offset=row * x_words(kernel, nest.depth) + nest.begin)
+    """Calls the tile function for the rows from ``first`` on, and the columns from ``column`` on (None: those
+    of the column tile)."""
+    geometry, operands, matrix = tiling.geometry, tiling.operands, kernel.facts.matrix
+    column = at.column_tile * tiling.kernel.cols if column is None else column
+    row = at.batch * tiling.rows + (0 if matrix else first)
     if fit == "guarded":
-        x = operands.scratch.access_ptr("r", offset=_pad_offset(nest))  # type: ignore[union-attr]
-    values: dict[str, Callable[[], Any]] = {
-        "x": lambda: x,
-        "w": lambda: _weights_pointer(nest, jo, column),
-        "y": lambda: operands.y.access_ptr("w", offset=row * nest.cols + column),
-        "residual": lambda: operands.residual.access_ptr("r", offset=row * nest.cols + column),  # type: ignore[union-attr]
-        **{dim: partial(operands.sizes.__getitem__, dim) for dim in geometry.tile_dims},
-        "rows": lambda: nest.rows if matrix else nest.rows - first,
-        "group": lambda: first,
-        "height": lambda: nest.group_rows,
-        "cols": lambda: nest.cols - column,
-        "begin": lambda: nest.begin,
-        "ahead": lambda: first_prefetched_line(nest, jo),
-        "tiles": lambda: prefetching_tiles(nest),
-    }
-    names = tile_arguments(kernel, geometry, fit)
+        x = operands.scratch.access_ptr("r", offset=_pad_offset(tiling))  # type: ignore[union-attr]
+    else:
+        x = tiling.x.at(row, at.begin)
+    w, place = _weights_pointer(tiling, at, column), row * tiling.cols + column
     if (
         kernel.along == "cols"
-        and isinstance(nest.depth, (int, tirx.IntImm))
-        and isinstance(nest.rows, tirx.IntImm)
+        and isinstance(tiling.depth, (int, tirx.IntImm))
+        and isinstance(tiling.rows, tirx.IntImm)
         and geometry.coherent_code
     ):
-        # A short reduction of known depth is straight-line code. What several tiles read of x or w would be
-        # read before all of them, into more registers than there are, and spilled.
-        forget(x, values["w"]())
-    call(nest.functions[tile_name(kernel, fit)], [values[name]() for name in names])
+        # A short reduction of known depth is straight-line code. The compiler would read the rows of x or w
+        # that several tiles share before all of them, into more registers than there are, and spill.
+        forget(x, w)
+    names = tile_arguments(kernel, geometry, fit)
+    values = {
+        **operands.sizes,
+        "x": x,
+        "w": w,
+        "y": operands.y.access_ptr("w", offset=place),
+        "rows": tiling.rows if matrix else tiling.rows - first,
+        "group": first,
+        "height": tiling.group_rows,
+        "cols": tiling.cols - column,
+        "begin": at.begin,
+    }
+    if operands.residual is not None:
+        values["residual"] = operands.residual.access_ptr("r", offset=place)
+    if "ahead" in names:
+        values["ahead"] = first_prefetched_line(tiling, at)
+        values["tiles"] = prefetching_tiles(tiling, at.block)
+    call(tiling.functions[tile_name(kernel, fit)], [values[name] for name in names])
 
 
-def _weights_pointer(nest: LoopNest, jo: Any, column: Any) -> Any:
-    geometry, operands = nest.geometry, nest.operands
-    if nest.transposes:
+def _weights_pointer(tiling: Tiling, at: Position, column: Any) -> Any:
+    """Returns the pointer to a tile's first weight."""
+    geometry, operands = tiling.geometry, tiling.operands
+    if tiling.transposed_panels:
         return operands.scratch.access_ptr("r")  # type: ignore[union-attr]
     if geometry.weights == "transposed":
-        return operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
+        return tiling.w.at(at.batch * tiling.cols + column)
     if geometry.weights == "direct":
-        return operands.w.access_ptr("r", offset=nest.batch * nest.depth * nest.cols + column)
-    offset = HEADER_FLOATS + jo * nest.tile_floats + nest.begin * geometry.lanes
+        return tiling.w.at(at.batch * tiling.depth, column)
+    offset = HEADER_FLOATS + at.column_tile * tiling.tile_floats + at.begin * geometry.lanes
     return operands.w.access_ptr("r", offset=offset)
 
 
-def _pad_offset(nest: LoopNest) -> Any:
+def _pad_offset(tiling: Tiling) -> Any:
     """Returns the offset of the padded copy of the edge tile, which stands after the panels."""
-    return nest.tile_floats if nest.transposes else 0
+    return tiling.tile_floats if tiling.transposed_panels else 0
 
 
-def _pad_edge_tile(nest: LoopNest) -> None:
+def _pad_edge_tile(tiling: Tiling, batch: Any) -> None:
     """Pads locally (paper, section 3.2): the edge tile is copied once and filled up with zeros.
 
     Draws::
@@ -352,17 +279,17 @@ def _pad_edge_tile(nest: LoopNest) -> None:
     A CPU's cache needs no staging of full tiles, so only the tile that sticks out is copied: the
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
-    kernel, operands, depth = nest.kernel, nest.operands, nest.depth
-    if not pads(nest.scheme):
+    kernel, operands, depth = tiling.kernel, tiling.operands, tiling.depth
+    if not pads(tiling.scheme):
         return
     assert operands.scratch is not None
-    full = T.bind(tirx.truncdiv(nest.rows, int64(kernel.rows)))
-    inside = T.bind(nest.rows - full * kernel.rows)
-    base = _pad_offset(nest)
-    source = operands.x.access_ptr("r", offset=(nest.batch * nest.rows + full * kernel.rows) * depth)
+    full = T.bind(tirx.truncdiv(tiling.rows, int64(kernel.rows)))
+    inside = T.bind(tiling.rows - full * kernel.rows)
+    base = _pad_offset(tiling)
+    source = tiling.x.at(batch * tiling.rows + full * kernel.rows)
     # The C library's functions, since stores would carry alias information that holds for one buffer's
     # name only, while tiles read the copy by another.
-    with T.If(inside > 0), T.Then():
+    with when(inside > 0):
         copy, rest = (operands.scratch.access_ptr("w", offset=base + at) for at in (0, inside * depth))
         T.evaluate(tirx.call_extern("handle", "memcpy", copy, source, inside * (4 * depth)))
         zeros = (kernel.rows - inside) * (4 * depth)

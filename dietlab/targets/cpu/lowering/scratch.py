@@ -1,4 +1,4 @@
-"""Memory of one core for a call: copies of the input, and weights transposed on the fly."""
+"""Memory of one core for a call: copies of the input as units read it, and weights transposed on the fly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.problem import WORKING
 from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.loop_nest import transposes
-from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, stack_buffer
-from dietlab.targets.cpu.units import WORD_BYTES
+from dietlab.targets.cpu.lowering.tir import (
+    ceil_div,
+    constant,
+    function,
+    int64,
+    most,
+    stack_buffer,
+    stored_as,
+    vector,
+    vector_type,
+    widened,
+)
+from dietlab.targets.cpu.units import MADE_UNSIGNED, UNITS, WORD_BYTES, CpuUnit, UnitFacts
+
+LINE_BYTES = 64
+"""Size of a cache line, in bytes: vectors are read and written at multiples of it."""
+
+CHUNK = 16
+"""Elements of a row that are copied at a time."""
 
 
 def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
@@ -28,10 +46,6 @@ def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
             needed += scheme.rows * depth
         found = most(found, needed)
     return found
-
-
-LINE_BYTES = 64
-"""A cache line: vectors are read and written at multiples of it."""
 
 
 @contextmanager
@@ -58,3 +72,48 @@ def allocated(floats: Any) -> Iterator[Any]:
 
 def pads(scheme: CpuScheme) -> bool:
     return scheme.edge == "padded" and scheme.rows > 1
+
+
+def stage_name(unit: CpuUnit) -> str:
+    return f"stage_{unit}"
+
+
+def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
+    """Returns ``stage(x, out, rows)``, which copies ``x [rows, elements]`` row by row.
+
+    Draws, for ``vnni`` and 5 elements::
+
+        x[0, :]    a b c d e
+        out[0, :]  a+128 b+128 c+128 d+128 e+128 128 128 128
+
+    The copy is made once, and row tiles read each row once for each column tile.
+    """
+    assert isinstance(geometry.elements, int) and isinstance(geometry.depth, int)
+    facts = UNITS[unit]
+    elements, padded = geometry.elements, geometry.depth * facts.per_step
+    with function(stage_name(unit)) as builder:
+        pointers = {"x": stored_as(geometry.precision.name), "out": facts.staged}
+        given = {name: T.arg(name, T.handle(dtype)) for name, dtype in pointers.items()}
+        rows = T.arg("rows", T.int64())
+        x = T.decl_buffer((rows, elements), pointers["x"], data=given["x"], align=1)
+        out = T.decl_buffer((rows, padded), pointers["out"], data=given["out"], align=1)
+        whole = elements // CHUNK
+        with T.serial(int64(0), rows) as i:
+            with T.serial(int64(0), int64(whole)) as chunk:
+                at = vector(chunk * CHUNK, CHUNK)
+                T.buffer_store(out, _copied(facts, x[i, at], CHUNK), [i, at])
+            with T.serial(int64(whole * CHUNK), int64(elements)) as k:
+                T.buffer_store(out, _copied(facts, x[i, k], 1), [i, k])
+            for k in range(elements, padded):
+                T.buffer_store(out, tirx.const(0, facts.staged), [i, k])
+    return builder.get()
+
+
+def _copied(facts: UnitFacts, value: Any, lanes: int) -> Any:
+    """Returns elements of the input as the unit reads them."""
+    if facts.corrects:
+        # Adding 128 to a byte flips its highest bit.
+        return value ^ constant(-MADE_UNSIGNED, lanes, facts.staged)
+    if facts.staged == WORKING.name:
+        return widened(value, lanes)
+    return value.astype(vector_type(facts.staged, lanes))

@@ -1,4 +1,4 @@
-"""Selects what a library compiles of its plans: for which lengths, and which tiles."""
+"""The parts of a library's plans that are compiled: lengths and tiles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 
 @dataclass(frozen=True)
 class Piece:
-    """Scheme ``number`` as it is compiled for one ``length`` of the dynamic dimension
-    or (None) for all lengths without a specialised piece; ``heights`` and ``widths`` of the tiles that it
-    needs."""
+    """A scheme of the tree with the tiles that it needs: for one ``length``, or (None) for all lengths
+    without a separate piece."""
 
     number: int
     scheme: CpuScheme
@@ -31,13 +30,8 @@ def pieces(
     tree: Tree | None,
     only: Sequence[Sequence[Sizes]] | None = None,
 ) -> tuple[Piece, ...]:
-    """Returns all pieces that an entry function chooses among.
-
-    Args:
-        schemes: those that the tree names, by number.
-        tree: chooses among them (None: the caller does, any scheme for any shape).
-        only: for each scheme the shapes it will be called with (default: any).
-    """
+    """Returns all pieces that an entry function chooses among. Without a tree the caller chooses any scheme
+    for any shape. ``only`` has the shapes that each scheme will be called with (None: any)."""
     single = _single(geometry, tree, only)
     longer = None
     if only is not None:
@@ -63,8 +57,8 @@ def _needed(
     every: bool,
     low: int,
 ) -> list[tuple[int, ...]]:
-    """Returns the heights of each scheme's tiles over the extents of a dimension that the tree sends to it;
-    of a static one the extent is known."""
+    """Returns the heights of each scheme's tiles over the extents of a dimension (a name, or a static extent)
+    that the tree sends to it."""
     if isinstance(dim, int):
         return [heights(scheme, dim, dim) for scheme in schemes]
     called = None if only is None else [sorted({sizes[dim] for sizes in shapes}) for shapes in only]
@@ -73,8 +67,8 @@ def _needed(
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:
-    """Returns the lengths with specialised pieces; none where any scheme may be called at any length, since
-    there would be one for each scheme and length."""
+    """Returns the lengths with separate pieces. There are none where any scheme may be called at any
+    length: that would be a piece for each scheme and length."""
     if only is not None:
         called = {shape[geometry.rows] for shapes in only for shape in shapes}
         return sorted(length for length in called if 0 < length <= geometry.short)
@@ -114,8 +108,8 @@ def needed_widths(
     only: Sequence[Sequence[Sizes]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
-    composed as rows are where vectors run along the depth."""
+    """Returns the widths of each scheme's tiles, as :func:`~dietlab.lower.dispatch_tree.needed_heights` does
+    for heights: where vectors run along the depth, columns are composed too."""
     turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else s.kernel.granule) for s in schemes]
     needed = _needed(geometry.cols, turned, tree, geometry, only, every_plan, low)
     return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

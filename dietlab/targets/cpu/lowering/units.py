@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, CpuMicroKernel, weight_tiles
-from dietlab.targets.cpu.lowering.tile import Tile
-from dietlab.targets.cpu.lowering.tir import int64, lanes_of, vector, zeros
+from dietlab.targets.cpu.lowering.geometry import Tile
+from dietlab.targets.cpu.lowering.tir import constant, instruction, int64, vector
 from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -21,6 +21,8 @@ MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x8
 
 MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
 """LLVM's names of the instructions that multiply tile registers."""
+
+TILE_LOAD = "llvm.x86.tileloadd64"
 
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
@@ -37,7 +39,7 @@ define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %s, <16 x i32> %a, <16 x
 
 
 def unit_code(tile: Tile) -> AbstractContextManager[object]:
-    """Returns the frame of a compute stage, with what its unit brings into the module."""
+    """Returns the frame of a compute stage, which adds its unit's LLVM code to the module."""
     if tile.kernel.unit == "bf16dot" and not tile.geometry.emulated:
         frame: AbstractContextManager[object] = T.attr(int64(0), "pragma_import_llvm", DPBF16_CODE)
         return frame
@@ -45,22 +47,22 @@ def unit_code(tile: Tile) -> AbstractContextManager[object]:
 
 
 def x_words(kernel: CpuMicroKernel, depth: Any) -> Any:
-    """Returns the words from one row of the input to the next, as a unit reads it; ``depth`` in steps."""
+    """Returns the words from one row of the input to the next, as a unit reads it. ``depth`` is in steps."""
     return depth * (kernel.facts.staged_words or 1)
 
 
 def first_sums(tile: Tile, j: int) -> Any:
     """Returns the value that the accumulators of vector ``j`` begin with: the bias, if sums are not scaled
-    before it; what makes up for inputs that were made unsigned; or zero."""
+    before it; the correction for inputs that were made unsigned; or zero."""
     precision, bias = tile.geometry.precision, tile.geometry.epilogue.bias
     if tile.kernel.facts.corrects:
         return tile.w[j, 0, vector(0, tile.lanes)]
-    return _head(tile, j, 0) if bias and not precision.scaled else zeros(precision.sums, tile.lanes)
+    return _head(tile, j, 0) if bias and not precision.scaled else constant(0, tile.lanes, precision.sums)
 
 
 def finished(tile: Tile, sums: Any, j: int) -> Any:
-    """Returns the sums of vector ``j`` in float32: scaled ones times its scales, plus its bias; of a matrix
-    unit plus its bias."""
+    """Returns the sums of vector ``j`` in float32: scaled ones times their scales and plus the bias; those of
+    a matrix unit plus the bias."""
     if not tile.geometry.precision.scaled:
         return sums + _head(tile, j, 0) if tile.groups and tile.geometry.epilogue.bias else sums
     value = tirx.Cast(f"float32x{tile.lanes}", sums) * _head(tile, j, 1)
@@ -101,7 +103,7 @@ class MatrixRegisters(NamedTuple):
 
 
 def matrix_registers(kernel: CpuMicroKernel, lanes: int) -> MatrixRegisters:
-    """Returns the tile registers of a micro-kernel. Weights have the last ones, the same in all heights."""
+    """Returns the tile registers of a micro-kernel. Weights have the last ones, whatever the height."""
     vectors = kernel.vectors(lanes)
     sums = kernel.rows // kernel.facts.tile_rows * vectors
     weights = TILE_REGISTERS - weight_tiles(vectors)
@@ -117,30 +119,21 @@ def matrix_step(tile: Tile, k: Any) -> None:
         return
     registers = matrix_registers(tile.kernel, tile.lanes)
     name = MATRIX[tile.kernel.unit]
-    x_bytes, w_bytes = (WORD_BYTES * extent for extent in (tile.depth, tile.lanes))
+    x_bytes, w_bytes = (int64(WORD_BYTES * extent) for extent in (tile.depth, tile.lanes))
     for m, group in enumerate(tile.groups):
         x = registers.inputs[m % len(registers.inputs)]
-        _load(x, tile.x.access_ptr("r", offset=group * tile.depth + k), x_bytes)
+        instruction(TILE_LOAD, x, tile.x.access_ptr("r", offset=group * tile.depth + k), x_bytes)
         for j in range(tile.vectors):
             w = registers.weights[j % len(registers.weights)]
             if m == 0:
                 rows = tile.geometry.panel_rows(tile.depth)
                 at = (j * rows + tile.geometry.head_rows + k) * tile.lanes
-                _load(w, tile.w.access_ptr("r", offset=at), w_bytes)
-            numbers = (registers.sums[m * tile.vectors + j], x, w)
-            T.evaluate(tirx.call_llvm_intrin("void", name, *(tirx.IntImm("int8", n) for n in numbers)))
-
-
-def _load(register: int, pointer: Any, stride: Any) -> None:
-    T.evaluate(
-        tirx.call_llvm_intrin(
-            "void", "llvm.x86.tileloadd64", tirx.IntImm("int8", register), pointer, int64(stride)
-        )
-    )
+                instruction(TILE_LOAD, w, tile.w.access_ptr("r", offset=at), w_bytes)
+            instruction(name, registers.sums[m * tile.vectors + j], x, w)
 
 
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
-    """Emits what :func:`matrix_step` computes, in plain vector operations."""
+    """Emits :func:`matrix_step` in plain vector operations."""
     lanes, facts = tile.lanes, tile.kernel.facts
     dot = partial(_dpbusd, signed=True) if tile.kernel.unit == "amxint8" else _dpbf16ps
     for m, group in enumerate(tile.groups):
@@ -168,8 +161,8 @@ def _weights(tile: Tile, j: int, row: Any, part: int) -> Any:
 def _bfloat16(word: Any, part: int, lanes: int) -> Any:
     """Returns the first or second bfloat16 of each word as float32."""
     if part:
-        return tirx.reinterpret(f"float32x{lanes}", word & lanes_of(-1 << 16, lanes, "int32"))
-    return tirx.reinterpret(f"float32x{lanes}", word << lanes_of(16, lanes, "int32"))
+        return tirx.reinterpret(f"float32x{lanes}", word & constant(-1 << 16, lanes, "int32"))
+    return tirx.reinterpret(f"float32x{lanes}", word << constant(16, lanes, "int32"))
 
 
 def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
@@ -190,23 +183,24 @@ def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
 
 
 def _dpbusd(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = False) -> Any:
-    """Returns what ``vpdpbusd`` does: unsigned bytes of ``x`` times signed bytes of ``w``, without
-    saturation; or, with ``signed``, what ``tdpbssd`` does."""
+    """Returns the result of ``vpdpbusd``: unsigned bytes of ``x`` times signed bytes of ``w``, without
+    saturation; or, with ``signed``, that of ``tdpbssd``."""
     for byte in range(4):
         mine = _byte(x, byte, lanes)
         if not signed:
-            mine = mine & lanes_of(255, lanes, "int32")
+            mine = mine & constant(255, lanes, "int32")
         sums = sums + mine * _byte(w, byte, lanes)
     return sums
 
 
 def _byte(words: Any, byte: int, lanes: int) -> Any:
     """Returns a byte of each word, with its sign."""
-    return (words << lanes_of(24 - 8 * byte, lanes, "int32")) >> lanes_of(24, lanes, "int32")
+    return (words << constant(24 - 8 * byte, lanes, "int32")) >> constant(24, lanes, "int32")
 
 
 def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
-    """Returns what ``vdpbf16ps`` and ``tdpbf16ps`` do, but for subnormal numbers, which they take as zero."""
+    """Returns the result of ``vdpbf16ps`` and ``tdpbf16ps``, which take subnormal numbers as zero; this does
+    not."""
     for part in (1, 0):
         sums = sums + _bfloat16(x, part, lanes) * _bfloat16(w, part, lanes)
     return sums
