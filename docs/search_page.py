@@ -12,8 +12,7 @@ from dietlab.base.statistics import mean_interval, median_interval
 from dietlab.compare.results.table import ResultTable
 from dietlab.lab.strategies.comparison import Comparison, load_comparison
 from dietlab.lab.strategies.figures import ablation_table, comparison_table, fleet_table
-from dietlab.lab.strategies.fleet import AHEAD, WAITS, Fleet, scaling
-from dietlab.lab.strategies.fleet_work import load_tunings
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, Fleet, load_tunings, scaling
 from dietlab.lab.strategies.method_ablation import MethodAblation
 from dietlab.view.pages.bench_text import markdown
 

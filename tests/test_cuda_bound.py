@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemes import cuda_scheme
 
 from dietlab.cost import Analytic, adaptation_cost
-from dietlab.lab.heuristics.drafts import frame_drafts, medians
+from dietlab.lab.heuristics.agreement import frame_drafts, medians
 from dietlab.lab.heuristics.nvidia import MODULE
 from dietlab.machine import Hardware
 from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload

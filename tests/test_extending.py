@@ -39,8 +39,7 @@ from dietlab.compare.lineup import contenders_for
 from dietlab.compare.study import Study
 from dietlab.cost import COST_MODELS, Analytic, Survey, judge
 from dietlab.cost.predictor import Checked
-from dietlab.lab.strategies.comparison import compare_strategies, rivals
-from dietlab.lab.strategies.surveyed import Surveyed, synthetic_survey
+from dietlab.lab.strategies.comparison import Surveyed, compare_strategies, rivals, synthetic_survey
 from dietlab.machine import Hardware
 from dietlab.machine.target import TARGETS, part
 from dietlab.measure import LocalRunner, Record, RecordFile, RecordStore, SyntheticRunner, Trial, read_records

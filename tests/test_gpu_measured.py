@@ -18,7 +18,7 @@ from dietlab.base.errors import HardwareError
 from dietlab.base.shipped import data_path
 from dietlab.cli import main
 from dietlab.cost import Analytic, Survey
-from dietlab.lab.heuristics.drafts import METRICS, RANDOM, drawn_beside, frame_measured, metrics_of
+from dietlab.lab.heuristics.agreement import METRICS, RANDOM, drawn_beside, frame_measured, metrics_of
 from dietlab.measure import read_records
 
 TASKS = ("fp32", "bf16")

@@ -19,9 +19,8 @@ from dietlab.cli.main import main
 from dietlab.compare.ansor import contender as tuner
 from dietlab.compare.ansor.contender import AnsorResult
 from dietlab.compare.study import Study
-from dietlab.lab.models import Model, evaluate_model, speedups
-from dietlab.lab.models import ansor as models_ansor
-from dietlab.lab.models.ansor import tune_layers, with_programs
+from dietlab.lab.models import Model, evaluate_model, forms, speedups
+from dietlab.lab.models.forms import tune_layers, with_programs
 from dietlab.lab.models.zoo import CONFIGURATIONS
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
@@ -188,7 +187,7 @@ def test_every_layer_at_every_length_is_tuned(
         asked.append((folder.name, work.N, work.K, shape["T"], trials))
         return AnsorResult(shape, trials, 0, 2.0, 1.0, folder / "x.so")
 
-    monkeypatch.setattr(models_ansor, "tune_static", tune)
+    monkeypatch.setattr(forms, "tune_static", tune)
     tiny = Model("bert-tiny", 2, Dim(1, 32))
     tune_layers(tiny, here, ShapeSet.extents(tiny, [4, 9]), tmp_path, 7, audience([]))
     sizes = (("n128-k64-bias", 128, 64), ("n64-k128-bias", 64, 128), ("n64-k64-bias", 64, 64))

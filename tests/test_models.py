@@ -27,16 +27,15 @@ from dietlab.lab.models import (
     DEFAULT_MODEL_CONTENDERS,
     Model,
     evaluate_model,
-    export,
+    forms,
     frame_models,
     frame_padding,
     padded_lengths,
     speedups,
     time_shares,
 )
-from dietlab.lab.models.export import compile_ahead, write_onnx
-from dietlab.lab.models.runtimes import ALSO_OURS, called, replaced, runtime
-from dietlab.lab.models.shares import onnx_shares, shares_of_trace
+from dietlab.lab.models.forms import compile_ahead, write_onnx
+from dietlab.lab.models.runtimes import ALSO_OURS, called, onnx_shares, replaced, runtime, shares_of_trace
 from dietlab.lab.models.summary import BEST
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
@@ -353,17 +352,17 @@ def test_a_file_for_onnx_runtime_is_whole_and_of_its_weights(
         raise KeyboardInterrupt
 
     home = tmp_path / "home"
-    monkeypatch.setattr(export, "_export", stopped)
+    monkeypatch.setattr(forms, "_export", stopped)
     with pytest.raises(KeyboardInterrupt):
         write_onnx(TINY, home)
     assert not list(home.iterdir())
-    monkeypatch.setattr(export, "_export", written)
+    monkeypatch.setattr(forms, "_export", written)
     first = write_onnx(TINY, home)
     assert [file.read_text() for file in sorted(first.parent.iterdir())] == ["graph", "weights"]
     TINY.build().save_pretrained(tmp_path / "mine")
     mine = replace(TINY, weights=str(tmp_path / "mine"))
     second = write_onnx(mine, home)
-    monkeypatch.setattr(export, "_export", stopped)
+    monkeypatch.setattr(forms, "_export", stopped)
     assert write_onnx(replace(TINY, batch=7), home) == first != second == write_onnx(mine, home)
     (tmp_path / "mine" / "model.safetensors").write_bytes(b"others")
     with pytest.raises(KeyboardInterrupt):

@@ -26,11 +26,18 @@ from dietlab.compare.results.row import OURS
 from dietlab.cost.metrics import spearman
 from dietlab.lab.published import autoheuristic
 from dietlab.lab.published.autoheuristic import COLUMNS, download, read_autoheuristic
-from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.choosing import Times, choose_tiles, grid, weighted_shapes
-from dietlab.lab.published.judging import SIZES, folds, judge_choice, judge_models
+from dietlab.lab.published.choosing import (
+    SIZES,
+    Times,
+    choose_tiles,
+    folds,
+    grid,
+    judge_choice,
+    judge_models,
+    weighted_shapes,
+)
 from dietlab.lab.published.models import LearnedTiles, Smooth, models_of
-from dietlab.lab.published.records import CUBLAS, Operator, Published, PublishedRecord
+from dietlab.lab.published.records import Operator, Published, PublishedRecord
 from dietlab.lab.published.tables import (
     CHOICES,
     GPUS,
@@ -43,7 +50,7 @@ from dietlab.lab.published.tables import (
     summary,
     write_tables,
 )
-from dietlab.lab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
+from dietlab.lab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, Pairs, TritonTile
 from dietlab.lab.reproduce.paper import reported_report
 from dietlab.machine import Hardware
 from dietlab.problem import Shape
@@ -142,7 +149,7 @@ def test_a_cut_tile_is_no_larger_and_is_cut_once(T: int, N: int, K: int, tile: T
 def test_rows_become_records(published: Published) -> None:
     assert published.set_aside == () and published.gpu == "h100" and published.origin.commit == ""
     assert published.operators == (NT,) and published.shapes == len(SHAPES)
-    vendor = [record for record in published.records if record.choice == CUBLAS]
+    vendor = [record for record in published.records if record.tile is None]
     assert len(vendor) == len(SHAPES) and {record.collection for record in vendor} == {"timm"}
     one = next(record for record in published.records if record.tile == TILES[0])
     assert one.seconds == pytest.approx(seconds_of(TILES[0], one.shape))

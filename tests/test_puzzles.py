@@ -21,9 +21,8 @@ from dietlab.base.errors import DietlabError
 from dietlab.lab import puzzles
 from dietlab.lab.puzzles import Puzzle
 from dietlab.lab.puzzles.answers import WrongAnswer, close, number, said, whole_numbers
-from dietlab.lab.puzzles.blocking import loads
 from dietlab.lab.puzzles.pictures import EXPECTED, YOURS
-from dietlab.lab.puzzles.trees import TRAP, lost
+from dietlab.lab.puzzles.trees import TRAP, loads, lost
 
 Answer = Callable[..., Any]
 
@@ -102,28 +101,28 @@ def test_message_says_what_is_missing() -> None:
     assert "a function, len (is a call missing?)" in puzzles.HEIGHTS.check(lambda T, rows: len).text
 
 
-def cell_texts(notebook: str) -> list[str]:
-    cells = nbformat.read(ROOT / "notebooks" / f"{notebook}.ipynb", as_version=4).cells
-    return [cell.source for cell in cells if cell.cell_type == "markdown"]
+EXAMPLE = re.compile(r"- \*\*Example\*\*: `(.*)`")
+ABOUT = re.compile(
+    r"\*About \d+ lines?, (\d+) minutes; belongs to \[notebook (\d\d)\]\((\2_\w+\.ipynb)\)\.\*"
+)
 
 
 @pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)
-def test_notebook_has_the_text_of_the_puzzle(puzzle: Puzzle) -> None:
-    number = puzzles.PUZZLES.index(puzzle) + 1
-    assert f"## {number} {puzzle.title}\n\n{puzzle.text}" in cell_texts("puzzles")
-    assert (ROOT / "notebooks" / puzzle.lesson).is_file()
-    assert puzzle.minutes > 0 and puzzle.lines > 0
-    plain = re.sub(r"`|\*", "", puzzle.statement)
-    assert puzzle.name in puzzle.statement
-    assert " ".join(plain.split())[:30] in puzzle.plain
+def test_task_stands_in_the_notebook_with_all_its_parts(puzzle: Puzzle) -> None:
+    statement, points, about = puzzle.text.split("\n\n")
+    assert f"`{puzzle.name}(" in statement
+    assert re.match(r"- \*\*Gets\*\* .*\n- \*\*Returns\*\* ", points)
+    found = ABOUT.fullmatch(about)
+    assert found and puzzle.minutes == int(found[1]) > 0
+    assert (ROOT / "notebooks" / found[3]).is_file()
+    assert " ".join(re.sub(r"`|\*", "", statement).split())[:30] in puzzle.plain
 
 
 @pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)
 def test_example_of_a_puzzle_is_true(puzzle: Puzzle) -> None:
-    if puzzle.example:
-        assert eval(puzzle.example, {"np": np, puzzle.name: SOLUTIONS[puzzle.name]})
-    else:
-        assert puzzle is puzzles.LOCAL_PADDING
+    examples = EXAMPLE.findall(puzzle.text)
+    assert all(eval(each, {"np": np, puzzle.name: SOLUTIONS[puzzle.name]}) for each in examples)
+    assert len(examples) == (puzzle is not puzzles.LOCAL_PADDING)
 
 
 @pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)

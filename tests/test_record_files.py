@@ -23,11 +23,11 @@ from dietlab.compare.study import Study
 from dietlab.compare.suites.kit import measure
 from dietlab.cost import Prior
 from dietlab.cost.model import CostModel
-from dietlab.lab.loops.records import Climb
+from dietlab.lab.loops.climb import Climb
 from dietlab.lab.published.records import Published
 from dietlab.lab.reproduce.run import Reproduction
 from dietlab.lab.strategies.comparison import load_comparison
-from dietlab.lab.strategies.fleet_work import load_tunings
+from dietlab.lab.strategies.fleet import load_tunings
 from dietlab.lab.strategies.method_ablation import MethodAblation
 from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordFile, read_records, write_compressed

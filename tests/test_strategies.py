@@ -26,9 +26,12 @@ from dietlab.lab import lessons
 from dietlab.lab.strategies.comparison import (
     Comparison,
     Course,
+    Surveyed,
     compare_strategies,
     load_comparison,
     save_comparison,
+    surveyed,
+    synthetic_survey,
 )
 from dietlab.lab.strategies.figures import (
     ablation_table,
@@ -37,10 +40,21 @@ from dietlab.lab.strategies.figures import (
     plot_fleet,
     plot_strategies,
 )
-from dietlab.lab.strategies.fleet import AHEAD, WAITS, Fleet, Job, RoundWork, scaling, simulate
-from dietlab.lab.strategies.fleet_work import Costs, Priced, load_tunings, tunings_to_json, worked
+from dietlab.lab.strategies.fleet import (
+    AHEAD,
+    WAITS,
+    Costs,
+    Fleet,
+    Job,
+    Priced,
+    RoundWork,
+    load_tunings,
+    scaling,
+    simulate,
+    tunings_to_json,
+    worked,
+)
 from dietlab.lab.strategies.method_ablation import MethodAblation, Whole, ablate_method
-from dietlab.lab.strategies.surveyed import Surveyed, surveyed, synthetic_survey
 from dietlab.machine import Hardware
 from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial
 from dietlab.problem import Dense, Dim, Shape, ShapeSet

@@ -19,8 +19,7 @@ from statistics import fmean
 import dietlab as dl
 from dietlab.base.files import write_json
 from dietlab.cost import LearnedPredictor
-from dietlab.lab.strategies.fleet import AHEAD, WAITS, RoundWork
-from dietlab.lab.strategies.fleet_work import Costs, Priced, tunings_to_json, worked
+from dietlab.lab.strategies.fleet import AHEAD, WAITS, Costs, Priced, RoundWork, tunings_to_json, worked
 from dietlab.measure import SyntheticRunner
 from dietlab.tuning import Tuner, effort_named, length_grid
 from dietlab.tuning.strategies.registry import strategy_named

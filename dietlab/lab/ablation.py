@@ -54,8 +54,7 @@ fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme, what it computes, whether weights are packed for it, if they are constant, and whether it is
-    compiled for any columns and depth."""
+    """A scheme, what it computes, and whether constant weights are packed for it and extents are symbolic."""
 
     name: str
     scheme: CpuScheme
@@ -65,8 +64,8 @@ class Variant:
 
     @property
     def built(self) -> Workload:
-        """The workload that it is built for. Called with operands of ``workload``, a variant that packs
-        nothing, or knows no extents, finds as much in the caches as the others."""
+        """The workload that it is built for. It is called with the operands of ``workload``, so that a
+        variant without packing or with symbolic extents finds as much in the caches as the others."""
         if not isinstance(self.workload, Dense):
             return self.workload
         layer = _symbolic(self.workload) if self.symbolic else self.workload
@@ -91,39 +90,28 @@ def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
         loose = whole.changed(ahead=False, block=0, order="ws")
         found.append(Variant("no packing", loose, workload, packs=False))
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
-        found += [
-            Variant(str(epilogue), whole, replace(workload, **vars(epilogue))) for epilogue in EPILOGUES
-        ]
+        found += [Variant(str(one), whole, replace(workload, **vars(one))) for one in EPILOGUES]
     return tuple(found)
 
 
 def heights(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> tuple[Variant, ...]:
-    """Returns ``scheme`` with symbolic extents, then tiles of each of :data:`HEIGHTS`, with constant and with
-    symbolic extents; none if the workload has no constant ones.
-
-    A tile is as wide as ``scheme``'s or as the registers allow. What symbolic extents cost a height is the
-    ratio of its two variants, which are timed in turns.
-    """
+    """Returns ``scheme`` with symbolic extents, then tiles of each of :data:`HEIGHTS`, as wide as
+    ``scheme``'s or as the registers allow, with constant and with symbolic extents; none if the workload has
+    no constant ones."""
     if not isinstance(workload, Dense) or not workload.constant or _symbolic(workload) == workload:
         return ()
     whole, cpu = scheme_with(scheme, edge="even"), cpu_of(hardware)
     found = [Variant(SYMBOLIC, whole, workload, symbolic=True)]
     for rows in HEIGHTS:
-        fitting = [
-            tile
-            for cols in range(whole.cols, 0, -cpu.lanes)
-            if (tile := whole.changed(rows=rows, cols=cols)).kernel.registers(cpu.lanes)
-            <= cpu.vector_registers
-        ]
-        if fitting and fitting[0] != whole:
-            name = f"{rows} rows"
-            found.append(Variant(name, fitting[0], workload))
-            found.append(Variant(f"{name}, {SYMBOLIC}", fitting[0], workload, symbolic=True))
+        tiles = (whole.changed(rows=rows, cols=cols) for cols in range(whole.cols, 0, -cpu.lanes))
+        tile = next((t for t in tiles if t.kernel.registers(cpu.lanes) <= cpu.vector_registers), whole)
+        if tile != whole:
+            found.append(Variant(f"{rows} rows", tile, workload))
+            found.append(Variant(f"{rows} rows, {SYMBOLIC}", tile, workload, symbolic=True))
     return tuple(found)
 
 
 def _symbolic(layer: Dense) -> Dense:
-    """Returns the layer with ranges in place of numbers."""
     n, k = (Dim(1, extent) if isinstance(extent, int) else extent for extent in (layer.N, layer.K))
     return replace(layer, N=n, K=k)
 
@@ -139,14 +127,7 @@ def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
 def chosen_variants(
     scheme: CpuScheme, workload: Workload, hardware: Hardware, only: Sequence[str] = ()
 ) -> list[Variant]:
-    """Returns the variants that are built, the whole scheme first.
-
-    Args:
-        only: names of variants (default: all).
-
-    Raises:
-        DietlabError: if there is none of such a name.
-    """
+    """Returns the variants that are built, the whole scheme first; ``only`` names some."""
     every = [*variants(scheme, workload), *heights(scheme, workload, hardware)]
     require_names("variants of the scheme", [variant.name for variant in every], only)
     return [variant for variant in every if not only or variant.name in (OURS, *only)]
@@ -164,24 +145,13 @@ def run_ablation(
     only: Sequence[str] = (),
     out: str | Path | None = None,
 ) -> ResultTable:
-    """Builds every variant of one scheme and times them in turns; goes on where it was stopped.
+    """Builds every variant of one scheme (default: the one that serves most lengths up to :data:`USUAL`) and
+    times them in turns; goes on where it was stopped. Results go to ``out`` (default: ``ablation/`` in the
+    study).
 
-    In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the
-    contenders are the variants, and a speedup is what the idea is worth on that length, or what the
-    epilogue or the symbolic extents cost.
-
-    Args:
-        study: a study that was built.
-        effort: which lengths are measured and how long they are timed.
-        scheme: a scheme's key (default: the one that serves most lengths up to 128).
-        workload: what the scheme computes (default: the study's); schemes are not made for one size.
-        lengths: what is measured (default: the effort's).
-        only: names of variants (default: all).
-        out: where the results go; its name is that of the study in the table (default: ``ablation/`` in the
-            study, whose name it is).
-
-    Raises:
-        DietlabError: if the study was not built, or a name among the arguments is unknown.
+    In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the contenders
+    are the variants, and a speedup is what the idea is worth on that length, or what the epilogue or the
+    symbolic extents cost.
     """
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
@@ -192,11 +162,12 @@ def run_ablation(
     workload, hardware = workload or opened.workload, opened.hardware
     folder = Path(out) if out else opened.folder / FOLDER
     name = folder.name if out else opened.folder.name
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     about = {
         "suite": f"ablation of {chosen.key}",
         "effort": effort,
         "versions": versions(),
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": started,
     }
     with locked(folder, ONE_AT_A_TIME):
         journal = Journal(folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
@@ -225,9 +196,7 @@ def _contest(
     dispatcher: Dispatcher, hardware: Hardware, found: Sequence[Variant], folder: Path, effort: str
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
-    entries: list[Entrant] = []
-    absent: list[ContenderInfo] = []
-    whole = found[0]
+    entries, absent, whole = list[Entrant](), list[ContenderInfo](), found[0]
     single = replace(dispatcher, schemes=(whole.scheme,), tree=Leaf(0))
     for number, variant in enumerate(found):
         home = folder / f"variant-{number}"

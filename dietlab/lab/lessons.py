@@ -64,8 +64,7 @@ def recorded() -> RecordFile:
 
 @cache
 def report(cores: int = 1) -> Report:
-    """Returns an evaluation on every T of 1..128, with weights in cache and (one core) rotating; cores: 1
-    or 2."""
+    """Returns an evaluation on every T of 1..128, on 1 or 2 cores, with weights in cache and rotating."""
     return Report.load(data_path(f"results/zen4-{cores}core.report.json.gz"))
 
 
@@ -91,8 +90,7 @@ def shapes() -> tuple[Shape, ...]:
 
 
 def microseconds() -> pd.DataFrame:
-    """Returns the recorded times of a call (us): a row for each micro-kernel by its key, a column for
-    each T."""
+    """Returns the recorded times of a call (us): a row a micro-kernel, by key, and a column a T."""
     return 1e6 * _recorded_table("seconds")
 
 
@@ -136,8 +134,7 @@ def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
 
 @cache
 def replayed_run(strategy: str = "marginal") -> TuningRun:
-    """Replays a joint search for the paper's eight lengths over the records: 64 of the 1088
-    micro-kernels."""
+    """Replays a joint search for the paper's eight lengths: 64 of the 1088 recorded micro-kernels."""
     # The records are of weights in cache.
     effort = replace(EFFORTS["quick"], decisions=96, timing=Timing())
     runner = ReplayRunner(recorded().records)
@@ -155,19 +152,7 @@ def replayed_dispatcher(max_kernels: int = 8) -> Dispatcher:
 
 
 def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float] | None) -> go.Figure:
-    """Draws a reader's prediction into the figure that answers it.
-
-    Args:
-        figure: it stays as it is.
-        prediction: a number in the unit of the y-axis, drawn as a level; or values of y by x, as in
-            ``{1: 2.0, 128: 1.0}``, drawn as a line; or None, which draws nothing.
-
-    Returns:
-        A new figure.
-
-    Raises:
-        DietlabError: for a prediction that is neither, or has no place on the figure's logarithmic axis.
-    """
+    """Draws a reader's prediction into the figure that answers it."""
     import plotly.graph_objects as go
 
     drawn = go.Figure(figure)
@@ -195,16 +180,7 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
 
 def judged(prediction: float | None, value: float, unit: str = "") -> str:
     """Returns a sentence that compares a reader's prediction with what was found: by a share or a factor
-    where both have one sign, and by how far they are apart where they have two.
-
-    Args:
-        prediction: a number, or None where nothing was entered.
-        value: what was found.
-        unit: of both, as in ``"us"``.
-
-    Raises:
-        DietlabError: for a prediction that is no finite number.
-    """
+    where both have one sign, and by how far they are apart where they have two."""
     found = f"{value:.4g} {unit}".rstrip()
     if prediction is None:
         return f"it is {found}; you entered no prediction"
@@ -225,11 +201,8 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
-        raise DietlabError(
-            "a prediction is a number that is finite, or a dictionary of y by x",
-            repr(value),
-            "None stands for none.",
-        )
+        rule = "a prediction is a number that is finite, or a dictionary of y by x"
+        raise DietlabError(rule, repr(value), "None stands for none.")
     return float(value)
 
 
@@ -237,34 +210,17 @@ def _number(value: Any) -> float:
 
 
 def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
-    """Returns the reference of all lines: the fastest prepacked vendor at each T, by its median time.
-
-    Returns:
-        Its name and microseconds by T, for every T of 1..128.
-    """
+    """Returns the reference of all lines: the fastest prepacked vendor at each T, by its median time."""
     found = report()
     kinds = {contender.name: contender.kind for contender in found.contenders}
-    prepacked = [
-        row
-        for row in found.rows
-        if row.cache == cache_state and row.correct and kinds.get(row.contender) == "prepacked"
-    ]
+    rows = [row for row in found.rows if row.cache == cache_state and row.correct]
+    prepacked = [row for row in rows if kinds.get(row.contender) == "prepacked"]
     best = {row.shape["T"]: 1e6 * row.seconds_median for row in fastest(prepacked)}
     return "best prepacked vendor", dict(sorted(best.items()))
 
 
 def lines(upto: str = "07") -> dict[str, Line]:
-    """Returns the lines of the plot that all notebooks share, up to the notebook of this number.
-
-    Args:
-        upto: ``"01"`` to ``"07"``.
-
-    Returns:
-        Microseconds by T, by the line's name, in the order in which notebooks add them.
-
-    Raises:
-        DietlabError: for another number.
-    """
+    """Returns the lines of the plot that all notebooks share, up to the notebook of this number."""
     if upto not in _LINES:
         raise DietlabError(f"a notebook that adds a line is one of {', '.join(_LINES)}", repr(upto))
     return {name: dict(_line(number)) for number, (name, _) in _LINES.items() if number <= upto}
@@ -282,33 +238,20 @@ def largest_kernel() -> str:
 
 def _padded_to_longest() -> Line:
     """Returns the line of padding to the longest: every call costs as much as 128 rows."""
-    return dict.fromkeys(map(int, microseconds().columns), float(microseconds()[LONGEST].min()))
+    return dict.fromkeys(map(int, microseconds()), float(microseconds()[LONGEST].min()))
 
 
 def _one_kernel_medians() -> Line:
-    """Returns one micro-kernel's medians: a record keeps the least of its blocks and the spread of their
-    median above it."""
+    """Returns one micro-kernel's medians: a record keeps the least block and the median's spread above it."""
     key = largest_kernel()
     mine = [record for record in recorded().records if record.scheme.key == key]
     return {r.shape["T"]: 1e6 * (r.seconds or 0.0) * (1 + r.spread) for r in mine}
 
 
 def _by_model() -> Line:
-    """Returns the line of the micro-kernels that a model predicts to be fastest, from one measurement of
-    each of some."""
+    """Returns the micro-kernels that a model predicts to be fastest, from one measurement of each of some."""
     model = fit_cost_model(workload(), hardware(), once_each())
     return _fastest_by(model.seconds, space().schemes)
-
-
-def _by_search() -> Line:
-    """Returns the line of the best micro-kernels that a joint search tried, by its own knowledge."""
-    run = replayed_run()
-    return _fastest_by(run.seconds_table, run.schemes)
-
-
-def _by_dispatcher() -> Line:
-    dispatcher = replayed_dispatcher()
-    return _recorded({shape: dispatcher.scheme(shape).key for shape in shapes()})
 
 
 def _fastest_by(predict: Callable[..., Any], kernels: Sequence[Scheme]) -> Line:
@@ -327,7 +270,7 @@ _LINES: dict[str, tuple[str, Callable[[], Line]]] = {
     "02": ("one micro-kernel, padded", lambda: _recorded(dict.fromkeys(shapes(), largest_kernel()))),
     "03": ("the same, median of blocks", _one_kernel_medians),
     "04": ("chosen by a cost model", _by_model),
-    "05": ("joint search", _by_search),
-    "06": ("dispatcher", _by_dispatcher),
+    "05": ("joint search", lambda: _fastest_by(replayed_run().seconds_table, replayed_run().schemes)),
+    "06": ("dispatcher", lambda: _recorded({s: replayed_dispatcher().scheme(s).key for s in shapes()})),
     "07": ("oracle", lambda: {int(T): float(least) for T, least in microseconds().min().items()}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,50 +15,42 @@ from dietlab.cli.telling import Telling, quiet_option
 from dietlab.compare.suites.lengths import LENGTHS
 from dietlab.cost import Survey
 from dietlab.lab.ablation import FOLDER, run_ablation
+from dietlab.lab.strategies.comparison import surveyed
 from dietlab.lab.strategies.figures import ablation_table, fleet_table
 from dietlab.lab.strategies.fleet import DEVICES, Fleet, scaling
 from dietlab.lab.strategies.method_ablation import ablate_method
-from dietlab.lab.strategies.surveyed import surveyed
 from dietlab.measure import CACHE_STATES, read_records
 from dietlab.view.pages.bench_text import markdown
+
+shown = partial(click.option, show_default=True)
 
 
 @click.command()
 @click.argument("study")
-@click.option(
-    "--caches",
-    default="hot,rotating",
-    show_default=True,
-    help=f"Cache states, out of {', '.join(CACHE_STATES)}; of a study.",
+@shown(
+    "--caches", default="hot,rotating", help=f"Cache states, out of {', '.join(CACHE_STATES)}; of a study."
 )
-@click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
+@shown("--effort", default="quick", type=click.Choice(list(LENGTHS)))
 @click.option("--scheme", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
-@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Tunings of records.")
-@click.option(
+@shown("--seeds", type=click.IntRange(1), default=5, help="Tunings of records.")
+@shown(
     "--devices",
     default=",".join(map(str, DEVICES)),
-    show_default=True,
     help="Numbers of devices that measure, of a simulated fleet, for tunings of records.",
 )
-@click.option(
-    "--builders",
-    type=click.IntRange(1),
-    default=16,
-    show_default=True,
-    help="Programs that the fleet builds at the same time.",
+@shown(
+    "--builders", type=click.IntRange(1), default=16, help="Programs that the fleet builds at the same time."
 )
-@click.option(
+@shown(
     "--latency",
     type=click.FloatRange(0),
     default=0.02,
-    show_default=True,
     help="Seconds until a device of the fleet has a program, and back.",
 )
-@click.option(
+@shown(
     "--failure",
     type=click.FloatRange(0, 1),
     default=0.0,
-    show_default=True,
     help="The probability that a device of the fleet dies during a measurement.",
 )
 @click.option("--out", type=OUT_FILE, metavar="FILE.json", help="Keep those of records.")
@@ -108,7 +101,6 @@ def ablate(
         click.echo(f"\n{markdown(*fleet_table(scaling(found.tunings, fleet, counts)))}")
         return
     with telling:
-        table = run_ablation(
-            study, caches=words(caches), effort=effort, scheme=scheme, observers=telling.observers
-        )
+        states, heard = words(caches), telling.observers
+        table = run_ablation(study, caches=states, effort=effort, scheme=scheme, observers=heard)
     show_bench(table, Path(study) / FOLDER)

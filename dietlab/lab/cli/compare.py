@@ -10,9 +10,8 @@ from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
-from dietlab.lab.strategies.comparison import TARGET, compare_strategies, rivals, save_comparison
+from dietlab.lab.strategies.comparison import TARGET, compare_strategies, rivals, save_comparison, surveyed
 from dietlab.lab.strategies.figures import comparison_table
-from dietlab.lab.strategies.surveyed import surveyed
 from dietlab.measure import read_records
 from dietlab.tuning import STRATEGIES
 from dietlab.view.pages.bench_text import markdown

@@ -14,23 +14,14 @@ from dietlab.cli.options import json_option, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
-from dietlab.lab.heuristics.drafts import FITTED_ON, RANDOM, drawn_beside, frame_measured
+from dietlab.lab.heuristics.agreement import FITTED_ON, RANDOM, drawn_beside, frame_measured
 from dietlab.view.pages.bench_text import markdown
 
 LEARNED = 400
 """Measurements that a model learns from by default."""
 
-SHOWN = {
-    "pairwise": "{:.3f}",
-    "peak@1": "{:.3f}",
-    "peak@5": "{:.3f}",
-    "rmse": "{:.3f}",
-    "r2": "{:.2f}",
-    "mape": "{:.1%}",
-    "inside 1": "{:.2f}",
-    "inside 2": "{:.2f}",
-    "fit_seconds": "{:.2f}",
-}
+SHOWN = dict.fromkeys(("pairwise", "peak@1", "peak@5", "rmse"), "{:.3f}") | {"r2": "{:.2f}", "mape": "{:.1%}"}
+SHOWN |= dict.fromkeys(("inside 1", "inside 2", "fit_seconds"), "{:.2f}")
 """The metrics of the table, and how they are written."""
 
 LISTED = "\n".join(f"  {name:9} {COST_MODELS[name].told}" for name in COST_MODELS.own)

@@ -22,8 +22,14 @@ from dietlab.cli.options import (
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.compare.study import Study
 from dietlab.cost import CostModel
-from dietlab.lab.heuristics.agreement import Comparison, compare_with_heuristics, frame_heuristics
-from dietlab.lab.heuristics.drafts import add_rows, frame_drafts, medians
+from dietlab.lab.heuristics.agreement import (
+    Comparison,
+    add_rows,
+    compare_with_heuristics,
+    frame_drafts,
+    frame_heuristics,
+    medians,
+)
 from dietlab.lab.heuristics.nvidia import COUNT, TARGETS, Heuristics, KernelLibrary
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Space, build_space, edges_of
@@ -85,7 +91,10 @@ def heuristics_command(
         run = Study.open(study).run()
         space, model = run.space, run.model
     else:
-        space, model = _preset_space(workload, cover, hardware), None
+        if hardware is None:
+            raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
+        chip, model = processor(hardware, None), None
+        space = build_space(workload, chip, edges_of(cover, workload, chip))
     reference = Heuristics(space.hardware, target)
     wanted = parse_shapes(shapes, space.workload)
     if drafts:
@@ -97,13 +106,6 @@ def heuristics_command(
         return
     found = compare_with_heuristics(space, wanted, model, reference, top)
     show([one.row() for one in found], as_json, _text(space, model, reference, found))
-
-
-def _preset_space(workload: Workload, cover: Cover, hardware: str | None) -> Space:
-    if hardware is None:
-        raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
-    chip = processor(hardware, None)
-    return build_space(workload, chip, edges_of(cover, workload, chip))
 
 
 def _drafts_text(space: Space, table: pd.DataFrame) -> str:
@@ -123,8 +125,6 @@ def _text(space: Space, model: CostModel | None, reference: Heuristics, found: S
     table = frame.astype(object).where(frame.notna(), "-").to_string(index=False)
     ranked = f"the model of {model.samples} schemes" if model else "the bound alone"
     held, proposed = sum(one.in_space for one in found), sum(len(one.matches) for one in found)
-    return (
-        f"{space.workload} on {space.hardware.name}: {len(space)} schemes, ranked by {ranked}\n\n"
-        f"{table}\n\nNVIDIA's choices are those for {reference.gpu}, {reference.target}: the space has the "
-        f"tiles of {held} of {proposed}"
-    )
+    head = f"{space.workload} on {space.hardware.name}: {len(space)} schemes, ranked by {ranked}"
+    whose = f"NVIDIA's choices are those for {reference.gpu}, {reference.target}"
+    return f"{head}\n\n{table}\n\n{whose}: the space has the tiles of {held} of {proposed}"

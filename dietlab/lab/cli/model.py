@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +28,16 @@ from dietlab.problem.dims import Dim
 from dietlab.tuning import EFFORTS, effort_named
 from dietlab.view.pages.report import render_text
 
+FOLDER = click.Path(exists=True, file_okay=False)
+shown = partial(click.option, show_default=True)
+
 
 @click.command("model")
-@click.argument("study", type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--name",
-    type=click.Choice(list(CONFIGURATIONS)),
-    default="bert-base",
-    show_default=True,
-    help="The model.",
-)
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences in a call.")
-@click.option("--longest", type=click.IntRange(1), default=128, show_default=True, help="The most tokens.")
-@click.option(
-    "--weights",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder with its weights (default: random ones).",
-)
+@click.argument("study", type=FOLDER)
+@shown("--name", type=click.Choice(list(CONFIGURATIONS)), default="bert-base", help="The model.")
+@shown("--batch", type=click.IntRange(1), default=1, help="Sentences in a call.")
+@shown("--longest", type=click.IntRange(1), default=128, help="The most tokens.")
+@click.option("--weights", type=FOLDER, help="A folder with its weights (default: random ones).")
 @shapes_option("paper")
 @click.option(
     "--padded", is_flag=True, help="Also time the lengths to which padding policies of servers pad these."
@@ -51,7 +45,7 @@ from dietlab.view.pages.report import render_text
 @click.option(
     "--attention",
     nargs=2,
-    type=click.Path(exists=True, file_okay=False),
+    type=FOLDER,
     help="Studies of attention's products, batch-matmul-nt and -nn (default: attention stays PyTorch's).",
 )
 @click.option(
@@ -59,7 +53,7 @@ from dietlab.view.pages.report import render_text
     help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}; each must be installed (default: those that "
     f"are, of {', '.join(DEFAULT_MODEL_CONTENDERS)}).",
 )
-@click.option("--effort", type=click.Choice(list(EFFORTS)), default="quick", show_default=True)
+@shown("--effort", type=click.Choice(list(EFFORTS)), default="quick")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
 @click.option(
     "--ansor-lengths", help="Those of --shapes that ansor is tuned for, as in 5,62,128 (default: all)."
@@ -106,27 +100,16 @@ def model_command(
     folder, named = Path(out), None if against is None else words(against)
     names = list(DEFAULT_MODEL_CONTENDERS) if named is None else named
     chosen = effort_named(effort)
-    if ansor_trials is not None:
-        chosen = replace(chosen, ansor_trials=ansor_trials)
+    chosen = replace(chosen, ansor_trials=ansor_trials or chosen.ansor_trials)
     few = parse_shapes(ansor_lengths, model) if ansor_lengths else None
     more: dict[str, Any] = {"shares": True} if shares else {}
     if "ansor" in names:
         more["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
     stages = evaluating(names)[1:]  # nothing is built
-    with (
-        locked(folder, "one comparison at a time works in a folder"),
-        Telling("model", stages, quiet) as telling,
-    ):
-        journal = resumed(
-            folder / EVALUATION,
-            model=model.to_json(),
-            studies=[str(s.folder) for s in studies],
-            lengths=lengths.to_json(),
-            padded=padded,
-            against=names,
-            effort=effort,
-            **more,
-        )
+    more |= {"studies": [str(s.folder) for s in studies], "padded": padded, "against": names}
+    alone = locked(folder, "one comparison at a time works in a folder")
+    with alone, Telling("model", stages, quiet) as telling:
+        about = {"model": model.to_json(), "lengths": lengths.to_json(), "effort": effort, **more}
         report = evaluate_model(
             model,
             studies,
@@ -138,7 +121,7 @@ def model_command(
             shares=shares,
             folder=folder,
             observers=telling.observers,
-            journal=journal,
+            journal=resumed(folder / EVALUATION, **about),
         )
         click.echo(render_text(report))
         click.echo(save_report(report, folder))

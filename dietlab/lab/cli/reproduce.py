@@ -13,9 +13,16 @@ from dietlab.cli.names import words
 from dietlab.cli.options import page_or_reason
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.compare.suites.deadline import Deadline
-from dietlab.lab.reproduce.amounts import AMOUNTS
-from dietlab.lab.reproduce.page import claims_text, step_table, write_claims, write_reproduction
-from dietlab.lab.reproduce.run import Reproduction, begun, reproduce
+from dietlab.lab.reproduce.paper import AMOUNTS
+from dietlab.lab.reproduce.run import (
+    Reproduction,
+    begun,
+    claims_text,
+    reproduce,
+    step_table,
+    write_claims,
+    write_reproduction,
+)
 from dietlab.lab.reproduce.steps import STEPS, Step
 from dietlab.view.pages.bench_text import markdown
 from dietlab.view.progress import duration
@@ -49,7 +56,7 @@ dietlab reproduce --effort full --threads 2 --out runs/full-2
 dietlab reproduce --summary
 """
 
-
+shown = partial(click.option, show_default=True)
 LINES = (
     f"{step.name} ({step.seconds['quick'] / 60:.0f} and {step.seconds['full'] / 60:.0f} min): {step.shows}"
     for step in STEPS.values()
@@ -60,17 +67,9 @@ LINES = (
     "reproduce",
     help=HELP.format(steps="\n".join(click.wrap_text(line, 96, "  ", "    ") for line in LINES)),
 )
-@click.option(
-    "--effort",
-    type=click.Choice(list(AMOUNTS)),
-    default="quick",
-    show_default=True,
-    help="How much to measure.",
-)
-@click.option("--out", default="runs/reproduce", show_default=True, type=click.Path(file_okay=False))
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Cores that operators use."
-)
+@shown("--effort", type=click.Choice(list(AMOUNTS)), default="quick", help="How much to measure.")
+@shown("--out", default="runs/reproduce", type=click.Path(file_okay=False))
+@shown("--threads", type=click.IntRange(1), default=1, help="Cores that operators use.")
 @click.option("--only", default="", metavar="STEP[,STEP]", help=f"Out of {', '.join(STEPS)} (default: all).")
 @click.option(
     "--seconds",
@@ -98,7 +97,7 @@ def reproduce_command(
 
 
 def _run(work: Reproduction, names: Sequence[str], deadline: Deadline, quiet: bool) -> Reproduction:
-    """Tells what comes and how long it takes, then runs it."""
+    """Announces the steps and how long they take, then runs them."""
     left = work.left(names)
     present = {step.name: step.seconds[work.effort] for step in left if not _reason(step)}
     with Telling("reproduce", present, quiet) as telling:

@@ -1,25 +1,33 @@
-"""Compares a cost model with NVIDIA's heuristics: the ranks of their choices among the space's micro-kernels.
+"""Compares cost models with NVIDIA's heuristics: the ranks of their choices among the space's micro-kernels.
 
 Their configurations are looked up in a space of ours::
 
     for each shape:   128x64x32.s4  ->  the nearest of the micro-kernels of 128 rows and 64 columns
                                     ->  its rank among all, by predicted time
 
-Neither side measures anything: where they disagree, a measurement decides.
+Neither side measures anything: where they disagree, a measurement decides. The drafts of a GPU, which predict
+before anything is measured, are judged by these ranks and by the times of a survey.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import Analytic, Predicts
+from dietlab.base.errors import DietlabError
+from dietlab.base.files import write_whole
+from dietlab.cost import Adaptation, Analytic, Predicts, Survey, predictor_named
+from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
+from dietlab.cost.registry import COST_MODEL
 from dietlab.lab.heuristics.nvidia import COUNT, Configuration, Heuristics, Reference
+from dietlab.lab.strategies.comparison import by_shape
+from dietlab.measure import Record
 from dietlab.problem import Shape
 from dietlab.scheme import Space
 from dietlab.targets.cuda.kernel import CudaScheme
@@ -33,12 +41,8 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Match:
-    """A configuration and the scheme that is nearest to it; None where the space lacks its tile.
-
-    Args:
-        rank: of the scheme among all of the space by predicted time, 1 for the fastest.
-        seconds: its predicted time.
-    """
+    """A configuration and the scheme that is nearest to it, with its predicted seconds and its rank among all
+    of the space by them, 1 for the fastest; None where the space lacks the tile."""
 
     configuration: Configuration
     scheme: CudaScheme | None = None
@@ -56,13 +60,8 @@ class Match:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The choices of the heuristics and of a model of ours for one shape.
-
-    Args:
-        matches: the heuristics' configurations, best first.
-        choice: the scheme that the model predicts to be fastest, and its ``seconds``.
-        ranked: schemes of the space.
-    """
+    """The choices of the heuristics for one shape, best first, and of a model of ours: the scheme that it
+    predicts to be fastest out of ``ranked`` ones, and its ``seconds``."""
 
     shape: Shape
     matches: tuple[Match, ...]
@@ -87,30 +86,20 @@ class Comparison:
 
     @property
     def slowdown(self) -> float | None:
-        """The predicted time of the heuristics' first choice over that of the model's own (1: as fast); None
-        if the space lacks that tile."""
+        """The predicted time of the heuristics' first choice over the model's (None: the space lacks that
+        tile)."""
         first = self.matches[0].seconds
         return None if first is None else first / self.seconds
 
     def row(self) -> dict[str, Any]:
         """Returns the row of :func:`frame_heuristics`; None where there is no value."""
         first = self.matches[0]
-        return {
-            **self.shape.to_json(),
-            "nvidia": first.configuration.key,
-            "nvidia_seconds": first.configuration.seconds,
-            "scheme": first.scheme.key if first.scheme else None,
-            "scheme_seconds": first.seconds,
-            "rank": first.rank,
-            "ranked": self.ranked,
-            "slowdown": self.slowdown,
-            "choice": self.choice.key,
-            "choice_seconds": self.seconds,
-            "proposed": len(self.matches),
-            "in_space": self.in_space,
-            "exact": self.exact,
-            "best_rank": self.best_rank,
-        }
+        theirs = {"nvidia": first.configuration.key, "nvidia_seconds": first.configuration.seconds}
+        theirs |= {"scheme": first.scheme.key if first.scheme else None, "scheme_seconds": first.seconds}
+        ranks = {"rank": first.rank, "ranked": self.ranked, "slowdown": self.slowdown}
+        ours = {"choice": self.choice.key, "choice_seconds": self.seconds}
+        counts = {"proposed": len(self.matches), "in_space": self.in_space, "exact": self.exact}
+        return {**self.shape.to_json(), **theirs, **ranks, **ours, **counts, "best_rank": self.best_rank}
 
 
 def compare_with_heuristics(
@@ -130,9 +119,8 @@ def compare_with_heuristics(
     Args:
         space: the schemes of a GPU.
         shapes: the shapes to compare on.
-        model: what predicts times; if it is None, what is expected before anything is measured
-            (:class:`~dietlab.cost.Analytic`).
-        reference: what proposes configurations; :class:`Heuristics` for the space's GPU if it is None.
+        model: predicts times (default: :class:`~dietlab.cost.Analytic`, for which nothing was measured).
+        reference: proposes configurations (default: :class:`Heuristics` for the space's GPU).
         count: configurations a shape.
 
     Raises:
@@ -184,3 +172,125 @@ def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
 
     table = pd.DataFrame([comparison.row() for comparison in comparisons])
     return table.astype({name: "Int64" for name in ("rank", "best_rank") if name in table})
+
+
+# --- drafts -----------------------------------------------------------------------------------
+
+DRAFTS: Mapping[str, Adaptation] = {"waves": "paper", "bound": "streamed"}
+"""The drafts by name: the paper's padding and waves of blocks at the peak, and the bound from throughputs."""
+
+ROUNDED = 5
+"""Digits of a share: a space of 12,500 schemes has ranks that far apart."""
+
+FITTED_ON = 64
+"""Measurements that the learned model is fitted on."""
+
+SEEDS = 5
+"""Draws of the held-out schemes."""
+
+RANDOM = "random.txt"
+"""The file beside records that lists which of their schemes were drawn at random, one key a line."""
+
+METRICS = ("spearman", "pairwise", "peak@1", "peak@5", "off")
+"""The metrics: means over shapes but for ``off``, the median of how far off the logarithm of a time is."""
+
+Row = dict[str, object]
+
+
+def frame_drafts(
+    space: Space, shapes: Iterable[Shape], reference: Reference | None = None, count: int = COUNT
+) -> pd.DataFrame:
+    """Returns one row for each draft and shape: ``share`` is the rank of the heuristics' first choice over
+    the schemes of the space, and ``best_share`` that of the best rank among its first ``count``; missing
+    where the space lacks the tiles."""
+    import pandas as pd
+
+    gpu_of(space.hardware)
+    reference = Heuristics(space.hardware) if reference is None else reference
+    chosen, rows = tuple(shapes), []
+    for draft, kind in DRAFTS.items():
+        for one in compare_with_heuristics(space, chosen, Analytic.of(space, kind=kind), reference, count):
+            row = one.row()
+            kept = {name: row[name] for name in ("nvidia", "scheme", "rank", "best_rank", "ranked", "choice")}
+            of = {"hardware": space.hardware.name, "workload": str(space.workload), "draft": draft}
+            rows.append({**of, **one.shape.to_json(), **kept})
+    table = pd.DataFrame(rows).astype({"rank": "Int64", "best_rank": "Int64"})
+    shares = {f"{best}share": table[f"{best}rank"] / table["ranked"] for best in ("", "best_")}
+    return table.assign(**{name: share.astype(float).round(ROUNDED) for name, share in shares.items()})
+
+
+def medians(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Returns the median shares of each draft over the shapes whose tiles the space has."""
+    columns = ["share", "best_share"]
+    found = table.groupby("draft", sort=False)[columns].median()
+    return {str(draft): dict(zip(columns, row, strict=True)) for draft, *row in found.itertuples()}
+
+
+def add_rows(path: Path, table: pd.DataFrame) -> None:
+    """Adds the rows to a CSV file, which is made if it is missing."""
+    text = table.to_csv(index=False, lineterminator="\n")
+    head, _, rows = text.partition("\n")
+    known = path.read_text(encoding="utf-8") if path.exists() else f"{head}\n"
+    if known.partition("\n")[0] != head:
+        raise DietlabError("rows are added to a table with their columns", path, "Name another file.")
+    write_whole(path, known + rows)
+
+
+def drawn_beside(path: str | Path) -> frozenset[str]:
+    """Returns the keys of the schemes drawn at random, as the list beside a file of records has them."""
+    listed = Path(path).with_name(RANDOM)
+    return frozenset(listed.read_text(encoding="utf-8").split() if listed.exists() else ())
+
+
+def frame_measured(
+    survey: Survey, drawn: Collection[str] = (), fitted_on: int = FITTED_ON, seeds: int = SEEDS
+) -> pd.DataFrame:
+    """Returns a row for each draft and what it was judged on: ``all`` schemes, those ``drawn`` at random, and
+    a fifth of them that was ``held out``, as a mean over draws; on that also for the learned model, fitted on
+    some of the others."""
+    import pandas as pd
+
+    gpu_of(survey.space.hardware)
+    drafts = {name: Analytic.of(survey.space, survey.cache, kind) for name, kind in DRAFTS.items()}
+    rows: list[Row] = []
+    random = [record for record in survey.truth if record.scheme.key in drawn]
+    for judged, records in (("all", survey.truth), ("random", random)):
+        if records:
+            rows += [_row(judged, name, 0, records, model) for name, model in drafts.items()]
+    held = pd.DataFrame([row for seed in range(seeds) for row in _held_out(survey, drafts, fitted_on, seed)])
+    means = held.groupby(["judged", "model", "told", "schemes"], sort=False)[list(METRICS)].mean()
+    table = pd.concat([pd.DataFrame(rows), means.reset_index()], ignore_index=True)
+    table.insert(0, "survey", survey.name)
+    return table
+
+
+def _held_out(survey: Survey, drafts: dict[str, Analytic], count: int, seed: int) -> Iterator[Row]:
+    """Yields the rows of one draw of held-out schemes."""
+    held_out = survey.held_out("kernels", seed)
+    assert held_out is not None
+    test = [record for record in survey.truth if held_out(record)]
+    pool = [record for record in survey.told if not held_out(record)]
+    order = np.random.default_rng(seed).permutation(len(pool))[:count]
+    learned = predictor_named(COST_MODEL, survey.cache, seed).fit(survey.space, [pool[n] for n in order])
+    for name, model in drafts.items():
+        yield _row("held out", name, 0, test, model)
+    yield _row("held out", COST_MODEL, len(order), test, learned)
+
+
+def _row(judged: str, name: str, count: int, records: Sequence[Record], model: Predicts) -> Row:
+    schemes = len({record.scheme for record in records})
+    return {"judged": judged, "model": name, "told": count, "schemes": schemes, **metrics_of(model, records)}
+
+
+def metrics_of(model: Predicts, records: Iterable[Record]) -> dict[str, float]:
+    """Returns :data:`METRICS` of what a model predicts for successful records."""
+    found, off = [], []
+    for shape, group in by_shape(records).items():
+        predicted = model.seconds([record.scheme for record in group], [shape])[:, 0]
+        measured = np.array([record.seconds or np.nan for record in group])
+        off.append(np.abs(np.log(predicted / measured)))
+        if len(group) > 1:
+            ranks = ranking_metrics(predicted, measured, [record.spread for record in group])
+            found.append({**ranks, "spearman": spearman(predicted, measured)})
+    metrics = {**mean_metrics(found), "off": float(np.median(np.concatenate(off)))}
+    return {name: metrics.get(name, float("nan")) for name in METRICS}

@@ -71,21 +71,15 @@ COUNT = 8
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program that the heuristics propose.
+    """A program that the heuristics propose; ``key`` reads ``128x64x32.s4``, with a split
+    ``128x64x32.s4.k3``, as ours do.
 
     Args:
-        rows, cols: the tile of a thread block.
         step: how much of the reduction axis one stage holds.
-        stages: tiles of shared memory.
         splits: blocks that share one tile's reduction (split-K); 1 for none. Theirs meet in memory, ours in a
             cluster.
-        seconds: of a call, as NVIDIA's model estimates it; None without an estimate. Configurations
-            that differ in it alone are equal.
-
-    ``key`` reads ``128x64x32.s4``, with a split ``128x64x32.s4.k3``, as ours do.
-
-    Raises:
-        DietlabError: if a size is not positive.
+        seconds: of a call, as NVIDIA's model estimates it, if it does. Configurations that differ in it alone
+            are equal.
     """
 
     rows: int
@@ -114,9 +108,7 @@ class Configuration:
 class Reference(Protocol):
     """A reference proposes configurations for one shape, best first."""
 
-    def configurations(
-        self, workload: Workload, shape: Shape, count: int = COUNT
-    ) -> Sequence[Configuration]: ...
+    def configurations(self, workload: Workload, shape: Shape, count: int) -> Sequence[Configuration]: ...
 
 
 class Heuristics:
@@ -172,11 +164,11 @@ class Heuristics:
             raise WorkloadError(rule, workload.dtype, f"Use {', '.join(PRODUCTS)}.")
         size = extents(workload, shape)
         if min(size.values()) < 1 or count < 1:
-            raise WorkloadError(
+            rule, found = (
                 "something is to be computed, and a configuration requested",
-                f"{workload} at {shape}, {count} configurations",
-                "Leave empty shapes out.",
+                f"{workload} at {shape}",
             )
+            raise WorkloadError(rule, f"{found}, {count} configurations", "Leave empty shapes out.")
         layouts = self._module.NvMatmulHeuristicsMatmulLayout
         layout = layouts.NN_ROW_MAJOR if workload.weights == "direct" else layouts.NT_ROW_MAJOR
         sizes = (size["rows"], size["cols"], size["depth"], layout, size["batch"])
@@ -184,28 +176,18 @@ class Heuristics:
         found = self._library.get(problem, count, PRODUCTS[workload.dtype])
         if not found:
             others = ", ".join(target for target in TARGETS if target != self.target)
-            raise WorkloadError(
-                f"NVIDIA's heuristics know {workload.dtype} products on {self.gpu} for {self.target}",
-                "no configuration",
-                f"Try another target: {others}.",
-            )
+            rule = f"NVIDIA's heuristics know {workload.dtype} products on {self.gpu} for {self.target}"
+            raise WorkloadError(rule, "no configuration", f"Try another target: {others}.")
         return tuple(dict.fromkeys(Configuration.of(one["kernel"], one["runtime"]) for one in found))
 
 
 def gpu_of(hardware: Hardware) -> str:
-    """Returns the heuristics' name of a GPU.
-
-    Raises:
-        HardwareError: if it is a CPU, or a GPU that they do not know.
-    """
+    """Returns the heuristics' name of a GPU."""
     limits.gpu_of(hardware)
     if hardware.name not in GPUS:
         known = ", ".join(dict.fromkeys(GPUS.values()))
-        raise HardwareError(
-            "NVIDIA's heuristics know the GPU",
-            hardware.name,
-            f"Name one that is like it: Heuristics(hardware, gpu=...) takes {known}.",
-        )
+        remedy = f"Name one that is like it: Heuristics(hardware, gpu=...) takes {known}."
+        raise HardwareError("NVIDIA's heuristics know the GPU", hardware.name, remedy)
     return GPUS[hardware.name]
 
 

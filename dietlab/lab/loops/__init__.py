@@ -4,20 +4,30 @@ A step is a few schedule primitives of TensorIR. Each program that they make is 
 and timed; ``data/loops`` has such times.
 """
 
-from dietlab.lab.loops.climb import bounds, frame_climb, plot_climb, told
+from dietlab.lab.loops.climb import (
+    DIETLAB,
+    Climb,
+    Timed,
+    bounds,
+    frame_climb,
+    plot_climb,
+    recorded,
+    step_named,
+    told,
+)
 from dietlab.lab.loops.programs import (
     BERT,
     Layer,
     Program,
     build,
     check,
+    decisions,
     inputs,
     instructions,
     nest,
     scheduled,
+    sketches,
 )
-from dietlab.lab.loops.records import DIETLAB, Climb, Timed, recorded, step_named
-from dietlab.lab.loops.sketches import decisions, sketches
 from dietlab.lab.loops.steps import GOAL, OTHER_TILES, STEPS, Step, Tile
 from dietlab.lab.loops.timing import measure
 

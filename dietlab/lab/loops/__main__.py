@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from dietlab.lab.loops.climb import Climb
 from dietlab.lab.loops.programs import Layer
-from dietlab.lab.loops.records import Climb
 from dietlab.lab.loops.steps import OTHER_TILES, STEPS
 from dietlab.lab.loops.timing import measure
 from dietlab.tuning import versions

@@ -1,22 +1,132 @@
-"""The climb as a reader sees it: each step's reason, primitives and loops, and the figure that climbs."""
+"""Timed steps and the file that they are kept in; each step's reason, primitives and loops, and the figure
+that climbs."""
 
 from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any
 
-from dietlab.base.errors import DietlabError
+from dietlab.base.errors import DietlabError, RecordError, closest
+from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.shipped import data_path
 from dietlab.lab.loops.programs import BERT, Layer, nest, scheduled
-from dietlab.lab.loops.records import DIETLAB, Climb, step_named
-from dietlab.lab.loops.steps import STEPS, before, change_of
+from dietlab.lab.loops.steps import STEPS, Step, before, change_of
+from dietlab.machine import Hardware
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+SCHEMA_VERSION = 1
+SHIPPED = "loops/xeon.json"
+"""The recorded climb; its README names machine, date and command."""
+
+DIETLAB = "dietlab's own"
+"""The name of the goal among timed programs."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The program of a ``step``, by name, on one ``layer``: ``seconds_median`` of a call over the timed
+    ``blocks`` (count), and the ends of its 95 % interval, ``seconds_low`` and ``seconds_high``."""
+
+    step: str
+    layer: Layer
+    seconds_median: float
+    seconds_low: float
+    seconds_high: float
+    blocks: int
+
+    @property
+    def gflops(self) -> float:
+        """Throughput in GFLOP/s by the median."""
+        return self.layer.flops / self.seconds_median / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields, the layer's own in its place."""
+        value = asdict(self)
+        return {"step": value.pop("step"), **value.pop("layer"), **value}
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Timed programs of one machine.
+
+    Args:
+        hardware: with its measured peak and bandwidths.
+        rows: one a program and layer.
+        about: how and when they were taken: ``at``, ``command``, ``versions``.
+    """
+
+    hardware: Hardware
+    rows: tuple[Timed, ...]
+    about: Mapping[str, Any]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths T that were timed, ascending."""
+        return tuple(sorted({row.layer.T for row in self.rows}))
+
+    def of(self, step: str, T: int) -> Timed:
+        """Returns one program's time at one length, which must have been timed."""
+        found = [row for row in self.rows if (row.step, row.layer.T) == (step, T)]
+        if not found:
+            names = dict.fromkeys(row.step for row in self.rows)
+            rule = f"a timed program is one of {', '.join(names)} at T in {self.lengths}"
+            raise RecordError(rule, f"{step!r} at T={T}", closest(step, names))
+        return found[-1]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each timed program, times in seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([{**row.to_json(), "gflops": row.gflops} for row in self.rows])
+
+    def save(self, path: str | Path) -> None:
+        """Writes a JSON file."""
+        facts = {"about": dict(self.about), "hardware": self.hardware.to_json()}
+        rows = [row.to_json() for row in self.rows]
+        write_json(Path(path), {"schema_version": SCHEMA_VERSION, **facts, "rows": rows})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Climb:
+        """Reads what :meth:`save` wrote, or raises a RecordError."""
+        with reading(RecordError, "a file of timed steps can be read", path):
+            value = read_json(path)
+            if value["schema_version"] != SCHEMA_VERSION:
+                raise RecordError(f"version {SCHEMA_VERSION} of timed steps", value["schema_version"])
+            rows = [Timed(layer=Layer(**{n: row.pop(n) for n in "TNK"}), **row) for row in value["rows"]]
+            return cls(Hardware.from_json(value["hardware"]), tuple(rows), value["about"])
+
+
+@cache
+def recorded() -> Climb:
+    """Returns the climb that comes with dietlab."""
+    return Climb.load(data_path(SHIPPED))
+
+
+def step_named(name: str) -> Step:
+    """Returns a step of the climb.
+
+    Args:
+        name: as in a step's ``name``.
+
+    Raises:
+        RecordError: for another name.
+    """
+    found = {step.name: step for step in STEPS}
+    if name not in found:
+        raise RecordError(f"a step is one of {', '.join(found)}", repr(name), closest(name, found))
+    return found[name]
+
 
 ROOM = 2.5
 """The ratio of the ends of the y-axis to the lowest and the highest of what the whole climb shows."""
@@ -30,19 +140,14 @@ def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
     what the last-level cache can deliver if each byte moves once.
 
     Args:
-        climb: whose machine it is.
-        layer: of which the operations and bytes are counted.
-
-    Raises:
-        DietlabError: if the machine's were not measured.
+        climb: has the machine, whose peak and bandwidth must have been measured.
+        layer: whose operations and bytes are counted.
     """
     hardware = climb.hardware
     if hardware.peak_gflops is None or hardware.l3_gbps is None:
         raise DietlabError("the machine's peak and bandwidth are measured", hardware.name)
-    return {
-        "peak": hardware.peak_gflops,
-        "cache's bandwidth": hardware.l3_gbps * layer.flops / layer.moved_bytes,
-    }
+    cache = hardware.l3_gbps * layer.flops / layer.moved_bytes
+    return {"peak": hardware.peak_gflops, "cache's bandwidth": cache}
 
 
 def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd.DataFrame:
@@ -52,10 +157,7 @@ def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd
     Args:
         climb: times of steps.
         upto: the name of the last step shown.
-        T: the length, in rows.
-
-    Raises:
-        RecordError: for a step or a length that was not timed.
+        T: the length, in rows; it must have been timed.
     """
     import pandas as pd
 
@@ -81,13 +183,7 @@ def plot_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> go.
     have their place on the axis and no bar.
 
     Args:
-        climb: times of steps.
-        upto: the name of the last step shown.
-        T: the length, in rows.
-
-    Raises:
-        DietlabError: if the machine's peak and bandwidth were not measured.
-        RecordError: for a step or a length that was not timed.
+        climb, upto, T: as in :func:`frame_climb`.
     """
     frame, names = frame_climb(climb, upto, T), [step.name for step in STEPS]
     layer = climb.of(STEPS[0].name, T).layer
@@ -142,10 +238,6 @@ def told(name: str, layer: Layer = BERT) -> str:
     Args:
         name: of a step.
         layer: the extents of the loops.
-
-    Raises:
-        MissingDependencyError: without TVM.
-        RecordError: for another name.
     """
     step = step_named(name)
     after = nest(scheduled(step, layer))

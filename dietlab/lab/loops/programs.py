@@ -1,9 +1,13 @@
-"""Programs of the steps: scheduled, printed in a few lines, built, and checked against NumPy."""
+"""Programs of the steps: scheduled, printed in a few lines, built, and checked against NumPy; and Ansor's
+sketches of the same loops."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import BuildError, WorkloadError
+from dietlab.compare.ansor.contender import require_packages
+from dietlab.compare.ansor.hooks import MODULE, quicken_tvm
 from dietlab.lab.loops.steps import ASKS_AHEAD, VECTOR, Step
 from dietlab.lower.compiler import last_line, tvm_module
 from dietlab.lower.runtime import aligned_empty
@@ -23,23 +29,13 @@ LARGEST_ERROR = 1e-3
 """The most that an output may be off by: sums of some thousand products of standard normal float32 values
 are right to a tenth of that."""
 
-
 WRITTEN_OUT = re.compile(r"^for .* in T\.(unroll|vectorized)\(")
 """Loops that are none in the machine code."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A dense layer of fixed extents, ``y[T, N] = x[T, K] @ w[N, K].T`` in float32.
-
-    Args:
-        T: rows of ``x`` and ``y`` (count).
-        N: columns of ``y`` (count).
-        K: length of each sum (count).
-
-    Raises:
-        WorkloadError: if an extent is not positive.
-    """
+    """A dense layer of fixed extents ``T``, ``N`` and ``K``, ``y[T, N] = x[T, K] @ w[N, K].T`` in float32."""
 
     T: int = 128
     N: int = 2304
@@ -64,19 +60,17 @@ BERT = Layer()
 """The largest layer of BERT-base's attention, at 128 words."""
 
 
-def plain(layer: Layer) -> Any:
-    """Returns a fresh ``tvm.s_tir.Schedule`` of the three loops, one block named ``y``.
-
-    Raises:
-        MissingDependencyError: without TVM.
-    """
+def plain(rows: int | None, cols: int, depth: int) -> Any:
+    """Returns a fresh ``tvm.s_tir.Schedule`` of the three loops, one block named ``y``; ``rows`` of None
+    are dynamic."""
     tvm = tvm_module()
     from tvm import te
 
-    rows, cols, depth, zero = (tvm.tirx.IntImm("int64", n) for n in (layer.T, layer.N, layer.K, 0))
-    x, w = te.placeholder((rows, depth), "float32", "x"), te.placeholder((cols, depth), "float32", "w")
-    k = te.reduce_axis((zero, depth), "k")
-    y = te.compute((rows, cols), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "y")
+    n, depth_, zero = (tvm.tirx.IntImm("int64", size) for size in (cols, depth, 0))
+    m = te.var("m", "int64") if rows is None else tvm.tirx.IntImm("int64", rows)
+    x, w = te.placeholder((m, depth_), "float32", "x"), te.placeholder((n, depth_), "float32", "w")
+    k = te.reduce_axis((zero, depth_), "k")
+    y = te.compute((m, n), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "y")
     return tvm.s_tir.Schedule(te.create_prim_func([x, w, y]).with_attr("global_symbol", "main"))
 
 
@@ -85,16 +79,15 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
 
     Args:
         step: of the climb.
-        layer: of fixed extents.
+        layer: a multiple of the step's tile in columns, if the step packs.
 
     Raises:
-        BuildError: if the tile does not divide the layer's columns, or a primitive refuses.
-        MissingDependencyError: without TVM.
+        BuildError: if the columns are no multiple, or a primitive refuses.
     """
     if step.packs and layer.N % step.tile.cols:
         found = f"N={layer.N}, panels of {step.tile.cols}"
         raise BuildError("packed panels divide the columns", found, "Take a layer whose N is a multiple.")
-    schedule = plain(layer)
+    schedule = plain(layer.T, layer.N, layer.K)
     for change in step.recipe:
         try:
             change(schedule, step.tile)
@@ -104,12 +97,11 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
 
 
 def nest(schedule: Any) -> str:
-    """Returns the loops and stores of a program as TVM prints them, loops without anything between them on
-    one line: without the blocks' declarations, the first zeros of a sum and the ``T.int64`` around each
-    number.
+    """Returns the loops and stores of a program as TVM prints them, without the blocks' declarations and the
+    first zeros of a sum.
 
     Args:
-        schedule: a ``tvm.s_tir.Schedule``, as :func:`scheduled` returns it.
+        schedule: a ``tvm.s_tir.Schedule``.
     """
     kept: list[tuple[int, str]] = []
     skip = False
@@ -151,14 +143,8 @@ def _indented(lines: Sequence[tuple[int, str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """A step's program for one layer, built for this processor.
-
-    Args:
-        step: of the climb.
-        layer: of fixed extents.
-        call: of the arrays ``x``, ``w`` (packed if the step packs) and ``y``.
-        assembly: of all of it, as LLVM writes it.
-    """
+    """A ``step``'s program for one ``layer``, built for this processor: ``call`` takes the arrays ``x``,
+    ``w`` (packed if the step packs) and ``y``; ``assembly`` is LLVM's."""
 
     step: Step
     layer: Layer
@@ -185,7 +171,6 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
 
     Raises:
         BuildError: if it does not compile.
-        MissingDependencyError: without TVM.
     """
     tvm = tvm_module()
     module = _with_prefetches(scheduled(step, layer).mod)
@@ -197,11 +182,11 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
 
 
 def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
-    """Returns ``x [T, K]`` and ``w [N, K]``, standard normal, where vectors may begin: the programs load and
-    store whole cache lines.
+    """Returns ``x [T, K]`` and ``w [N, K]``, standard normal and aligned: the programs load whole cache
+    lines.
 
     Args:
-        layer: of which ``T``, ``N`` and ``K`` are the arrays' extents.
+        layer: has the extents.
         seed: of NumPy's random numbers.
     """
     random = np.random.default_rng(seed)
@@ -215,7 +200,7 @@ def check(program: Program, seed: int = 0) -> float:
     """Returns by how much an output differs from NumPy's at most, for :func:`inputs` of ``seed``.
 
     Args:
-        program: a built one; it is called once.
+        program: is called once.
         seed: of the inputs.
 
     Raises:
@@ -233,17 +218,15 @@ def check(program: Program, seed: int = 0) -> float:
 
 
 def instructions(program: Program) -> dict[str, int]:
-    """Returns how often the assembly has what counts: ``fma`` (multiply-adds of a vector), ``branches``
-    (conditional jumps) and ``prefetches``.
+    """Returns how often the assembly has ``fma`` (multiply-adds of a vector), ``branches`` (conditional
+    jumps) and ``prefetches``.
 
     Args:
-        program: a built one, with its assembly.
+        program: has the assembly.
     """
     patterns = {"fma": r"vfn?m(add|sub)\d+ps", "branches": "j(?!mp$).*", "prefetches": "prefetch.*"}
     words = [line.split()[0] for line in program.assembly.splitlines() if line.strip()]
-    return {
-        name: sum(bool(re.fullmatch(pattern, word)) for word in words) for name, pattern in patterns.items()
-    }
+    return {name: sum(bool(re.fullmatch(p, word)) for word in words) for name, p in patterns.items()}
 
 
 def _with_prefetches(module: Any) -> Any:
@@ -284,3 +267,57 @@ def _prefetch(tirx: Any, buffer: Any, offset: Any) -> Any:
     read, first_level, data = (tirx.IntImm("int32", n) for n in (0, 3, 1))  # LLVM Language Reference
     pointer = buffer.access_ptr("r", offset=offset)
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, read, first_level, data))
+
+
+# --- sketches ---------------------------------------------------------------------------------
+
+
+def sketches(layer: Layer = BERT, seed: int = 0) -> tuple[Any, ...]:
+    """Returns what MetaSchedule's rules for a CPU make of the plain loops: one ``tvm.s_tir.Schedule`` for
+    each sketch, its tile sizes drawn at random from the factors of the extents. Its ``trace`` says which.
+
+    Args:
+        layer: the extents.
+        seed: of the draws.
+    """
+    tvm_module()
+    require_packages()
+    with _quickened():
+        from tvm.s_tir import meta_schedule as ms
+        from tvm.target import Target
+
+        rules = "from-target"  # those of the target's kind; one core, so that no loop is made parallel
+        space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={})
+        target = Target({"kind": "llvm", "num-cores": 1})
+        options = {"space_generator": space, "rand_state": seed + 1, "num_threads": 1}
+        return tuple(
+            ms.TuneContext(
+                plain(layer.T, layer.N, layer.K).mod, target=target, **options
+            ).generate_design_space()
+        )
+
+
+@contextmanager
+def _quickened() -> Iterator[None]:
+    """Spares a process the minute in which MetaSchedule reads the intrinsics of every target, without a
+    trace."""
+    known, lookup = MODULE in sys.modules, inspect.getmodule
+    quicken_tvm()
+    try:
+        yield
+    finally:
+        inspect.getmodule = lookup
+        if not known:
+            del sys.modules[MODULE], sys.modules["tvm.s_tir"].tensor_intrin
+
+
+def decisions(schedule: Any) -> tuple[tuple[int, ...], ...]:
+    """Returns the tile sizes that were drawn for a sketch: the factors of each loop, the outermost first.
+
+    Args:
+        schedule: a ``tvm.s_tir.Schedule`` with its trace, as a space generator returns it.
+    """
+    drawn = schedule.trace.decisions.items()
+    return tuple(
+        tuple(int(n) for n in sizes) for what, sizes in drawn if what.kind.name == "SamplePerfectTile"
+    )

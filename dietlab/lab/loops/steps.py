@@ -24,16 +24,8 @@ SUMMING = ("y_rf_update", "y_rf", "y_update", "y")
 
 @dataclass(frozen=True)
 class Tile:
-    """The sizes that a schedule is made with.
-
-    Args:
-        rows, cols: outputs of a tile; columns fill whole vectors.
-        block: steps of K in a K-block.
-        ahead: steps between a prefetch and its use.
-
-    Raises:
-        BuildError: if a size is no positive multiple of what it must be.
-    """
+    """The sizes that a schedule is made with: ``rows`` and ``cols`` of outputs, where columns fill whole
+    vectors; steps of K in a K-``block``; and steps that a prefetch is ``ahead`` of its use."""
 
     rows: int = 8
     cols: int = 48
@@ -60,11 +52,10 @@ Change = Callable[[Any, Tile], None]
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the climb.
+    """A step of the climb. A sentence says ``why``.
 
     Args:
         name: in figures and tables.
-        why: what it does and what for, a sentence.
         recipe: all changes of the plain loops that make its program, in order.
         tile: the sizes.
     """
@@ -212,11 +203,7 @@ OTHER_TILES = tuple(
 
 
 def before(step: Step) -> Step:
-    """Returns the step that one changes: the one before it, or the plain loops if it takes that back.
-
-    Raises:
-        BuildError: for a step that is not of the climb, or the first, which changes none.
-    """
+    """Returns the step that one changes: the one before it, or the plain loops if it takes that back."""
     if step not in STEPS[1:]:
         raise BuildError("a step but the first of the climb changes another", step.name)
     previous = STEPS[STEPS.index(step) - 1]

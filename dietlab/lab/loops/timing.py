@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,15 +11,16 @@ from typing import Any
 
 from dietlab.base.errors import MeasureError
 from dietlab.base.statistics import median_interval
+from dietlab.lab.loops.climb import DIETLAB, Climb, Timed
 from dietlab.lab.loops.programs import BERT, Layer, build, check, inputs
-from dietlab.lab.loops.records import DIETLAB, Climb, Timed
 from dietlab.lab.loops.steps import GOAL, STEPS, Step
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.machine import Hardware
-from dietlab.measure.timing.disturbance import Pace, fma_probe, take
+from dietlab.measure.timing.disturbance import Pace, Taken, fma_probe, take
 from dietlab.measure.timing.protocol import clock_for
-from dietlab.problem import Dense
+from dietlab.measure.timing.turns import Player, play
+from dietlab.problem import Dense, Shape
 from dietlab.problem.dims import Dim
 from dietlab.scheme import Leaf, Scheme
 from dietlab.targets.cpu.probe import compile_fma_probe
@@ -38,13 +39,31 @@ SLOW_ROUNDS = 3
 
 
 @dataclass
-class _Player:
-    """A program with its arrays, and its blocks' seconds a call."""
+class _Seat:
+    """A program with its arrays in this process, which answers as a contender's process does."""
 
     name: str
     layer: Layer
     run: Callable[[], object]
-    times: list[float] = field(default_factory=list)
+    clock: Callable[[], float]
+    probe: Callable[[], float]
+    pace: Pace = field(default_factory=Pace)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["op"] == "check":  # against NumPy, when it was built
+            self.run()
+            return {"correct": True}
+        once = self._block(1)
+        if once > SLOW_SECONDS:
+            return asdict(Taken(once))
+        calls = max(1, round(request["min_seconds"] / once))
+        return asdict(take(lambda: self._block(calls), self.probe, request["usual_probe"], self.run))
+
+    def _block(self, calls: int) -> float:
+        started = self.clock()
+        for _ in range(calls):
+            self.run()
+        return (self.clock() - started) / calls
 
 
 def measure(
@@ -56,53 +75,61 @@ def measure(
 ) -> Climb:
     """Builds, checks and times programs on one core, and dietlab's own micro-kernel beside them.
 
-    Weights and inputs are the same in every call, so that they lie in the last-level cache.
-
     Args:
         steps: whose programs.
         layers: each program is built for each of them.
         hardware: a processor with one core (default: this one, whose peak is measured).
-        rounds: blocks of each program; slow ones have fewer.
+        rounds: blocks of each program, one or more; slow ones have fewer.
         tell: gets a line for each program that was built and each round.
 
     Raises:
         BuildError: if a program does not compile or computes something else.
-        MeasureError: for fewer than one round, or several cores.
     """
     hardware = hardware or Hardware.detect().with_cores(1)
     if rounds < 1 or hardware.cores != 1:
         raise MeasureError("programs are timed a round or more, on one core", f"{rounds}, {hardware.cores}")
-    clock, pace = clock_for(1), Pace()
+    clock, begun = clock_for(1), 0
+    contests: list[list[Player]] = []
+
+    def take_block(player: Player, turn: int) -> None:
+        nonlocal begun
+        if turn == begun:
+            begun += 1
+            tell(f"round {begun} of {rounds}")
+        if turn < SLOW_ROUNDS or player.samples[-1] <= SLOW_SECONDS:
+            player.take("hot", BLOCK_SECONDS)
+
     with TemporaryDirectory() as folder:
         probe = fma_probe(compile_fma_probe(hardware, Path(folder) / "probe.so"), clock)
-        players = []
         for layer in layers:
+            runs = {}
             for step in steps:
                 tell(f"building {step.name}, T={layer.T}")
-                players.append(_player(step, layer, hardware))
-            players.append(_goal(layer, hardware, Path(folder) / f"goal-{len(players)}.so"))
-        for number in range(rounds):
-            tell(f"round {number + 1} of {rounds}")
-            for player in players:
-                _block(player, clock, probe, pace)
+                runs[step.name] = _checked(step, layer, hardware)
+            runs[DIETLAB] = _goal(layer, hardware, Path(folder) / f"goal-{len(contests)}.so")
+            seats = [_Seat(name, layer, run, clock, probe) for name, run in runs.items()]
+            contests.append([Player(seat, Shape.of(T=layer.T)) for seat in seats])
+        play(contests, rounds, take_block, DIETLAB)
     rows = []
-    for player in players:
-        interval, blocks = median_interval(player.times), len(player.times)
-        rows.append(Timed(player.name, player.layer, interval.median, interval.low, interval.high, blocks))
+    for player in (one for rivals in contests for one in rivals):
+        assert isinstance(player.seat, _Seat)
+        interval, blocks = median_interval(player.samples), len(player.samples)
+        ends = interval.median, interval.low, interval.high
+        rows.append(Timed(player.seat.name, player.seat.layer, *ends, blocks))
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Climb(hardware, tuple(rows), {"at": at, "rounds": rounds})
 
 
-def _player(step: Step, layer: Layer, hardware: Hardware) -> _Player:
+def _checked(step: Step, layer: Layer, hardware: Hardware) -> Callable[[], object]:
     program = build(step, layer, hardware)
     check(program)
     x, w = inputs(layer)
     weights, y = program.weights(w), aligned_empty((layer.T, layer.N))
-    return _Player(step.name, layer, lambda: program.call(x, weights, y))
+    return lambda: program.call(x, weights, y)
 
 
-def _goal(layer: Layer, hardware: Hardware, path: Path) -> _Player:
-    """Returns dietlab's own micro-kernel, for any length up to this one."""
+def _goal(layer: Layer, hardware: Hardware, path: Path) -> Callable[[], object]:
+    """Returns a call of dietlab's own micro-kernel, for any length up to this one."""
     workload = Dense(Dim(1, layer.T), layer.N, layer.K)
     compile_plans(workload, hardware, [Scheme.from_key(GOAL)], Leaf(0), path)
     library: Any = load_library(path)
@@ -110,28 +137,4 @@ def _goal(layer: Layer, hardware: Hardware, path: Path) -> _Player:
     packed = aligned_empty((int(library.packed_floats(layer.N, layer.K)),))
     y = aligned_empty((layer.T, layer.N))
     library.pack(w, packed)
-    return _Player(DIETLAB, layer, lambda: library.run(x, packed, y))
-
-
-def _block(player: _Player, clock: Callable[[], float], probe: Callable[[], float], pace: Pace) -> None:
-    """Times a block of calls, as many as the first round's call allows."""
-    if not player.times:
-        player.run()
-    started = clock()
-    player.run()
-    once = clock() - started
-    if once > SLOW_SECONDS:
-        if len(player.times) < SLOW_ROUNDS:
-            player.times.append(once)
-        return
-    calls = max(1, round(BLOCK_SECONDS / once))
-
-    def block() -> float:
-        begun = clock()
-        for _ in range(calls):
-            player.run()
-        return (clock() - begun) / calls
-
-    taken = take(block, probe, pace.usual, player.run)
-    pace.note(taken)
-    player.times.append(taken.seconds)
+    return lambda: library.run(x, packed, y)

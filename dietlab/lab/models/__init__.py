@@ -4,7 +4,7 @@ This layer knows PyTorch, `transformers` and the libraries of studies; studies k
 """
 
 from dietlab.lab.models.run import DEFAULT_MODEL_CONTENDERS, MODEL_CONTENDERS, evaluate_model
-from dietlab.lab.models.shares import time_shares
+from dietlab.lab.models.runtimes import time_shares
 from dietlab.lab.models.summary import frame_models, frame_padding, padded_lengths, speedups
 from dietlab.lab.models.zoo import CONFIGURATIONS, Model
 

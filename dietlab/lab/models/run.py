@@ -22,8 +22,7 @@ from dietlab.compare.session import Entrant, TimingSession, timed_row, with_spee
 from dietlab.compare.study import Study
 from dietlab.compare.target import WorkerModule
 from dietlab.compare.vendor import IN_FLOAT32
-from dietlab.lab.models.ansor import tune_layers
-from dietlab.lab.models.export import write_onnx
+from dietlab.lab.models.forms import tune_layers, write_onnx
 from dietlab.lab.models.runtimes import ALSO_OURS, KINDS
 from dietlab.lab.models.zoo import Model
 from dietlab.machine import Hardware
@@ -61,13 +60,12 @@ def evaluate_model(
     """Times a model whose layers run through tuned libraries, after checking its results.
 
     Args:
-        model: and the batch that is timed.
+        model: with its batch.
         studies: of the dense layers; and where attention runs through libraries, of its scores and
             context. All are of this processor and as many cores.
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
         against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
-        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
-            only of those that were not named).
+        skip_absent: whether contenders that are not installed are only reported (default: those not named).
         also: lengths that are timed besides, and count in no mean.
         effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
         ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
@@ -83,10 +81,8 @@ def evaluate_model(
 
     Raises:
         DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
-            products that is not of this batch, or lengths of ``ansor`` that are too many or not among the
-            others.
-        MissingDependencyError: without PyTorch or ``transformers``, or if a contender that was named is
-            absent; nothing was timed then.
+            products that is not of this batch, or too many or other lengths of ``ansor``.
+        MissingDependencyError: without PyTorch or ``transformers``, or without a contender that was named.
     """
     skip_absent = against is None if skip_absent is None else skip_absent
     against = DEFAULT_MODEL_CONTENDERS if against is None else against
@@ -103,9 +99,8 @@ def evaluate_model(
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
-        entries, absent, results = _entries(
-            model, studies, against, home, chosen, effort.ansor_trials, listeners
-        )
+        trials = effort.ansor_trials
+        entries, absent, results = _entries(model, studies, against, home, chosen, trials, listeners)
         with listeners.stage("open", len(entries), "contender") as progress:
             match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
             progress.advance(by=len(entries))
@@ -133,9 +128,8 @@ def evaluate_model(
 
 def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
     if len(studies) not in (1, 3):
-        raise DietlabError(
-            "a model has a study of its dense layers, and two of its attention or none", len(studies)
-        )
+        rule = "a model has a study of its dense layers, and two of its attention or none"
+        raise DietlabError(rule, len(studies))
     first, *others = (study.hardware for study in studies)
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
@@ -161,14 +155,14 @@ def _entries(
     ours = {"studies": [str(study.folder.resolve()) for study in studies]}
     options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
     absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
-    for name in (ANSOR, "onnxruntime"):
+    for name in (known for known in (ANSOR, "onnxruntime") if known in against):
         try:
-            if name in against and name == ANSOR:
+            if name == ANSOR:
                 programs, hardware = home / "ansor", studies[0].hardware
                 results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
                 lengths = [shape["T"] for shape in ansor_lengths]
                 options[ANSOR] = {"ansor": str(programs), "lengths": lengths}
-            elif name in against:
+            else:
                 options[name] = {"onnx": str(write_onnx(model, home))}
         except MissingDependencyError as error:
             absent.append(ContenderInfo(name, KINDS[name], absent=str(error)))
@@ -189,12 +183,10 @@ def _rows(
         with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)
         for name, turn in turns.items()
     ]
-    return [_with_shares(row, match) if shares and row.correct else row for row in rows]
-
-
-def _with_shares(row: Row, match: TimingSession) -> Row:
-    found = match.ask(row.contender, "shares", row.shape)
-    return replace(row, shares=TimeShares(**found) if found else None)
+    for place, row in enumerate(rows):
+        if shares and row.correct and (found := match.ask(row.contender, "shares", row.shape)):
+            rows[place] = replace(row, shares=TimeShares(**found))
+    return rows
 
 
 def _tuning(studies: Sequence[Study]) -> dict[str, Any]:

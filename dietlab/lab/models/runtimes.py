@@ -1,20 +1,24 @@
 """Runtimes of a whole model: PyTorch as it is, compiled, and compiled ahead of time, each with and without
-dietlab; ONNX Runtime; OpenVINO; ZenDNN."""
+dietlab; ONNX Runtime; OpenVINO; ZenDNN. And the shares of their time in contractions, attention and the
+rest."""
 
 from __future__ import annotations
 
 import copy
 import importlib
+import json
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import MissingDependencyError
-from dietlab.compare.results.row import ANSOR, OURS
-from dietlab.lab.models.ansor import with_programs
-from dietlab.lab.models.export import EXAMPLE, compile_ahead
+from dietlab.compare.results.row import ANSOR, OURS, TimeShares
+from dietlab.lab.models.forms import EXAMPLE, compile_ahead, with_programs
 from dietlab.lab.models.zoo import Model
 from dietlab.problem import Shape
 from dietlab.targets.cpu.contenders.open_vino import OpenVino
@@ -65,13 +69,8 @@ def runtime(
     """Returns one that runs the model, by name, and its version.
 
     Args:
-        model: and the lengths that it is compiled for.
-        original: is that model, and shares its weights; it stays as it is.
         options: ``studies``, three folders (dense layers, scores, context), or the first alone; ``onnx``,
             the model's file; ``ansor``, the folder of programs for each layer; ``threads``.
-
-    Raises:
-        MissingDependencyError: if it is not installed, or not for this processor or model.
     """
     import torch
 
@@ -107,7 +106,6 @@ def runtime(
 
 
 def called(model: torch.nn.Module) -> Run:
-    """Returns the model as a function of words."""
     return lambda words: model(input_ids=words)[0]
 
 
@@ -138,17 +136,14 @@ def require_zentorch() -> None:
     """Checks that ZenDNN's compiler is here and made for this processor."""
     if processor_vendor() != "AuthenticAMD":
         raise MissingDependencyError("zentorch runs on AMD's processors", processor_vendor() or "another")
-    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    if "avx512f" not in flags:
-        raise MissingDependencyError(
-            "zentorch compiles models for processors with AVX-512", "this one has none", "Leave it out."
-        )
+    if "avx512f" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        rule = "zentorch compiles models for processors with AVX-512"
+        raise MissingDependencyError(rule, "this one has none", "Leave it out.")
     try:
         importlib.import_module("zentorch")
     except (ImportError, OSError) as error:
-        raise MissingDependencyError(
-            "zentorch is installed, for this version of PyTorch", error, "pip install 'dietlab[zendnn]'."
-        ) from None
+        rule = "zentorch is installed, for this version of PyTorch"
+        raise MissingDependencyError(rule, error, "pip install 'dietlab[zendnn]'.") from None
 
 
 def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
@@ -157,9 +152,8 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
         import onnxruntime
         import torch
     except ImportError as error:
-        raise MissingDependencyError(
-            "onnxruntime is installed", error, "pip install 'dietlab[onnxruntime,models]'."
-        ) from None
+        remedy = "pip install 'dietlab[onnxruntime,models]'."
+        raise MissingDependencyError("onnxruntime is installed", error, remedy) from None
     session = onnx_session(path, threads)
 
     def run(words: Words) -> Any:
@@ -197,9 +191,8 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
         converted = vendor.library.convert_model(original, example_input=example)
     except Exception as error:  # OpenVINO's and PyTorch's have no class in common
         found = str(error).strip().rpartition("\n")[2].removeprefix("-- ")  # operators
-        raise MissingDependencyError(
-            f"OpenVINO has a form for each operator of {model.name}", found, "Leave openvino out."
-        ) from error
+        rule = f"OpenVINO has a form for each operator of {model.name}"
+        raise MissingDependencyError(rule, found, "Leave openvino out.") from error
     finally:
         logger.setLevel(level)  # converting makes it that of errors (2026.4.1), for every library
     request = vendor.compiled(converted).create_infer_request()
@@ -209,3 +202,111 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
         return torch.from_numpy(request.infer(given, share_inputs=True, share_outputs=True)[0])
 
     return run, vendor.version()
+
+
+# --- where the time goes ----------------------------------------------------------------------
+
+
+PARTS = {
+    "contractions": (
+        "dietlab::linear",
+        "dietlab::grouped_linear",
+        "aten::linear",
+        "aten::addmm",
+        "aten::mm",
+        "aten::_grouped_mm",
+        "mkl::_mkl_linear",
+        "mkldnn::_linear_pointwise",
+        "zentorch::zentorch_linear_unary",
+        "zentorch::zentorch_linear_unary_binary",
+    ),
+    "attention": (
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "zentorch::zentorch_sdpa",
+        "dietlab::batch_matmul",
+        "aten::bmm",
+    ),
+}
+"""PyTorch's names of products with weights, of which ours compute the activation, too; and of fused attention
+(both batched products and the softmax), or of the products alone."""
+
+PART_OF = {name: part for part, names in PARTS.items() for name in names}
+
+PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
+"""ONNX Runtime's products, of attention if an operand is a batch of heads: it has four dimensions."""
+
+CALLS, SECONDS = 10, 1.0
+"""Calls over which a profiler sums, if they take no longer: a profile of one short call would hold a slow
+moment of a shared processor."""
+
+CALL = "a call of the model"
+
+
+def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
+    """Returns the shares of a call's time on the calling thread.
+
+    Args:
+        run: a model of PyTorch; it was called with such words before.
+        words: ``[batch, T]``.
+        calls: over which the profiler sums (default: at most :data:`CALLS`, for :data:`SECONDS`).
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in _enough(calls):
+            with record_function(CALL):
+                run(words)
+    times = Counter[str]()
+    for event in profiled.events():
+        if event.name == CALL:
+            times[CALL] += event.cpu_time_total
+        elif event.name in PART_OF and not any(name in PART_OF for name in _callers(event)):
+            times[PART_OF[event.name]] += event.cpu_time_total
+    return TimeShares(*(times[part] / times[CALL] for part in PARTS))
+
+
+def _enough(calls: int | None) -> Iterator[None]:
+    """Yields once for each call, or until they have taken long enough."""
+    until = time.monotonic() + SECONDS
+    for done in range(CALLS if calls is None else calls):
+        if calls is None and done and time.monotonic() >= until:
+            return
+        yield
+
+
+def _callers(event: Any) -> Iterator[str]:
+    while event.cpu_parent is not None:
+        event = event.cpu_parent
+        yield event.name
+
+
+def onnx_shares(path: Path, threads: int, words: Any, calls: int | None = None) -> TimeShares:
+    """Returns the shares of a call's time in ONNX Runtime, by its own profiler."""
+    with TemporaryDirectory() as folder:
+        session = onnx_session(path, threads, str(Path(folder) / "calls"))
+        session.run(None, {"words": words.numpy()})
+        for _ in _enough(calls):
+            session.run(None, {"words": words.numpy()})
+        return shares_of_trace(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")))
+
+
+def shares_of_trace(events: Iterable[Mapping[str, Any]]) -> TimeShares:
+    """Returns the shares of all calls but the first in a trace of ONNX Runtime."""
+    events = [event for event in events if "ts" in event]
+    starts = [event["ts"] for event in events if event["name"] == "model_run"]
+    later = [event for event in events if event["ts"] >= sorted(starts)[1]]
+    total = sum(event["dur"] for event in later if event["name"] == "model_run")
+    contractions = attention = 0
+    for event in later:
+        operator = event.get("args", {}).get("op_name")
+        if operator in PRODUCTS and not _of_heads(event["args"]):
+            contractions += event["dur"]
+        elif operator in (*PRODUCTS, "Softmax"):
+            attention += event["dur"]
+    return TimeShares(contractions / total, attention / total)
+
+
+def _of_heads(args: Mapping[str, Any]) -> bool:
+    shapes = [shape for operand in args["input_type_shape"] for shape in operand.values()]
+    return any(len(shape) > 3 for shape in shapes)

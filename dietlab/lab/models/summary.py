@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 BEST = "the best of all"
 """The contender that is, at each length, the fastest of all that serve any length."""
 
-
 NO_PADDING = "none"
 """The policy that executes every length as it is."""
 
@@ -49,7 +48,7 @@ def speedups(report: Report) -> dict[str, dict[int, float]]:
 def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
     """Returns one row for each report and contender.
 
-    ``geomean`` is over all lengths, which count alike, with the 95 % bootstrap interval over lengths from
+    ``geomean`` is over all lengths, which count equally, with the 95 % bootstrap interval over lengths from
     ``low`` to ``high``; ``worst`` is the least of them, at ``worst_T``. All are times (x).
 
     Args:
@@ -59,11 +58,8 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
 
     rows = []
     for report in reports:
-        of = {
-            "model": report.workload["operator"],
-            "batch": report.workload["batch"],
-            "cores": report.threads,
-        }
+        work = report.workload
+        of = {"model": work["operator"], "batch": work["batch"], "cores": report.threads}
         for contender, found in speedups(report).items():
             if found:
                 values = np.array([*found.values()])

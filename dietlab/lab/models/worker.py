@@ -4,7 +4,7 @@
 each other without other work between: a model's weights are larger than any cache. With ``options``
 ``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
 
-    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}, or nothing if no profiler can tell
+    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}, or nothing if no profiler sees them
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import MissingDependencyError
-from dietlab.lab.models.runtimes import AHEAD, KINDS, runtime
-from dietlab.lab.models.shares import onnx_shares, time_shares
+from dietlab.lab.models.runtimes import AHEAD, KINDS, onnx_shares, runtime, time_shares
 from dietlab.lab.models.zoo import Model
 from dietlab.measure.timing.disturbance import fma_probe, take, timed_once
 from dietlab.measure.timing.process import serve
@@ -83,7 +82,7 @@ class Service:
         self.run(words)  # others ran meanwhile
         count = max(1, math.ceil(float(request["min_seconds"]) / (self.clock() - started)))
         block = partial(self._block, words, count)
-        # A call that takes longer than the scheduler's slice is always interrupted: the probe alone tells.
+        # A call that outlasts the scheduler's slice is always interrupted: only the probe shows disturbances.
         taken = take(block, self.probe, request.get("usual_probe"))
         return {**vars(taken), "calls": count, "copies": 1}
 

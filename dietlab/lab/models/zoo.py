@@ -20,14 +20,13 @@ SEED = 0
 LENGTHS = Dim(1, 512)
 """The lengths that BERT has positions for."""
 
-
 Layers = Mapping[tuple[int, int], int]
 """How many dense layers have N columns and K rows, by (N, K)."""
 
 
 def _bert_layers(c: Any) -> Layers:
     hidden, inner = c.hidden_size, c.intermediate_size
-    return _counted(c, [(hidden, hidden, 4), (inner, hidden, 1), (hidden, inner, 1)])
+    return _counted(c, (hidden, hidden, 4), (inner, hidden, 1), (hidden, inner, 1))
 
 
 def _attention(c: Any) -> list[tuple[int, int, int]]:
@@ -38,15 +37,15 @@ def _attention(c: Any) -> list[tuple[int, int, int]]:
 
 def _llama_layers(c: Any) -> Layers:
     hidden, inner = c.hidden_size, c.intermediate_size
-    return _counted(c, [*_attention(c), (inner, hidden, 2), (hidden, inner, 1)])
+    return _counted(c, *_attention(c), (inner, hidden, 2), (hidden, inner, 1))
 
 
 def _mixtral_layers(c: Any) -> Layers:
     hidden, inner, chosen = c.hidden_size, c.intermediate_size, c.num_experts_per_tok
-    return _counted(c, [*_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen)])
+    return _counted(c, *_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen))
 
 
-def _counted(c: Any, each: list[tuple[int, int, int]]) -> Layers:
+def _counted(c: Any, *each: tuple[int, int, int]) -> Layers:
     """Returns the layers of a model, of which each hidden layer has these."""
     found = Counter[tuple[int, int]]()
     for n, k, count in each:
@@ -56,8 +55,8 @@ def _counted(c: Any, each: list[tuple[int, int, int]]) -> Layers:
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one kind in ``transformers``: the name of its configuration, the dense layers of one, what
-    building takes besides, whether a word sees only those before it."""
+    """Models of one kind in ``transformers``: the class of its configuration, the dense layers, further
+    ``options`` of building, and whether a word sees only those before it (``causal``)."""
 
     configuration: str
     layers: Callable[[Any], Layers]
@@ -104,10 +103,8 @@ BERT-base's. The widths of ``decoder`` and ``experts`` are none that a library w
 
 @dataclass(frozen=True)
 class Model:
-    """A model at one batch size, whose sentences have any length ``T``.
-
-    A decoder of one sentence computes a step of a server that batches continuously, on ``T`` tokens; what
-    earlier steps left in its cache is not among them.
+    """A model at one batch size, whose sentences have any length ``T``. A decoder of one sentence computes a
+    step of a server that batches continuously, on ``T`` tokens without those of earlier steps.
 
     Args:
         name: one of :data:`CONFIGURATIONS`.
@@ -146,27 +143,19 @@ class Model:
 
     @property
     def configuration(self) -> Any:
-        """The configuration, of ``transformers``.
-
-        Raises:
-            MissingDependencyError: without ``transformers``.
-            WorkloadError: if the model has no position for the longest sentence.
-        """
+        """The configuration, of ``transformers``: see :meth:`build`."""
         try:
             import transformers
         except ImportError as error:
-            raise MissingDependencyError(
-                "whole models are those of transformers", error, "pip install 'dietlab[torch,models]'."
-            ) from None
+            rule = "whole models are those of transformers"
+            raise MissingDependencyError(rule, error, "pip install 'dietlab[torch,models]'.") from None
         made = getattr(transformers, self.family.configuration)
         if self.weights:
             found = made.from_pretrained(self.weights, local_files_only=True)
         else:
             found = made(**CONFIGURATIONS[self.name][1])
-        if self.T.high > found.max_position_embeddings:
-            raise WorkloadError(
-                f"{self.name} has positions for {found.max_position_embeddings} tokens", self.T.high
-            )
+        if self.T.high > (most := found.max_position_embeddings):
+            raise WorkloadError(f"{self.name} has positions for {most} tokens", self.T.high)
         return found
 
     def build(self) -> torch.nn.Module:
@@ -183,8 +172,7 @@ class Model:
         options = self.family.options
         if self.weights:
             folder = str(Path(self.weights).expanduser())
-            model = AutoModel.from_pretrained(folder, local_files_only=True, **options)
-            model = model.to(torch.float32)
+            model = AutoModel.from_pretrained(folder, local_files_only=True, **options).to(torch.float32)
         else:
             torch.manual_seed(SEED)
             model = AutoModel.from_config(configuration, **options)
@@ -212,13 +200,8 @@ class Model:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the model as a JSON value."""
-        return {
-            "operator": self.name,
-            "T": [self.T.low, self.T.high],
-            "batch": self.batch,
-            "weights": self.weights,
-            "dtype": "float32",
-        }
+        about = {"operator": self.name, "T": [self.T.low, self.T.high], "batch": self.batch}
+        return {**about, "weights": self.weights, "dtype": "float32"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Model:

@@ -39,14 +39,13 @@ RAW = "https://raw.githubusercontent.com/AlnisM/autoheuristic-datasets"
 
 LICENCE = "none stated"
 
-MOST_BYTES = 1 << 30
-"""The most bytes of an archive's texts: those of the A100 have 0.2 GB."""
-
-SECONDS, MOST_DOWNLOADED = 60, 64 << 20
-"""Seconds without an answer after which a download is given up, and its most bytes: the archives have 1.7 and
+MOST_BYTES, MOST_DOWNLOADED = 1 << 30, 64 << 20
+"""The most bytes of an archive's texts, of which the A100 has 0.2 GB, and of an archive: they have 1.7 and
 4.1 MB."""
 
-AGAIN = "Download it again."
+SECONDS = 60
+"""Seconds without an answer after which a download is given up."""
+
 TRUNCATED = "It is truncated: download it again."
 
 ARCHIVES: Mapping[str, tuple[str, str]] = {
@@ -68,24 +67,15 @@ COLUMNS = (
 )  # fmt: skip
 """The columns that are read; ``feedback`` is milliseconds."""
 
-MILLI = 1e-3
-"""Seconds in a millisecond."""
-
 DTYPES = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.float32": "float32"}
 
 KEYS = ["dtype", "layout", "T", "N", "K", "choice"]
 
 
 def fetch_autoheuristic(gpu: str, source: str, folder: Path) -> Published:
-    """Returns the records of one GPU, and writes them to a folder as ``GPU.jsonl.gz``.
-
-    Args:
-        source: an archive, a text file or a folder on this machine; the https address of an archive or, of a
-            folder with them, one that ends with a slash; empty for the repository's.
-
-    Raises:
-        RecordError: if it cannot be downloaded, or read.
-    """
+    """Returns the records of one GPU, and writes them to a folder as ``GPU.jsonl.gz``. The ``source`` is an
+    archive, a text file or a folder on this machine; the https address of an archive or, with a slash at its
+    end, of their folder; empty for the repository's."""
     place = Path(source)
     folder.mkdir(parents=True, exist_ok=True)
     if not source or "://" in source:
@@ -99,14 +89,7 @@ def fetch_autoheuristic(gpu: str, source: str, folder: Path) -> Published:
 
 
 def download(address: str, digest: str) -> bytes:
-    """Returns what an address gives.
-
-    Args:
-        digest: its SHA-256, in hexadecimal.
-
-    Raises:
-        RecordError: if the address is not https, nothing comes, or something else.
-    """
+    """Returns what an address gives, whose SHA-256 must be ``digest``."""
     by_hand = f"Download it by hand from {REPOSITORY} and read it with --from FILE."
     if not address.startswith("https://"):
         raise RecordError("records are downloaded over https", address, by_hand)
@@ -122,15 +105,8 @@ def download(address: str, digest: str) -> bytes:
 
 
 def read_autoheuristic(place: str | Path, gpu: str) -> Published:
-    """Reads the records of one GPU from a folder, an archive or a text file that was downloaded.
-
-    Rows without a positive, finite time, with an unknown tile or operands that are no plain matrices are set
-    aside with their reason.
-
-    Raises:
-        RecordError: if there is no such file, it is of another GPU, truncated or of another form, or no row
-            is left.
-    """
+    """Reads the records of one GPU from what was downloaded; sets rows that are no result aside, with
+    reasons."""
     require_names("GPUs of these records", ARCHIVES, [gpu], RecordError)
     aside, records = Counter[str](), list[PublishedRecord]()
     files = [(file, file.read_bytes()) for file in _files(Path(place), gpu)]
@@ -140,7 +116,9 @@ def read_autoheuristic(place: str | Path, gpu: str) -> Published:
         collection = name.partition("_")[2].removesuffix("mm.txt").rstrip("_")
         records += _records(frame, COLLECTIONS.get(collection, collection))
     if not records:
-        raise RecordError(f"a file of records of an {gpu.upper()} has rows with times", str(place), AGAIN)
+        raise RecordError(
+            f"a file of records of an {gpu.upper()} has rows with times", str(place), "Download it again."
+        )
     digests = tuple((file.name, sha256(content).hexdigest()) for file, content in files)
     known = {digest for _, digest in digests} <= {digest for _, digest in ARCHIVES.values()}
     origin = Origin(REPOSITORY, COMMIT if known else "", LICENCE, digests)
@@ -193,8 +171,7 @@ def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         rule = "rows of a file of records have the columns of its header"
         raise RecordError(rule, f"{name}: {error}") from None
-    missing = [column for column in COLUMNS if column not in frame]
-    if missing:
+    if missing := [column for column in COLUMNS if column not in frame]:
         rule = f"a file of records has the columns {', '.join(COLUMNS)}"
         raise RecordError(rule, f"{name}: no {missing[0]}")
     return frame[list(COLUMNS)]
@@ -210,12 +187,9 @@ def _require_gpu(name: str, head: str, gpu: str) -> None:
         raise RecordError(rule, name) from None
     limits = gpu_of(Hardware.preset(gpu))
     if found != (limits.compute_capability, limits.smem_per_block_bytes):
-        raise RecordError(
-            f"the records of an {gpu.upper()} are of compute capability {limits.compute_capability} and "
-            f"{limits.smem_per_block_bytes} bytes of shared memory",
-            f"{name}: {found[0]}, {found[1]}",
-            "Name the GPU that they are of.",
-        )
+        rule = f"the records of an {gpu.upper()} are of compute capability {limits.compute_capability} and "
+        rule += f"{limits.smem_per_block_bytes} bytes of shared memory"
+        raise RecordError(rule, f"{name}: {found[0]}, {found[1]}", "Name the GPU that they are of.")
     if not name.startswith(f"{gpu}_"):
         raise RecordError(f"files of records of an {gpu.upper()} are named {gpu}_...", name, "Name its GPU.")
 
@@ -228,12 +202,13 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     ms = pd.to_numeric(frame["feedback"], errors="coerce")
     tiles = {choice: TritonTile.of_choice(choice) for choice in frame["choice"].unique()}
     known = frame["choice"].map({choice: tiles[choice] is not None or choice == VENDOR for choice in tiles})
+    steps = numbers.filter(like="_stride_") == 1
     orders = [
-        np.select([numbers[f"{operand}_stride_1"] == 1, numbers[f"{operand}_stride_0"] == 1], ["n", "t"], "")
-        for operand in ("mat1", "mat2")
+        np.select([steps[f"{x}_stride_1"], steps[f"{x}_stride_0"]], ["n", "t"], "") for x in ("mat1", "mat2")
     ]  # as in Layout; nothing for other strides
     layouts = pd.Series(np.char.add(*orders), index=numbers.index)
     dtypes = frame["mat1_dtype"].map(DTYPES).where(frame["using_tf32"] != "True", "tf32")
+    mixed = dtypes.isna() | (frame["mat1_dtype"] != frame["mat2_dtype"])
     whole = numbers[["m", "k", "n"]].ge(1).all(axis=1) & numbers.mod(1).eq(0).all(axis=1)
     reasons = {
         "no time": ms.isna(),
@@ -241,8 +216,7 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         "a time that is not positive": ms <= 0,
         "an unknown choice": ~known.astype(bool),
         "extents that are no whole positive numbers": ~whole,
-        "operands of an unknown type, or of two": dtypes.isna()
-        | (frame["mat1_dtype"] != frame["mat2_dtype"]),
+        "operands of an unknown type, or of two": mixed,
         "an operand stored neither by rows nor by columns": layouts.str.len() != 2,
     }
     left, aside = pd.Series(True, index=frame.index), {}
@@ -251,18 +225,16 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         left &= ~wrong
     typed = numbers.rename(columns={"m": "T", "n": "N", "k": "K"})[["T", "N", "K"]]
     choices = frame["choice"]
-    result = typed.assign(dtype=dtypes, layout=layouts, choice=choices, seconds=MILLI * ms)[left]
+    result = typed.assign(dtype=dtypes, layout=layouts, choice=choices, seconds=1e-3 * ms)[left]
     return result.astype(dict.fromkeys("TNK", int)), aside
 
 
 def _records(frame: pd.DataFrame, collection: str) -> Iterator[PublishedRecord]:
-    """Yields one record of each program and shape. A time that stands there twice to the last digit was
-    written down again, not measured again."""
+    """Yields one record of each program and shape. The same time twice is a copy and no second
+    measurement."""
     distinct = frame.drop_duplicates()
     found = distinct.groupby(KEYS, sort=True)["seconds"].agg(["median", "min", "max", "size"])
     for (dtype, layout, T, N, K, choice), median, least, most, count in found.itertuples(name=None):
         tile = None if choice == VENDOR else TritonTile.of_choice(choice)
-        shape = Shape.of(T=int(T), N=int(N), K=int(K))
-        spread = float(most / least - 1)
-        operator = Operator(dtype, layout)
-        yield PublishedRecord(operator, shape, collection, tile, float(median), int(count), spread)
+        what = Operator(dtype, layout), Shape.of(T=int(T), N=int(N), K=int(K)), collection, tile
+        yield PublishedRecord(*what, float(median), int(count), float(most / least - 1))

@@ -1,20 +1,21 @@
-"""The times of tiles that others measured, the choice of few of them, and the decision tree over T, N and K:
-the same stages as for our own records, with a table of times in place of a tuning."""
+"""The choice of few tiles and the decision tree over T, N and K from times that others measured, and how good
+both are on shapes that they never saw: regret, ranks, speedup over cuBLAS."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import RecordError
-from dietlab.lab.published.bound import Pairs
-from dietlab.lab.published.models import LearnedTiles
+from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
+from dietlab.lab.published.models import Formula, LearnedTiles, models_of
 from dietlab.lab.published.records import Operator, Published
-from dietlab.lab.published.triton_tile import TritonTile
+from dietlab.lab.published.triton_tile import Pairs, TritonTile
 from dietlab.machine import Hardware
 from dietlab.problem import Dense, ShapeSet
 from dietlab.problem.dims import Dim, Shape
@@ -22,7 +23,11 @@ from dietlab.scheme import Scheme
 from dietlab.tuning import Dispatcher, Portfolio, train_dispatcher
 from dietlab.tuning.choice import Choice
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Values = npt.NDArray[np.float64]
+Chosen = npt.NDArray[np.bool_]
 
 FITS = 4
 """Fits of trees that fill the grid in; with one, their own noise misleads the tree."""
@@ -37,6 +42,31 @@ OTHER_LAYERS = 3
 ELSEWHERE = 0.5
 """The share of the weight, 0 to 1, of shapes that nobody measured: as much as of those that were, since it is
 they that are held out."""
+
+FOLDS = 5
+"""Parts of the shapes, each of which is held out once for each seed."""
+
+TILES = 8
+"""Tiles of a portfolio, as many as micro-kernels of our libraries."""
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Sizes of the portfolios whose regret is reported."""
+
+FITTED_ON = (64, 500)
+"""Measurements that a cost model learns from."""
+
+HELD_OUT = 0.25
+"""The share of the shapes that cost models are judged on, as for our own surveys."""
+
+NOISE = 0.05
+"""The ratio minus 1 by which two times must differ before their order counts: a program that the source timed
+in two of its collections differs by up to 5.4 % in nine cases of ten."""
+
+FEWEST_TILES = 8
+"""The fewest programs of a shape that a cost model is judged on; narrow shapes have fewer."""
+
+
+# --- choosing ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,12 +88,8 @@ class Times:
 
     @classmethod
     def of(cls, published: Published, operator: Operator, collections: Sequence[str]) -> Times:
-        """Returns the times of the tiles that were measured on all shapes of some collections; of a shape in
-        two of them the lesser time counts.
-
-        Raises:
-            RecordError: if no tile was measured on all shapes, or there is no shape.
-        """
+        """Returns the times of the tiles that were measured on all shapes of some collections, the least of
+        each."""
         known: dict[Shape, dict[TritonTile | None, float]] = {}
         for record in published.records:
             if record.operator == operator and record.collection in collections:
@@ -73,11 +99,9 @@ class Times:
         every = {tile for shape in shapes for tile in known[shape] if tile is not None}
         tiles = tuple(sorted(t for t in every if all(t.cut(shape) in known[shape] for shape in shapes)))
         if not tiles:
-            raise RecordError(
-                f"a tile was measured on all shapes of {operator} in {', '.join(collections)}",
-                f"{len(shapes)} shapes, {len(every)} tiles",
-                "Take an operator that the file has.",
-            )
+            rule = f"a tile was measured on all shapes of {operator} in {', '.join(collections)}"
+            found = f"{len(shapes)} shapes, {len(every)} tiles"
+            raise RecordError(rule, found, "Take an operator that the file has.")
         seconds = np.array([[known[shape][tile.cut(shape)] for shape in shapes] for tile in tiles])
         vendor = np.array([known[shape].get(None, np.nan) for shape in shapes])
         return cls(operator, Hardware.preset(published.gpu), tiles, shapes, seconds, vendor)
@@ -91,12 +115,12 @@ class Times:
         return np.asarray(self.seconds.min(axis=0))
 
     @property
-    def several_lengths(self) -> npt.NDArray[np.bool_]:
+    def several_lengths(self) -> Chosen:
         """True for each shape whose layer, its N and K, has another T, too."""
         lengths = Counter(shape.without("T") for shape in self.shapes)
         return np.array([lengths[shape.without("T")] > 1 for shape in self.shapes])
 
-    def at(self, chosen: npt.NDArray[np.bool_]) -> Times:
+    def at(self, chosen: Chosen) -> Times:
         """Returns the times on some of the shapes."""
         shapes = tuple(shape for shape, take in zip(self.shapes, chosen, strict=True) if take)
         return replace(self, shapes=shapes, seconds=self.seconds[:, chosen], vendor=self.vendor[chosen])
@@ -125,9 +149,9 @@ def dense_of(shapes: Iterable[Shape], dtype: str) -> Dense:
 def grid(times: Times, seed: int = 0) -> Choice:
     """Returns the choice among all tiles on the training shapes and others around them.
 
-    Between and beside the training shapes, times are those of trees that learned from them
-    (:class:`~dietlab.lab.published.models.LearnedTiles`); at them, the geometric mean of measured and
-    learned, since a single measured time is noisy and the best of thirty even more.
+    Between and beside the training shapes, times are those of trees that learned from them; at them, the
+    geometric mean of measured and learned, since a single measured time is noisy and the best of thirty even
+    more.
     """
     shapes = ShapeSet.of(weighted_shapes(times.shapes, seed))
     model = LearnedTiles(seed=seed, count=FITS).fit(*times.measured())
@@ -135,50 +159,135 @@ def grid(times: Times, seed: int = 0) -> Choice:
     places = {shape: place for place, shape in enumerate(shapes.shapes)}
     known = [places[shape] for shape in times.shapes]
     table[:, known] = np.sqrt(times.seconds * table[:, known])
+    # Trees predict in single precision. Digits beyond it differ from processor to processor, and would break
+    # ties between equally fast tiles.
+    table = table.astype(np.float32).astype(np.float64)
     return Choice(dense_of(shapes, times.operator.dtype), tuple(map(Scheme, times.tiles)), shapes, table)
 
 
 def choose_tiles(
-    choice: Choice, hardware: Hardware, max_tiles: int = 8, tolerance: float = 0.0003
+    choice: Choice, hardware: Hardware, max_tiles: int = TILES, tolerance: float = 0.0003
 ) -> Dispatcher:
-    """Chooses tiles, and trains their tree on the shapes of a :func:`grid`.
-
-    Args:
-        max_tiles: the most tiles.
-        tolerance: a further rule must lower the weighted mean loss by more than this.
-    """
+    """Chooses tiles, and trains their tree on the shapes of a :func:`grid`; a further rule must lower the
+    weighted mean loss by more than ``tolerance``."""
     numbers, curve = choice.best(max_tiles)
-    places = [choice.schemes.index(Scheme(choice.kernels[number])) for number in sorted(numbers)]
-    portfolio = Portfolio(
-        choice.workload,
-        hardware,
-        tuple(choice.schemes[place].kernel for place in places),
-        tuple(choice.schemes[place] for place in places),
-        choice.shapes,
-        tuple(tuple(choice.table[place].tolist()) for place in places),
-        tuple(choice.table.min(axis=0).tolist()),
-        curve,
-        Scheme(choice.kernels[choice.best(1)[0][0]]),
-    )
-    return train_dispatcher(portfolio, tolerance=tolerance)
+    kernels = tuple(choice.kernels[number] for number in sorted(numbers))
+    schemes, alone = tuple(map(Scheme, kernels)), Scheme(choice.kernels[choice.best(1)[0][0]])
+    seconds = tuple(tuple(choice.table[choice.schemes.index(one)].tolist()) for one in schemes)
+    best = tuple(choice.table.min(axis=0).tolist())
+    what = choice.workload, hardware, kernels, schemes, choice.shapes
+    return train_dispatcher(Portfolio(*what, seconds, best, curve, alone), tolerance=tolerance)
 
 
 def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]:
     """Returns the weights of the shapes that the tree is trained on: the given ones, lengths between and
     around each layer's, and other layers, whose N and K occur apart."""
     random = np.random.default_rng(seed)
-    layers: dict[Shape, list[int]] = {}
-    for shape in shapes:
-        layers.setdefault(shape.without("T"), []).append(shape["T"])
     others: set[Shape] = set()
-    for layer, lengths in layers.items():
+    for layer, places in _by_layer(shapes).items():
+        lengths = [shapes[place]["T"] for place in places]
         low, high = max(1, min(lengths) / BETWEEN), max(lengths) * BETWEEN
         count = int(np.ceil(np.log(high / low) / np.log(BETWEEN))) + 1
         others |= {Shape.of(T=int(T), **layer.to_json()) for T in np.geomspace(low, high, count).round()}
-    for drawn in random.integers(0, len(shapes), (OTHER_LAYERS * len(shapes), 3)):
-        others.add(
-            Shape.of(**{name: shapes[n][name] for name, n in zip(("T", "N", "K"), drawn, strict=True)})
-        )
+    for T, N, K in random.integers(0, len(shapes), (OTHER_LAYERS * len(shapes), 3)):
+        others.add(Shape.of(T=shapes[T]["T"], N=shapes[N]["N"], K=shapes[K]["K"]))
     others -= set(shapes)
     given = dict.fromkeys(shapes, (1 - ELSEWHERE) / len(shapes))
     return given | dict.fromkeys(sorted(others), ELSEWHERE / max(1, len(others)))
+
+
+def _by_layer(shapes: Sequence[Shape]) -> dict[Shape, list[int]]:
+    """Returns the places of the shapes of each layer, its N and K."""
+    layers: dict[Shape, list[int]] = {}
+    for place, shape in enumerate(shapes):
+        layers.setdefault(shape.without("T"), []).append(place)
+    return layers
+
+
+# --- judging ----------------------------------------------------------------------------------
+
+
+def folds(times: Times, seed: int) -> Iterator[tuple[Chosen, Chosen]]:
+    """Yields the shapes to train on and those held out: of each layer with several lengths some, such that
+    each of these shapes is held out once. Layers with one length are always trained on."""
+    random = np.random.default_rng(seed)
+    part = np.full(len(times), -1)
+    for places in _by_layer(times.shapes).values():
+        if len(places) > 1:
+            part[places] = (random.permutation(len(places)) + random.integers(FOLDS)) % FOLDS
+    for number in range(FOLDS):
+        if (part == number).any():
+            yield part != number, part == number
+
+
+def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Chooses tiles on each fold's training shapes and judges them on those held out.
+
+    Returns:
+        A row for each held-out shape: T, N, K, the ``tile`` of the tree, whether it was ``cut``, and over
+        cuBLAS (time of that over its time) the speedups of the ``best`` tile, the best of the ``portfolio``,
+        the ``tree``'s, and the ``one`` tile that would lose least if it served all. And for each of
+        :data:`SIZES` the mean regret (%) if the best of that many ``tiles`` always ran.
+    """
+    import pandas as pd
+
+    numbers = {tile: number for number, tile in enumerate(times.tiles)}
+    rows, lost = [], dict[int, list[Values]]()
+    for train, test in folds(times, seed):
+        choice = grid(times.at(train), seed)
+        tree = choose_tiles(choice, times.hardware)
+        kept = {n: [numbers[choice.kernels[k]] for k in choice.best(n)[0]] for n in SIZES}  # type: ignore[index]
+        for size, places in kept.items():
+            least = times.seconds[places][:, test].min(axis=0)
+            lost.setdefault(size, []).append(least / times.best[test] - 1)
+        for column in np.flatnonzero(test):
+            shape, speedups = times.shapes[column], times.vendor[column] / times.seconds[:, column]
+            tile = tree.scheme(shape).kernel
+            assert isinstance(tile, TritonTile)
+            found = {"best": speedups.max(), "portfolio": speedups[kept[TILES]].max()}
+            found |= {"tree": speedups[numbers[tile]], "one": speedups[kept[1][0]]}
+            extents = {name: shape[name] for name in ("T", "N", "K")}
+            rows.append({**extents, "tile": tile.key, "cut": tile.cut(shape) != tile, **found})
+    sizes = [{"tiles": size, "regret": 100 * np.concatenate(found).mean()} for size, found in lost.items()]
+    return pd.DataFrame(rows).sort_values(["N", "K", "T"], ignore_index=True), pd.DataFrame(sizes)
+
+
+def judge_models(times: Times, seed: int = 0, counts: Sequence[int] = FITTED_ON) -> pd.DataFrame:
+    """Returns a row for each cost model and number of measurements that it was fitted on (``told``):
+    ``pairwise``, ``peak@1``, ``peak@5`` and ``spearman``, means over held-out shapes."""
+    import pandas as pd
+
+    random = np.random.default_rng(seed)
+    held_out = random.permutation(len(times)) < round(HELD_OUT * len(times))
+    pairs, seconds = times.at(~held_out).measured()
+    test, truth = times.at(held_out).measured()
+    order, rows = random.permutation(len(seconds)), []
+    for count in (0, *counts):
+        drawn = order[:count]
+        part = Pairs([pairs.tiles[n] for n in drawn], [pairs.shapes[n] for n in drawn], pairs.hardware)
+        predicted = {
+            name: model.fit(part, seconds[drawn]).seconds(test)
+            for name, model in models_of(seed).items()
+            if isinstance(model, Formula) == (count == 0)
+        }
+        if count:  # the geometric mean, in which the first counts twice
+            predicted["both"] = np.cbrt(predicted["learned over bound"] ** 2 * predicted["learned"])
+        rows += [{"model": name, "told": count, **rank(test, p, truth)} for name, p in predicted.items()]
+    names = [*models_of(seed), "both"]
+    by_model = {"by": "model", "key": lambda model: model.map(names.index), "kind": "stable"}
+    return pd.DataFrame(rows).sort_values(**by_model, ignore_index=True)
+
+
+def rank(pairs: Pairs, predicted: Values, measured: Values) -> dict[str, float]:
+    """Returns the metrics of predicted times, means over shapes with enough programs."""
+    by_shape: dict[Shape, list[int]] = {}
+    for place, shape in enumerate(pairs.shapes):
+        by_shape.setdefault(shape, []).append(place)
+    found = []
+    for places in by_shape.values():
+        if len(places) >= FEWEST_TILES:
+            guess, real = predicted[places], measured[places]
+            metrics = ranking_metrics(guess, real, np.full(len(real), NOISE))
+            found.append({**metrics, "spearman": spearman(guess, real)})
+    means = mean_metrics(found)
+    return {name: means[name] for name in ("pairwise", "peak@1", "peak@5", "spearman")}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dietlab.base.errors import ModelError
 from dietlab.cost.gaussian_process import unlikeliness
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
-from dietlab.lab.published.bound import Pairs
+from dietlab.lab.published.triton_tile import Pairs
 from dietlab.targets.cuda.bound import step_cycles
 
 Values = npt.NDArray[np.float64]

@@ -16,10 +16,7 @@ from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.problem.dims import Shape
 
 SCHEMA_VERSION = 1
-
-CUBLAS = "cublas"
-"""The name of the vendor's library among the choices."""
-
+CUBLAS = "cublas"  # the vendor's library among the choices
 Layout = Literal["nn", "nt", "tn", "tt"]
 """The storage of both operands, x ``[T, K]`` and w ``[K, N]``: by rows (``n``) or by columns (``t``). ``nt``
 is a linear layer's forward pass, ``nn`` its gradient by the input, ``tn`` its gradient by the weights."""
@@ -27,13 +24,8 @@ is a linear layer's forward pass, ``nn`` its gradient by the input, ``tn`` its g
 
 @dataclass(frozen=True, order=True)
 class Operator:
-    """A product whose three extents are dynamic: what one library serves.
-
-    Args:
-        dtype: of operands and output: ``float16``, ``bfloat16``, ``float32``, or ``tf32`` (float32 operands
-            on tensor cores).
-        layout: see :data:`Layout`.
-    """
+    """A product whose three extents are dynamic, of operands of ``dtype`` (``tf32``: float32 on tensor
+    cores)."""
 
     dtype: str
     layout: Layout
@@ -47,14 +39,10 @@ class PublishedRecord:
     """One program on one shape, as others timed it.
 
     Args:
-        operator, shape: of what; the shape's dimensions are T (rows, M in the source), N and K.
         collection: the shapes that it belongs to, such as layers of vision models.
         tile: the program; None is the vendor's library.
         seconds: of one call, the median of ``repeats`` different times.
         spread: the greatest of them over the least, minus 1.
-
-    Raises:
-        RecordError: if the time is not positive and finite, or there are no repeats.
     """
 
     operator: Operator
@@ -67,21 +55,15 @@ class PublishedRecord:
 
     def __post_init__(self) -> None:
         if not (self.seconds > 0 and isfinite(self.seconds)) or self.repeats < 1 or self.spread < 0:
+            rule = "a published record has a positive, finite time and repeats"
             raise RecordError(
-                "a published record has a positive, finite time and repeats",
-                f"{self.seconds} s, {self.repeats} repeats",
-                "Set it aside with its reason.",
+                rule, f"{self.seconds} s, {self.repeats} repeats", "Set it aside with its reason."
             )
 
-    @property
-    def choice(self) -> str:
-        """The tile's key, or :data:`CUBLAS`."""
-        return CUBLAS if self.tile is None else self.tile.key
-
     def to_json(self) -> dict[str, Any]:
-        names = ("collection", "choice", "seconds", "repeats", "spread")
-        shape = {"shape": self.shape.to_json()}
-        return {**asdict(self.operator), **shape, **{name: getattr(self, name) for name in names}}
+        choice = CUBLAS if self.tile is None else self.tile.key
+        value = {**asdict(self.operator), "shape": self.shape.to_json(), "collection": self.collection}
+        return value | {"choice": choice} | {n: getattr(self, n) for n in ("seconds", "repeats", "spread")}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PublishedRecord:
@@ -89,27 +71,16 @@ class PublishedRecord:
         parsed = TritonTile.parse(choice)
         if parsed is None and choice != CUBLAS:
             raise RecordError(f"a choice is a tile's key or {CUBLAS}", choice, "Fetch the records again.")
-        return cls(
-            Operator(str(value["dtype"]), value["layout"]),
-            Shape.from_json(value["shape"]),
-            str(value["collection"]),
-            parsed[0] if parsed else None,
-            float(value["seconds"]),
-            int(value["repeats"]),
-            float(value["spread"]),
-        )
+        operator, shape = Operator(str(value["dtype"]), value["layout"]), Shape.from_json(value["shape"])
+        tile, seconds = parsed[0] if parsed else None, float(value["seconds"])
+        repeats, spread = int(value["repeats"]), float(value["spread"])
+        return cls(operator, shape, str(value["collection"]), tile, seconds, repeats, spread)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of published records.
-
-    Args:
-        repository: its address.
-        commit: of the files; empty if they are of no known one.
-        licence: of the files, as their repository states it.
-        files: names and SHA-256 of the files that were read.
-    """
+    """The origin of published records: repository, commit (empty if unknown), licence, files and their
+    SHA-256."""
 
     repository: str
     commit: str
@@ -119,12 +90,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Published:
-    """Records of one GPU, and the rows that are no result.
-
-    Args:
-        gpu: a preset of :class:`~dietlab.machine.Hardware`.
-        set_aside: ``(reason, rows)``, the most frequent reason first.
-    """
+    """Records of one GPU, a preset; ``set_aside`` counts rows that are no result by reason, the most
+    first."""
 
     gpu: str
     origin: Origin
@@ -145,29 +112,16 @@ class Published:
 
     def save(self, path: Path) -> None:
         """Writes ``.jsonl.gz``: a header, and a line a record; the same bytes for the same records."""
-        header = {
-            "schema_version": SCHEMA_VERSION,
-            "gpu": self.gpu,
-            "origin": asdict(self.origin),
-            "set_aside": dict(self.set_aside),
-        }
+        header = {"schema_version": SCHEMA_VERSION, "gpu": self.gpu, "origin": asdict(self.origin)}
+        header["set_aside"] = dict(self.set_aside)
         lines = (json.dumps(v) for v in (header, *(record.to_json() for record in self.records)))
         write_whole(path, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
     @classmethod
     def load(cls, path: Path) -> Published:
-        """Reads what :meth:`save` wrote; reading runs no code.
-
-        Raises:
-            RecordError: if the file is missing, damaged, cut off or of another schema: what was judged on
-            a part would be taken for all that was published.
-        """
-        with reading(
-            RecordError,
-            f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}",
-            path,
-            "Fetch them: dietlab fetch-records autoheuristic.",
-        ):
+        """Reads what :meth:`save` wrote, whole or not at all: a part would be judged as if it were all."""
+        rule = f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}"
+        with reading(RecordError, rule, path, "Fetch them: dietlab fetch-records autoheuristic."):
             header, *lines = map(json.loads, read_text(path).splitlines())
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,7 @@ from dietlab.base.errors import RecordError
 from dietlab.base.shipped import data_path
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, untimed
-from dietlab.lab.published.choosing import Times, dense_of
-from dietlab.lab.published.judging import judge_choice, judge_models
+from dietlab.lab.published.choosing import Times, dense_of, judge_choice, judge_models
 from dietlab.lab.published.records import Operator, Published
 from dietlab.machine import Hardware
 from dietlab.problem.dims import Shape
@@ -28,7 +28,7 @@ LAYERS = ("hugging face", "timm")
 """The collections whose layers have several lengths; the third has extents drawn at random."""
 
 CHOICES = ("best", "portfolio", "tree", "one")
-"""The columns of speedups: see :func:`~dietlab.lab.published.judging.judge_choice`."""
+"""The columns of speedups: see :func:`~dietlab.lab.published.choosing.judge_choice`."""
 
 MAKER = "Triton (tree)"
 """Whose speedups the reports have: the programs are Triton's, and a tree chose among them."""
@@ -50,11 +50,7 @@ def derive_tables(
     published: Published, seeds: Sequence[int], tell: Callable[[str], object] = lambda text: None
 ) -> Tables:
     """Returns the tables of one GPU's 16-bit layers: ``speedups`` by shape (of the first seed), and for every
-    seed ``regret``, ``sizes`` of portfolios, and ``models``.
-
-    Raises:
-        RecordError: if the records have no such layers.
-    """
+    seed ``regret``, ``sizes`` of portfolios, and ``models``."""
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {}
@@ -63,12 +59,8 @@ def derive_tables(
         for seed in seeds:
             place = {"dtype": operator.dtype, "layout": operator.layout, "seed": seed}
             speedups, sizes = judge_choice(times, seed)
-            parts = {
-                "speedups": speedups,
-                "regret": pd.DataFrame([summary(speedups)]),
-                "sizes": sizes,
-                "models": judge_models(times, seed),
-            }
+            regret, models = pd.DataFrame([summary(speedups)]), judge_models(times, seed)
+            parts = {"speedups": speedups, "regret": regret, "sizes": sizes, "models": models}
             for name, part in parts.items():
                 if name != "speedups" or seed == seeds[0]:
                     found.setdefault(name, []).append(part.assign(**place)[[*place, *part.columns]])
@@ -85,10 +77,7 @@ def _layers(published: Published) -> list[Operator]:
 
 
 def summary(speedups: pd.DataFrame) -> dict[str, float]:
-    """Returns the number of shapes; the regret (%) of the tree's choice against the best tile of each shape:
-    mean ``regret``, ``median``, ``worst``, of nine in ten shapes no more than ``ninth``, and ``whole``, the
-    mean where no tile was cut; the mean regret of the ``portfolio`` and of the ``one`` tile; and the
-    geometric mean of each choice over cuBLAS."""
+    """Returns a row of ``GPU-regret.csv``, as the README of ``data/published`` describes it."""
     lost = {name: 100 * (speedups["best"] / speedups[name] - 1) for name in CHOICES}
     tree = lost["tree"]
     means = {f"{name} over cuBLAS": float(np.exp(np.log(speedups[name]).mean())) for name in CHOICES}
@@ -119,11 +108,9 @@ def read_table(name: str) -> pd.DataFrame:
 
 def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
     """Returns reports of the choices that a tree over published records makes on held-out shapes, one a
-    layout of the operands: for :func:`dietlab.speedup_explorer`, beside reports of ours.
-
-    Speedups are known and times are not: the times are not dietlab's to give away. The reports' maker is
-    :data:`MAKER`; ``oracle`` is the best tile, ``one tile`` the one that would serve all shapes alone.
-    """
+    layout of the operands, for :func:`dietlab.speedup_explorer`. They have speedups without times, which are
+    not dietlab's to give away; ``oracle`` is the best tile, ``one tile`` the one that would serve all shapes
+    alone."""
     chip = replace(Hardware.preset(gpu), name=f"{GPUS[gpu]} (recorded by others, Triton tiles)").to_json()
     table = read_table(f"{gpu}-speedups")
     return tuple(
@@ -140,34 +127,15 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
         rows.append(replace(ours, plan=one["tile"], regret=100 * (one["best"] / one["tree"] - 1)))
         others = {"cublas": 1.0, "oracle": one["best"], "one tile": one["one"]}
         rows += [untimed(shape, w, one["tree"] / x, held_out=True) for w, x in others.items()]
-    contenders = (
-        ContenderInfo("cublas", "plain", detail="torch.mm"),
-        ContenderInfo("oracle", "oracle"),
-        ContenderInfo("one tile", "scheduler"),
-    )
+    vendor = ContenderInfo("cublas", "plain", detail="torch.mm")
+    contenders = vendor, ContenderInfo("oracle", "oracle"), ContenderInfo("one tile", "scheduler")
     notes = ("Triton's tiles on an NVIDIA GPU, timed by others; dietlab chose among them.",)
-    return Report(
-        dense_of(shapes, dtype).to_json(),
-        chip,
-        rows=tuple(rows),
-        contenders=contenders,
-        notes=notes,
-        name=name,
-        maker=MAKER,
-    )
+    about = partial(Report, contenders=contenders, notes=notes, name=name, maker=MAKER)
+    return about(dense_of(shapes, dtype).to_json(), chip, rows=tuple(rows))
 
 
 def reduce_cuda_l2(folder: Path) -> pd.DataFrame:
-    """Returns CUDA-L2's tables as curves: how far cuBLAS and its heuristics stay behind what is chosen for
-    each shape. By ``gpu``, ``sums`` (type of the sums), ``mode`` (calls one after the other, or with pauses
-    as in a server) and M, the geometric means of the ratios over all N and K.
-
-    Args:
-        folder: ``eval_results`` of the repository.
-
-    Raises:
-        RecordError: if there are no tables, one has other columns, or a ratio is not positive and finite.
-    """
+    """Returns CUDA-L2's tables, in its folder ``eval_results``, as the curves of ``cuda_l2.csv``."""
     import pandas as pd
 
     files = sorted(folder.glob("cuda_l2_*_speedup_*.csv"))

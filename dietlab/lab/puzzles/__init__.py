@@ -4,11 +4,10 @@
 judges an answer; ``notebooks/puzzles.ipynb`` has a stub for each.
 """
 
-from dietlab.lab.puzzles.blocking import BLOCKING
 from dietlab.lab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
 from dietlab.lab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score, score_table
 from dietlab.lab.puzzles.sizes import BANK_CONFLICTS, HEIGHTS, PACKING, PADDING, PREDICTION, REGISTERS, WAVES
-from dietlab.lab.puzzles.trees import SPLIT, TREE
+from dietlab.lab.puzzles.trees import BLOCKING, SPLIT, TREE
 from dietlab.lab.puzzles.tuning import EVOLUTION, INTERVAL, PORTFOLIO
 
 PUZZLES = (

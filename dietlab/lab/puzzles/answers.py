@@ -18,15 +18,11 @@ SHOWN = 120
 
 
 class WrongAnswer(DietlabError, TypeError):
-    """A value that is not of the kind that a puzzle asks for."""
+    """A value that is not of the kind that a puzzle requires."""
 
 
 def number(found: Any) -> float:
-    """Returns an answer that should be a number; NumPy's scalars are numbers, too.
-
-    Raises:
-        WrongAnswer: if it is none, or NaN.
-    """
+    """Returns an answer that should be a number; NumPy's scalars are numbers, too."""
     if not isinstance(found, Real):
         raise WrongAnswer("expected a number", kind(found))
     if math.isnan(found):
@@ -35,11 +31,7 @@ def number(found: Any) -> float:
 
 
 def whole_numbers(found: Any, what: str = "a list of whole numbers") -> list[int]:
-    """Returns an answer that should be a sequence of whole numbers: a list, a tuple or an array.
-
-    Raises:
-        WrongAnswer: if it is none.
-    """
+    """Returns an answer that should be a sequence of whole numbers: a list, a tuple or an array."""
     if isinstance(found, Iterable) and not isinstance(found, (str, bytes, dict)):
         values = list(found)
         if all(isinstance(v, Real) and math.isfinite(v) and float(v).is_integer() for v in values):
@@ -94,10 +86,8 @@ def _text(value: Any) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns one sentence on an error of a student's function.
-
-    TVM draws the program around its reason; the reason alone is shown, and the primitive that failed.
-    """
+    """Returns one sentence on an error of a student's function: of TVM's errors the reason and the
+    primitive."""
     text = str(error)
     reason = re.search(r"Error message: (.*?)(?:\n\s*\n|$)", text, re.DOTALL)
     primitive = re.search(r"schedule primitive '([^']+)'", text)
@@ -111,8 +101,7 @@ def raised(error: Exception) -> str:
 
 
 def _with_names(reason: str, program: str) -> str:
-    """Returns TVM's reason with the names of blocks in the place of marks, as in ``s_tir.SBlock#0``, that
-    point into the program above it."""
+    """Returns TVM's reason with names of blocks in place of marks like ``s_tir.SBlock#0``."""
     for mark in set(re.findall(r"s_tir\.SBlock#\d+", reason)):
         name = re.search(rf'# {re.escape(mark)}\s+with T\.sblock\("([^"]+)"\)', program)
         if name:

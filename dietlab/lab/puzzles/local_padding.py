@@ -33,15 +33,9 @@ def dense_schedule() -> Any:
     Raises:
         MissingDependencyError: without TVM.
     """
-    tvm = tvm_module()
-    from tvm import te
+    from dietlab.lab.loops.programs import plain
 
-    zero, cols, depth = (tvm.tirx.IntImm("int64", size) for size in (0, COLS, DEPTH))
-    m = te.var("m", "int64")
-    x, w = te.placeholder((m, depth), "float32", "x"), te.placeholder((cols, depth), "float32", "w")
-    k = te.reduce_axis((zero, depth), "k")
-    y = te.compute((m, cols), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "y")
-    return tvm.s_tir.Schedule(te.create_prim_func([x, w, y]).with_attr("global_symbol", "main"))
+    return plain(None, COLS, DEPTH)
 
 
 def _run(answer: Answer, given: Given) -> Any:
@@ -117,8 +111,7 @@ class _Block:
 
 
 def _blocks(node: ast.AST, loops: tuple[ast.For, ...], checks: int) -> Iterator[_Block]:
-    """Returns the blocks of a program, which TVM prints as Python, below ``loops`` and ``checks``
-    conditions."""
+    """Yields the blocks of a printed program below ``loops`` and ``checks`` conditions."""
     if isinstance(node, ast.With) and (name := _block_name(node)) not in ("", "root"):
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         names = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute)]
@@ -143,8 +136,7 @@ def _block_name(node: ast.With) -> str:
 
 
 def _is_reduction(call: ast.Call) -> bool:
-    """Returns whether a call declares a reduction axis: ``T.axis.reduce(...)`` or ``T.axis.remap("SSR",
-    ...)``."""
+    """Returns whether a call declares a reduction axis: ``reduce(...)`` or ``remap("SSR", ...)``."""
     if not isinstance(call.func, ast.Attribute):
         return False
     kinds = call.args[0] if call.func.attr == "remap" and call.args else None
@@ -160,29 +152,14 @@ def _points(given: Given, schedule: Any) -> list[Point]:
 
 def _steps(given: Given, schedule: Any) -> int:
     """Returns the instructions of a schedule that pads locally; another one has no score."""
-    count = len(schedule.trace.insts)  # first: looking at its form asks for loops, which is traced, too
+    count = len(schedule.trace.insts)  # first: looking at its form gets loops, which is traced, too
     if wrong := _wrong_form(schedule, given["rows"]):
         raise ValueError(wrong)
     return count
 
 
 LOCAL_PADDING = Puzzle(
-    title="Local padding",
     name="pad_locally",
-    statement=(
-        "The last one is a schedule of TensorIR. `schedule` has the block `y` of a dense layer with a "
-        "dynamic number `m` of rows; `print(puzzles.dense_schedule().mod.script())` shows the program. Write "
-        "`pad_locally(schedule, rows)`, which changes it: the outermost loop goes over tiles of `rows` "
-        "rows; each tile copies its rows of `x`, filled up with zeros; the multiply-adds test no bounds; and "
-        "the write-back, inside the tile too, leaves out what no output needs. `pad_einsum`, `split`, "
-        "`compute_at` and `reverse_compute_at` do it."
-    ),
-    gets="a `tvm.s_tir.Schedule` and the `rows` of a tile.",
-    returns="nothing: it changes the schedule.",
-    example="",
-    lines=5,
-    minutes=40,
-    lesson="16_local_padding.ipynb",
     hints=(
         '`pad_einsum("y", [rows, 1, 1])` pads the three loops of `y` to multiples; print the result.',
         '`get_loops("y")` has the three loops, and `split(loop, [None, rows])` makes two of the first.',

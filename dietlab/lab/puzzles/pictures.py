@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,11 +46,9 @@ class Picture:
     """A kind of figure and what it shows of a value.
 
     Args:
-        title: of the figure.
-        x: title of the horizontal axis, with its unit.
-        y: title of the vertical axis, with its unit.
+        x, y: titles of the axes, with their units.
         points: what is drawn of the value for some arguments (default: a number over the first argument).
-        kind: ``curve``; ``bars``, stacked over x in the order of the points; or ``grid``, coloured cells.
+        kind: ``bars`` are stacked over x in the order of the points, a ``grid`` has coloured cells.
         z: of a grid: what its colours mean.
         context: points of the arguments alone, in grey.
     """
@@ -63,10 +62,7 @@ class Picture:
     context: Callable[[Given], Iterable[Point]] | None = None
 
     def frame(self, looks: Iterable[Look]) -> pd.DataFrame:
-        """Returns the table of a picture: ``who``, ``x``, ``series`` and ``value`` of each point.
-
-        Nothing is drawn of a value that is not of the kind that the puzzle asks for.
-        """
+        """Returns the table of a picture: ``who``, ``x``, ``series`` and ``value`` of each point."""
         import pandas as pd
 
         rows: list[tuple[Any, ...]] = []
@@ -75,21 +71,13 @@ class Picture:
                 rows += [(GIVEN, *point) for point in self.context(look.given)]
             rows += [(EXPECTED, *point) for point in self.points(look.given, look.expected)]
             if look.answered:
-                rows += [(YOURS, *point) for point in self._points_of(look)]
+                with suppress(Exception):  # whatever is wrong with the value, the check's sentence says it
+                    points = list(self.points(look.given, look.yours))
+                    rows += [(YOURS, x, series, float(value)) for x, series, value in points]
         return pd.DataFrame(rows, columns=["who", "x", "series", "value"])
 
-    def _points_of(self, look: Look) -> list[Point]:
-        try:
-            return [(x, series, float(value)) for x, series, value in self.points(look.given, look.yours)]
-        except Exception:  # whatever is wrong with the value, the check's sentence says it
-            return []
-
     def figure(self, frame: pd.DataFrame, attempted: bool = False) -> go.Figure:
-        """Draws the table of a picture.
-
-        Args:
-            attempted: whether there is an answer; the title says where nothing of it can be drawn.
-        """
+        """Draws the table of a picture."""
         nothing = attempted and not (frame["who"] == YOURS).any()
         figure = new_figure(frame, self.title + (" (yours gives nothing to draw)" if nothing else ""), None)
         if self.kind == "curve":
@@ -133,15 +121,10 @@ class Picture:
         figure.update_yaxes(title_text=self.y)
 
     def _draw_grid(
-        self,
-        figure: go.Figure,
-        part: pd.DataFrame,
-        whole: pd.DataFrame,
-        place: Place,
-        keyed: bool,
+        self, figure: go.Figure, part: pd.DataFrame, whole: pd.DataFrame, place: Place, keyed: bool
     ) -> None:
-        """Draws coloured cells, the first row above, and writes the value into each of a few; the colours of
-        both sides are those of the expected values."""
+        """Draws coloured cells, the first row above, with values if they are few, in the colours of the
+        expected."""
         table = part.pivot_table(index="series", columns="x", values="value", aggfunc="last")
         scale = whole.loc[whole["who"] == EXPECTED, "value"]
         figure.add_heatmap(
@@ -161,35 +144,21 @@ class Picture:
         if table.size > LARGEST_TEXT:
             return
         middle, drawn = float(scale.min() + scale.max()) / 2, figure.data[-1]
-        texts = [
-            {
-                "x": row.x,
-                "y": row.series,
-                "text": f"{row.value:.0f}",
-                "showarrow": False,
-                "font": {"color": "#ffffff" if row.value <= middle else "#000000"},  # on dark, on light
-                "xref": drawn.xaxis,
-                "yref": drawn.yaxis,
-            }
-            for row in part.itertuples()
-        ]
+        look = {"showarrow": False, "xref": drawn.xaxis, "yref": drawn.yaxis}
+        texts = []
+        for row in part.itertuples():
+            font = {"color": "#ffffff" if row.value <= middle else "#000000"}  # on dark, on light
+            texts.append({"x": row.x, "y": row.series, "text": f"{row.value:.0f}", "font": font, **look})
         # All at once: plotly copies and checks all of them whenever one is added.
         figure.update_layout(annotations=[*figure.layout.annotations, *texts])
 
     def _draw_bars(self, figure: go.Figure, part: pd.DataFrame, place: Place) -> None:
         """Draws stacked bars, one trace for each place in the stack."""
         for number, one in part.groupby(part.groupby("x").cumcount()):
-            figure.add_bar(
-                x=one["x"],
-                y=one["value"],
-                marker={
-                    "color": PALETTE[("needed", "needed_too")[int(number) % 2]],
-                    "line": {"color": TEXT, "width": 0.5},
-                },
-                showlegend=False,
-                hovertemplate=f"number {number + 1}: %{{y}} at %{{x}}<extra></extra>",
-                **place,
-            )
+            colour = PALETTE[("needed", "needed_too")[int(number) % 2]]
+            look = {"marker": {"color": colour, "line": {"color": TEXT, "width": 0.5}}, "showlegend": False}
+            hover = f"number {number + 1}: %{{y}} at %{{x}}<extra></extra>"
+            figure.add_bar(x=one["x"], y=one["value"], hovertemplate=hover, **look, **place)
         figure.update_layout(barmode="stack", bargap=0.15)
 
 

@@ -1,18 +1,24 @@
-"""Puzzles: each has a text, hints, a picture, and cases that tell a right answer from a wrong one."""
+"""Puzzles: each has a text, hints, a picture, and cases that separate right answers from wrong ones.
+
+The texts of the tasks stand in ``notebooks/puzzles.ipynb`` alone.
+"""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from dietlab.base.errors import DietlabError, MissingDependencyError
+from dietlab.base.errors import DietlabError, MissingDependencyError, RecordError
+from dietlab.base.files import read_json, reading
+from dietlab.base.shipped import shipped_folder
 from dietlab.lab.puzzles.answers import WrongAnswer, kind, raised, said, same_number
 from dietlab.lab.puzzles.pictures import Given, Look, Picture
 
@@ -38,9 +44,24 @@ _given: Counter[str] = Counter()
 """Hints given so far, by the puzzle's name: puzzles are values and do not change."""
 
 
+@cache
+def _tasks() -> Mapping[str, tuple[str, str]]:
+    """Returns title and text of each task in the notebook, by the function to write."""
+    path = shipped_folder("notebooks") / "puzzles.ipynb"
+    with reading(RecordError, "the tasks of the puzzles stand in a notebook", path, "Install a full wheel."):
+        cells = ["".join(cell["source"]) for cell in read_json(path)["cells"]]
+    found, task = dict[str, tuple[str, str]](), ("", "")
+    for cell in cells:
+        if heading := re.match(r"## \d+ (.+)\n\n", cell):
+            task = heading[1], cell[heading.end() :]
+        elif function := re.search(r"(?m)^def (\w+)\(", cell):
+            found[function[1]] = task
+    return found
+
+
 @dataclass(frozen=True)
 class Score:
-    """A count that tells good answers from better ones: less is better, unless ``what`` says so.
+    """A count by which right answers are compared: less is better, unless ``what`` says so.
 
     Args:
         what: is counted, with its unit.
@@ -58,9 +79,8 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class CheckResult:
-    """The result of a check, which is true if an answer is right on every case, with a sentence about it.
-
-    In a notebook it shows that sentence and a picture of the answer beside what is expected.
+    """The result of a check, which is true if an answer is right on every case, with a sentence about it. In
+    a notebook it shows that sentence and a picture of the answer beside what is expected.
 
     Args:
         solved: whether all cases are right.
@@ -87,17 +107,13 @@ class CheckResult:
     @property
     def figure(self) -> go.Figure | None:
         """The picture of the answer: a figure of plotly."""
-        shown = self._shown()
-        return None if shown is None else shown.figure
-
-    def _shown(self) -> Explorer | None:
-        return None if self.picture is None else _explorer(self.picture, self.looks, self.text)
+        return None if self.picture is None else _explorer(self.picture, self.looks, self.text).figure
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         from dietlab.view.static.picture import picture
 
         try:
-            shown = self._shown()
+            shown = None if self.picture is None else _explorer(self.picture, self.looks, self.text)
         except MissingDependencyError:  # without the extra lab, the sentence is there still
             shown = None
         if shown is None:
@@ -121,15 +137,7 @@ class Puzzle:
     """A puzzle: a small function to write.
 
     Args:
-        title: a few words.
-        name: of the function to write, as messages call it.
-        statement: the task, in Markdown.
-        gets: the arguments, in Markdown.
-        returns: the value, in Markdown.
-        example: an expression of Python that is true of a right answer; empty if there is none.
-        lines: of a short solution.
-        minutes: for a reader of the lesson.
-        lesson: the notebook that it belongs to.
+        name: of the function; the notebook's cell that defines it follows the task.
         hints: in steps, the last one nearly the solution.
         reference: a right answer.
         arguments: their names in a case, in their order.
@@ -142,15 +150,7 @@ class Puzzle:
         counts: what the score counts, and how it is read off a case and a value.
     """
 
-    title: str
     name: str
-    statement: str
-    gets: str
-    returns: str
-    example: str
-    lines: int
-    minutes: int
-    lesson: str
     hints: tuple[str, ...]
     reference: Answer = field(repr=False)
     arguments: str
@@ -170,14 +170,19 @@ class Puzzle:
         return dict(zip(self.arguments.split(), values, strict=True))
 
     @property
+    def title(self) -> str:
+        return _tasks()[self.name][0]
+
+    @property
     def text(self) -> str:
         """The task in Markdown, as it stands in the notebook."""
-        points = [f"- **Gets** {self.gets}", f"- **Returns** {self.returns}"]
-        if self.example:
-            points.append(f"- **Example**: `{self.example}`")
-        about = f"About {self.lines} line{'s' if self.lines > 1 else ''}, {self.minutes} minutes"
-        lesson = f"[notebook {self.lesson[:2]}]({self.lesson})"
-        return "\n\n".join([self.statement, "\n".join(points), f"*{about}; belongs to {lesson}.*"])
+        return _tasks()[self.name][1]
+
+    @property
+    def minutes(self) -> int:
+        """Minutes for a reader of the lesson."""
+        (minutes,) = re.findall(r"\*About .* (\d+) minutes", self.text)
+        return int(minutes)
 
     @property
     def plain(self) -> str:
@@ -224,12 +229,12 @@ class Puzzle:
             try:
                 fault = self._fault(answer, given)
             except NotImplementedError:
-                return CheckResult(
-                    False, passed, f"{begin} not solved yet.", None, self.picture, self._looks()
-                )
+                text = f"{begin} not solved yet."
+                return CheckResult(False, passed, text, picture=self.picture, looks=self._looks())
             if fault:
                 before = f" (Cases before it that are right: {passed}.)" if passed else ""
-                fault = f"{self._call(given)}: {fault.rstrip('.')}"
+                call = ", ".join(f"{name}={said(value)}" for name, value in given.items())
+                fault = f"{self.name}({call}): {fault.rstrip('.')}"
                 return self._judged(answer, False, passed, f"{begin} not yet. {fault}.{before}")
             passed += 1
         text = f"{begin} solved, all {passed} cases are right. {self.praise}"
@@ -275,9 +280,6 @@ class Puzzle:
         except Exception:  # an answer of another kind has no score
             return None
         return Score(what, yours, sum(count(look.given, look.expected) for look in looks))
-
-    def _call(self, given: Given) -> str:
-        return f"{self.name}({', '.join(f'{name}={said(value)}' for name, value in given.items())})"
 
 
 def _explorer(picture: Picture, looks: tuple[Look, ...], note: str) -> Explorer:

@@ -30,20 +30,8 @@ BANKS, THREADS = 32, 32
 
 Tile = tuple[int, int]
 
-
 PADDING = Puzzle(
-    title="Padding waste",
     name="waste",
-    statement=(
-        "Tiles of a fixed number of rows cover `T` rows of the output; the last one may stick out. Write "
-        "`waste(T, rows)`: which share of the multiply-adds computes rows that no output needs?"
-    ),
-    gets="`T`, the rows of the output, and `rows`, those of a tile.",
-    returns="a number from 0 up to 1: 0 where nothing sticks out, and 0 for `T = 0`.",
-    example="waste(28, 16) == 0.125",
-    lines=2,
-    minutes=5,
-    lesson="01_dynamic_shapes_and_padding.ipynb",
     hints=(
         "How many whole tiles does it take? The last one is paid in full.",
         "`-(-a // b)` is `a / b`, rounded up.",
@@ -61,19 +49,7 @@ PADDING = Puzzle(
 )
 
 WAVES = Puzzle(
-    title="Wave quantisation",
     name="idle",
-    statement=(
-        "Equal tiles are dealt to cores. A core computes one tile at a time, so a call takes whole waves: "
-        "thirteen tiles on four cores take as long as sixteen. Write `idle(tiles, cores)`: which share of "
-        "the cores' time do they wait?"
-    ),
-    gets="the numbers of `tiles` and of `cores`.",
-    returns="a number from 0 up to 1, and 0 without tiles.",
-    example="idle(13, 4) == 0.1875",
-    lines=2,
-    minutes=5,
-    lesson="10_cuda.ipynb",
     hints=(
         "How many waves are there? Each is paid by all cores.",
         "It is the first puzzle again, with cores in the place of rows.",
@@ -95,19 +71,7 @@ def _us(random: Random) -> float:
 
 
 PREDICTION = Puzzle(
-    title="One measurement, every shape",
     name="predict",
-    statement=(
-        "Every tile of a padded micro-kernel costs the same time, whether its rows are needed or not, and "
-        "nothing else costs any. One length was measured. Write `predict(T, rows, measured_T, us)`: how long "
-        "does it take on `T` rows?"
-    ),
-    gets="`T`, the `rows` of a tile, and the measurement: `us` microseconds on `measured_T` rows.",
-    returns="microseconds.",
-    example="predict(17, 8, 16, 500.0) == 750.0",
-    lines=2,
-    minutes=5,
-    lesson="04_cost_model.ipynb",
     hints=(
         "The time grows in steps, not in proportion to `T`.",
         "How long does one tile take, and how many are there?",
@@ -116,10 +80,7 @@ PREDICTION = Puzzle(
     arguments="T rows measured_T us",
     tried=lambda random: (
         *((T, 8, measured, 500.0) for T, measured in ((32, 16), (17, 16), (8, 16), (1, 16), (16, 9))),
-        *(
-            (random.randint(1, 256), random.randint(1, 16), random.randint(1, 256), _us(random))
-            for _ in range(200)
-        ),
+        *((*map(random.randint, (1, 1, 1), (256, 16, 256)), _us(random)) for _ in range(200)),
     ),
     shown=[(length, ROWS, MEASURED, MICROSECONDS) for length in range(1, 41)],
     picture=Picture(
@@ -130,6 +91,11 @@ PREDICTION = Puzzle(
     ),
     praise="The adaptation cost divides out: that is why the joint search measures a candidate once.",
 )
+
+
+def _element(random: Random) -> tuple[int, ...]:
+    depth, lanes = random.randint(1, 768), random.choice((4, 8, 16))
+    return random.randint(0, 2303), random.randrange(depth), depth, lanes
 
 
 def _wrong_place(given: Given, found: object, expected: int) -> str:
@@ -147,19 +113,7 @@ def _wrong_place(given: Given, found: object, expected: int) -> str:
 
 
 PACKING = Puzzle(
-    title="Packed weights",
     name="place",
-    statement=(
-        "Weights `w[n][k]` are packed so that a micro-kernel reads them one after another. Panels of `lanes` "
-        "columns `n` follow each other; within a panel, step `k = 0` of all its columns comes first, then "
-        "`k = 1`, and so on. Write `place(n, k, K, lanes)`: how many elements lie before `w[n][k]`?"
-    ),
-    gets="`n` and `k` of an element, the depth `K`, and the `lanes` of a panel.",
-    returns="a whole number.",
-    example="place(5, 2, 4, 4) == 25",
-    lines=2,
-    minutes=10,
-    lesson="02_search_space.ipynb",
     hints=(
         "In which panel is column `n`, and which column of that panel is it? `divmod` says both.",
         "A panel before it holds `K * lanes` elements.",
@@ -169,11 +123,7 @@ PACKING = Puzzle(
     arguments="n k K lanes",
     tried=lambda random: (
         *((n, k, DEPTH, LANES) for n, k in ((0, 0), (3, 0), (0, 1), (2, 3), (4, 0), (7, 3))),
-        *(
-            (random.randint(0, 2303), random.randrange(depth), depth, lanes)
-            for _ in range(200)
-            for depth, lanes in [(random.randint(1, 768), random.choice((4, 8, 16)))]
-        ),
+        *(_element(random) for _ in range(200)),
     ),
     fault=_wrong_place,
     shown=[(n, k, DEPTH, LANES) for n in range(COLS) for k in range(DEPTH)],
@@ -195,8 +145,7 @@ def used(tile: Tile) -> int:
 
 
 def work(tile: Tile) -> float:
-    """Returns the multiply-adds of vectors for each load: a step loads ``vectors`` weights and ``rows``
-    inputs."""
+    """Returns the multiply-adds for each load: a step loads ``vectors`` weights and ``rows`` inputs."""
     rows, vectors = tile
     return rows * vectors / (rows + vectors)
 
@@ -209,20 +158,14 @@ def _best_tile(registers: int) -> Tile:
 
 
 def _as_tile(given: Given, found: Any) -> Tile:
-    """Returns an answer as a tile that fits.
-
-    Raises:
-        WrongAnswer: if it is no pair.
-        ValueError: if it does not fit.
-    """
+    """Returns an answer as a tile that fits."""
     sizes = whole_numbers(found, "a pair (rows, vectors)")
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(f"expected a pair of positive numbers, got {said(tuple(sizes))}")
     tile = (sizes[0], sizes[1])
     if used(tile) > given["registers"]:
-        raise ValueError(
-            f"{tile[0]} x {tile[1]} takes {used(tile)} registers, expected at most {given['registers']}"
-        )
+        takes = f"{tile[0]} x {tile[1]} takes {used(tile)} registers"
+        raise ValueError(f"{takes}, expected at most {given['registers']}")
     return tile
 
 
@@ -237,20 +180,7 @@ def _worse_tile(given: Given, found: Any, expected: Tile) -> str:
 
 
 REGISTERS = Puzzle(
-    title="Registers of a tile",
     name="tile",
-    statement=(
-        "A tile of `rows x vectors` keeps `rows * vectors` sums in vector registers. In each step it also "
-        "holds `vectors` registers of weights and 1 register with an input. A step loads `vectors + rows` "
-        "values and makes `rows * vectors` multiply-adds. Write `tile(registers)`: which tile fits and makes "
-        "the most multiply-adds for each load?"
-    ),
-    gets="the number of vector `registers`, 3 or more.",
-    returns="the pair `(rows, vectors)`; of equals, any.",
-    example="tile(32) == (5, 5)",
-    lines=5,
-    minutes=10,
-    lesson="02_search_space.ipynb",
     hints=(
         "Which pairs fit? `rows * vectors + vectors + 1 <= registers`.",
         "For each number of vectors only the tallest tile that fits matters.",
@@ -296,19 +226,7 @@ def _wrong_heights(given: Given, found: Any, expected: list[int]) -> str:
 
 
 HEIGHTS = Puzzle(
-    title="Nothing sticks out",
     name="heights",
-    statement=(
-        "Composition covers `T` rows exactly: with as few tiles as possible, none of them higher than "
-        "`rows`, and with heights that differ by at most one. Write `heights(T, rows)`: which heights does "
-        "it take?"
-    ),
-    gets="`T` and the greatest height, `rows`.",
-    returns="the list of heights, tallest first; empty for `T = 0`.",
-    example="heights(11, 4) == [4, 4, 3]",
-    lines=4,
-    minutes=10,
-    lesson="01_dynamic_shapes_and_padding.ipynb",
     hints=(
         "There are as many tiles as with padding.",
         "`divmod(T, tiles)` gives the lower height, and how many tiles are one row taller.",
@@ -341,20 +259,12 @@ def _strided(stride: int) -> list[int]:
     return [thread * stride for thread in range(THREADS)]
 
 
+def _words(random: Random, most: int) -> list[int]:
+    return [random.randrange(most) for _ in range(THREADS)]
+
+
 BANK_CONFLICTS = Puzzle(
-    title="Bank conflicts",
     name="passes",
-    statement=(
-        "The threads of a warp each read a word of shared memory. Word `a` lies in bank `a % 32`. In one "
-        "pass every bank hands out one word, to all threads that want it. Write `passes(words)`: how many "
-        "passes does the read take?"
-    ),
-    gets="`words`, the numbers of the 32 words that the threads read.",
-    returns="a whole number of passes.",
-    example="passes([0, 32, 64, 1, 1, 1]) == 3",
-    lines=2,
-    minutes=10,
-    lesson="10_cuda.ipynb",
     hints=(
         "Threads that want the same word share a pass: count each word once.",
         "Which bank has the most different words? It needs the most passes.",
@@ -365,11 +275,7 @@ BANK_CONFLICTS = Puzzle(
     tried=lambda random: (
         *((_strided(stride),) for stride in (1, 2, 32, 33, 0, 8)),
         ([thread % 2 * 32 for thread in range(THREADS)],),
-        *(
-            ([random.randrange(most) for _ in range(THREADS)],)
-            for _ in range(60)
-            for most in [random.choice((16, 64, 1024))]
-        ),
+        *((_words(random, random.choice((16, 64, 1024))),) for _ in range(60)),
     ),
     shown=[(_strided(stride),) for stride in range(0, 41)],
     picture=Picture(

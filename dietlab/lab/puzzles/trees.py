@@ -1,8 +1,8 @@
-"""Puzzles 12 and 13: one split of a decision tree, and a whole tree over two dimensions."""
+"""Puzzles 11 to 13: the order of tiles for a small cache, one split of a decision tree, and a whole tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from random import Random
 from typing import Any
@@ -13,6 +13,97 @@ import numpy.typing as npt
 from dietlab.lab.puzzles.answers import TOLERANCE, WrongAnswer, kind, said, whole_numbers
 from dietlab.lab.puzzles.pictures import Given, Picture, Point
 from dietlab.lab.puzzles.puzzle import Puzzle
+
+Tile = tuple[int, int]
+BUSY = 2
+"""Panels that a cache needs beside those kept: the last two that streamed through. With one place, the least
+recently used panel would be a kept one."""
+
+
+def loads(tiles: Sequence[Tile], fits: int) -> int:
+    """Returns the panels loaded through a cache that forgets the panel that was not used for longest."""
+    cache: dict[tuple[str, int], None] = {}  # a dict keeps its order: the least recently used is first
+    count = 0
+    for row, col in tiles:
+        for panel in (("row", row), ("col", col)):
+            if panel in cache:
+                del cache[panel]
+            else:
+                count += 1
+                if len(cache) == fits:
+                    del cache[next(iter(cache))]
+            cache[panel] = None
+    return count
+
+
+def _strips(rows: int, cols: int, high: int) -> list[Tile]:
+    """Returns strips of rows, one after another, and within a strip column by column."""
+    firsts = range(0, rows, high)
+    return [(i, j) for first in firsts for j in range(cols) for i in range(first, min(rows, first + high))]
+
+
+def _order(rows: int, cols: int, fits: int) -> list[Tile]:
+    """Returns strips as high as fit, in the direction that should load less; of two equal ones the one that
+    loads more, so that either is a right answer."""
+    high = fits - BUSY
+    lying, upright = _strips(rows, cols, high), [(i, j) for j, i in _strips(cols, rows, high)]
+    by_formula = ((-(-rows // high) * cols + rows, lying), (-(-cols // high) * rows + cols, upright))
+    least = min(count for count, _ in by_formula)
+    return max((tiles for count, tiles in by_formula if count == least), key=lambda one: loads(one, fits))
+
+
+def _as_tiles(given: Given, found: Any) -> list[Tile]:
+    if not isinstance(found, (list, tuple)):
+        raise WrongAnswer("expected a list of pairs (i, j)", kind(found))
+    pairs = [whole_numbers(one, "pairs (i, j)") for one in found]
+    if any(len(pair) != 2 for pair in pairs):
+        raise WrongAnswer("expected pairs (i, j)", said(next(pair for pair in pairs if len(pair) != 2)))
+    tiles = [(pair[0], pair[1]) for pair in pairs]
+    wanted = {(i, j) for i in range(given["rows"]) for j in range(given["cols"])}
+    if len(tiles) != len(wanted) or set(tiles) != wanted:
+        missing, others = len(wanted - set(tiles)), len(set(tiles) - wanted)
+        twice = len(tiles) - len(set(tiles))
+        raise WrongAnswer(
+            f"expected each of {len(wanted)} tiles once",
+            f"{len(tiles)}: {missing} are missing, {twice} come again, {others} do not exist",
+        )
+    return tiles
+
+
+def _fault(given: Given, found: Any, expected: list[Tile]) -> str:
+    yours, enough = (loads(tiles, given["fits"]) for tiles in (_as_tiles(given, found), expected))
+    return "" if yours <= enough else f"expected at most {enough} loads, got {yours}"
+
+
+BLOCKING = Puzzle(
+    name="order",
+    hints=(
+        "Keep some row panels in the cache, and stream the columns through it.",
+        "Of `fits` panels, two are for the stream: a strip is `fits - 2` rows high. Within it go column by "
+        "column.",
+        "The strips may as well stand upright: count `ceil(rows / h) * cols + rows` for both, and take the "
+        "lesser.",
+    ),
+    reference=_order,
+    arguments="rows cols fits",
+    tried=lambda random: (
+        *((6, 6, 5), (4, 8, 12), (1, 5, 3), (3, 9, 5), (9, 3, 5), (5, 5, 3)),
+        *((random.randint(1, 12), random.randint(1, 12), random.randint(3, 12)) for _ in range(40)),
+    ),
+    fault=_fault,
+    shown=[(6, 6, 5)],
+    picture=Picture(
+        "Order of tiles, 5 panels fit",
+        "column j",
+        "row i",
+        lambda given, value: [(j, i, n) for n, (i, j) in enumerate(_as_tiles(given, value), start=1)],
+        "grid",
+        "step",
+    ),
+    praise="This is cache blocking; K-blocking does it once more along the depth, so that panels are small.",
+    counts=("panels loaded", lambda given, value: loads(_as_tiles(given, value), given["fits"])),
+)
+
 
 Array = npt.NDArray[np.float64]
 Split = tuple[int, int, int]
@@ -43,11 +134,7 @@ def _worse_split(given: Given, found: Any, expected: Split) -> str:
 
 
 def _as_split(given: Given, found: Any) -> Split:
-    """Returns an answer that is a split of this table.
-
-    Raises:
-        WrongAnswer: if it is none.
-    """
+    """Returns an answer that is a split of this table."""
     values, (lengths, plans) = whole_numbers(found, "(at_most, low, high)"), given["losses"].shape
     if len(values) == 3:
         at_most, low, high = values
@@ -74,20 +161,7 @@ def _plans(given: Given) -> list[Point]:
 
 
 SPLIT = Puzzle(
-    title="One split by time lost",
     name="split",
-    statement=(
-        "`losses[T - 1][plan]` has the microseconds that a plan loses on `T` against the best plan there, "
-        "for `T = 1, 2, 3` and so on. In the picture plan 0 is the better one on most lengths: being right "
-        "often is not the aim. Write `split(losses)`: the rule that loses least in total, where plan `low` "
-        "serves every `T <= at_most` and plan `high` all others."
-    ),
-    gets="the array `losses[T - 1][plan]`.",
-    returns="`(at_most, low, high)`, with `at_most = 0` if plan `low` serves none; of equals, any.",
-    example="split(np.array([[0.0, 5.0], [0.0, 5.0], [5.0, 0.0]])) == (2, 0, 1)",
-    lines=5,
-    minutes=15,
-    lesson="06_dispatch.ipynb",
     hints=(
         "How much does one rule lose? The sum of two parts of two columns.",
         "Thresholds run from 0 to the number of lengths, both included.",
@@ -117,16 +191,7 @@ SIZE, DEPTH = 8, 2
 
 
 def plans_of(tree: Tree, shape: tuple[int, int, int], depth: int) -> npt.NDArray[np.int64]:
-    """Returns the plan that a tree chooses on each shape, ``[T, N]``.
-
-    Args:
-        tree: an answer.
-        shape: lengths T, lengths N and plans.
-        depth: of the tree at most.
-
-    Raises:
-        WrongAnswer: if it is no tree, or too deep.
-    """
+    """Returns the plan that a tree chooses on each shape, ``[T, N]``."""
     chosen = np.zeros(shape[:2], np.int64)
     _fill(tree, chosen, np.ones(shape[:2], bool), shape[2], depth)
     return chosen
@@ -214,24 +279,7 @@ def _chosen(given: Given, value: Any) -> list[Point]:
 
 
 TREE = Puzzle(
-    title="A tree for real traffic",
     name="tree",
-    statement=(
-        "Two dimensions are dynamic, `T` and `N`, here by their index from 0. A tree is a plan's number, or "
-        "a cut `(axis, at_most, low, high)`: shapes whose index along `axis` (0 is `T`, 1 is `N`) is at most "
-        "`at_most` go to the tree `low`, others to `high`. Not all shapes are called equally often. Write "
-        "`tree(losses, calls, depth)`: the tree of at most `depth` cuts, one below the other, that loses "
-        "least over all calls."
-    ),
-    gets=(
-        "the arrays `losses[T][N][plan]`, microseconds lost in a call, and `calls[T][N]`, and the `depth`, "
-        "which is 0, 1 or 2."
-    ),
-    returns="the tree: a whole number or nested tuples; of equals, any.",
-    example="tree(np.array([[[0.0, 9.0]], [[9.0, 0.0]]]), np.ones((2, 1)), 1) == (0, 0, 0, 1)",
-    lines=12,
-    minutes=30,
-    lesson="06_dispatch.ipynb",
     hints=(
         "Weigh first: `losses * calls[:, :, None]`. Depth 0 is then one `argmin` of sums.",
         "A tree of depth d is a cut with two trees of depth d - 1. Let a function return what it loses, and "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from random import Random
 from statistics import fmean
@@ -59,23 +60,7 @@ def _times(random: Random) -> list[float]:
 
 
 INTERVAL = Puzzle(
-    title="The interval of a median",
     name="interval",
-    statement=(
-        "Each of n independent times lies below the true median with probability 1/2, as a coin falls. So "
-        "the interval from the `j`-th least to the `j`-th greatest of them misses the median only if fewer "
-        "than `j` coins show heads, or fewer than `j` show tails: it holds the median with probability `1 - "
-        "2 * sum(comb(n, i) for i in range(j)) / 2**n`, whatever the distribution. Write `interval(samples, "
-        "level)`: the narrowest such interval that reaches the level."
-    ),
-    gets="`samples`, one time or more, in any order, and the `level`, such as 0.95.",
-    returns=(
-        "the pair `(low, high)`, two of the samples; the least and the greatest if no `j` reaches the level."
-    ),
-    example="interval([3, 1, 2, 5, 4, 6], 0.95) == (1, 6)",
-    lines=6,
-    minutes=15,
-    lesson="03_measurement.ipynb",
     hints=(
         "Sort. The ends are `ordered[j - 1]` and `ordered[-j]`.",
         "Begin with `j = 1`, and raise it while the probability of the next `j` reaches the level.",
@@ -103,30 +88,26 @@ INTERVAL = Puzzle(
 
 
 Schedule = tuple[int, ...]
-KNOBS, SETTINGS = 4, 16
-"""Of a schedule in this puzzle: numbers, and values of each."""
-
-GENERATIONS = 16
-"""Of the picture: enough for eight schedules to come near the best one."""
+KNOBS, SETTINGS, GENERATIONS = 4, 16, 16
+"""Numbers of a schedule in this puzzle, values of each, and steps of the picture."""
 
 
 @dataclass(frozen=True)
 class Evolved:
-    """The populations after each step, and how often an answer asked the model."""
+    """The populations after each step, and how often an answer called the model."""
 
     populations: tuple[tuple[Schedule, ...], ...]
     predictions: int
 
 
 def predicted(schedule: Schedule) -> float:
-    """Returns microseconds that a model predicts: a bowl, with a small share that no two schedules have in
-    common."""
+    """Returns predicted microseconds: a bowl, with a small share that no two schedules have in common."""
     bowl = sum((place + 1) * (value - 5 - place) ** 2 for place, value in enumerate(schedule))
     return 100.0 + bowl + Random(repr(schedule)).random() / 2
 
 
 def _mutated(schedule: Schedule, seed: int) -> Schedule:
-    """Returns a schedule with one number changed; the same one each time it is asked for."""
+    """Returns a schedule with one number changed; the same one in each call."""
     random, changed = Random(repr((schedule, seed))), list(schedule)
     place = random.randrange(len(changed))
     changed[place] = min(SETTINGS - 1, max(0, changed[place] + random.choice((-3, -2, -1, 1, 2, 3))))
@@ -145,26 +126,20 @@ def _evolve(
 
 def _run(answer: Answer, given: Given) -> Evolved:
     """Returns what some steps of an answer give, each with other mutations."""
-    asked, population, found = 0, list(given["population"]), []
+    calls, population, found = 0, list(given["population"]), []
 
     def predict(schedule: Schedule) -> float:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return predicted(schedule)
 
     for step in range(given["steps"]):
-        population = _as_population(
-            answer(
-                list(population),
-                lambda one, step=step: _mutated(one, given["seed"] + step),
-                predict,
-                given["count"],
-            )
-        )
+        mutate = partial(_mutated, seed=given["seed"] + step)
+        population = _as_population(answer(list(population), mutate, predict, given["count"]))
         if len(population) > given["count"]:  # it would double at every step
             raise WrongAnswer(f"expected at most {given['count']} schedules", len(population))
         found.append(tuple(population))
-    return Evolved(tuple(found), asked)
+    return Evolved(tuple(found), calls)
 
 
 def _as_population(found: Any) -> list[Schedule]:
@@ -179,9 +154,8 @@ def _as_population(found: Any) -> list[Schedule]:
 
 
 def _wrong_population(given: Given, found: Evolved, expected: Evolved) -> str:
-    for step, (yours, wanted) in enumerate(
-        zip(found.populations, expected.populations, strict=True), start=1
-    ):
+    pairs = zip(found.populations, expected.populations, strict=True)
+    for step, (yours, wanted) in enumerate(pairs, start=1):
         where = f"after step {step} " if given["steps"] > 1 else ""
         if len(set(yours)) < len(yours):
             return f"{where}a schedule is in the list twice"
@@ -199,36 +173,24 @@ def _start(random: Random, size: int) -> list[Schedule]:
     return [tuple(random.randrange(SETTINGS) for _ in range(KNOBS)) for _ in range(size)]
 
 
+def _searched(random: Random) -> tuple[list[Schedule], int, int, int]:
+    size, count, steps = (random.randint(1, most) for most in (12, 12, 4))
+    return _start(random, size), count, random.randrange(100), steps
+
+
 def _bests(given: Given, value: Evolved) -> list[Point]:
     return [(step, "", min(map(predicted, kept))) for step, kept in enumerate(value.populations, start=1)]
 
 
 def _questions(given: Given, value: Evolved) -> int:
-    """Returns how often a right answer asked the model; another one has no score."""
+    """Returns how often a right answer called the model; another one has no score."""
     if wrong := _wrong_population(given, value, _run(_evolve, given)):
         raise ValueError(wrong)
     return value.predictions
 
 
 EVOLUTION = Puzzle(
-    title="Survival of the predicted",
     name="evolve",
-    statement=(
-        "Ansor searches by evolution: it changes schedules at random, asks a cost model, which costs far "
-        "less than measuring, and keeps the best. Write `evolve(population, mutate, predict, count)`, one "
-        "step: each schedule of the population has one child, `mutate(schedule)`; of parents and children "
-        "together, the `count` different schedules with the least predicted time survive. `check` runs "
-        "several steps, and the score counts how often the model is asked."
-    ),
-    gets=(
-        "a list of schedules (tuples of numbers), the functions `mutate`, to a schedule, and `predict`, to "
-        "microseconds, and `count`."
-    ),
-    returns="the list of survivors, least predicted time first, none twice; all of them if there are fewer.",
-    example="evolve([(9,)], lambda s: (s[0] - 1,), sum, 1) == [(8,)]",
-    lines=2,
-    minutes=10,
-    lesson="05_joint_search.ipynb",
     hints=(
         "Put parents and children into one set: what is twice goes away.",
         "`sorted(..., key=predict)` asks the model once for each.",
@@ -239,19 +201,12 @@ EVOLUTION = Puzzle(
         (_start(Random(1), 4), 4, 0, 1),
         (_start(Random(2), 2), 8, 0, 1),
         (_start(Random(3), 3) * 2, 3, 0, 1),
-        *(
-            (_start(random, size), count, random.randrange(100), steps)
-            for _ in range(30)
-            for size, count, steps in [[random.randint(1, most) for most in (12, 12, 4)]]
-        ),
+        *(_searched(random) for _ in range(30)),
     ),
     fault=_wrong_population,
     shown=[(_start(Random(7), 8), 8, 5, GENERATIONS)],
     picture=Picture(
-        "The best schedule of eight, step by step",
-        "step (number)",
-        "least predicted time (us)",
-        _bests,
+        "The best schedule of eight, step by step", "step (number)", "least predicted time (us)", _bests
     ),
     praise="The model does the trying, and the few survivors are worth a measurement.",
     run=_run,
@@ -266,16 +221,9 @@ SMALL: Times = np.array(
 """Microseconds of four micro-kernels on four shapes: no micro-kernel is best on all."""
 
 
-def slowdowns(times: Times) -> Times:
-    """Returns the slowdown: time over the least time of any micro-kernel on the shape, ``[micro-kernels,
-    shapes]``."""
-    table: Times = times / times.min(axis=0)
-    return table
-
-
 def mean_slowdown(times: Times, chosen: list[int]) -> float:
     """Returns the mean slowdown of a portfolio that has these micro-kernels alone."""
-    return float(slowdowns(times)[chosen].min(axis=0).mean())
+    return float((times / times.min(axis=0))[chosen].min(axis=0).mean())
 
 
 def _greedy(times: Times, count: int) -> list[int]:
@@ -299,10 +247,8 @@ def _wrong_choice(given: Given, found: Any, expected: list[int]) -> str:
             means = [mean_slowdown(times, kept[:place]) for kept in (chosen, expected)]
             if means[0] <= means[1] * (1 + TOLERANCE):
                 return f"choice {place}: of equals, expected the lower number, got {yours}"
-            return (
-                f"choice {place}: expected a mean slowdown of {said(means[1])}, got {said(means[0])}, "
-                f"by {said(chosen[:place])}"
-            )
+            got = f"got {said(means[0])}, by {said(chosen[:place])}"
+            return f"choice {place}: expected a mean slowdown of {said(means[1])}, {got}"
     return ""
 
 
@@ -325,21 +271,7 @@ def _last(given: Given, value: Any) -> float:
 
 
 PORTFOLIO = Puzzle(
-    title="Greedy portfolio",
     name="portfolio",
-    statement=(
-        "The slowdown of a portfolio on a shape is the time of its best micro-kernel there over the time of "
-        "the best of all. A greedy choice takes one micro-kernel after another: each time the one that makes "
-        "the mean slowdown over all shapes least. Write `portfolio(times, count)`."
-    ),
-    gets="the array `times[micro-kernel][shape]` in microseconds, and how many to choose, `count`.",
-    returns=(
-        "the numbers of the micro-kernels in the order in which they are taken; of equals the lower number."
-    ),
-    example="list(portfolio(np.array([[1.0, 9.0], [2.0, 2.0], [9.0, 1.0]]), 2)) == [1, 0]",
-    lines=7,
-    minutes=20,
-    lesson="06_dispatch.ipynb",
     hints=(
         "Divide once: `times / times.min(axis=0)`. Microseconds would let long calls decide.",
         "Keep the best slowdown so far on each shape; `np.minimum` with all rows tries every candidate.",

@@ -1,4 +1,5 @@
-"""Our value of each claim of the paper, out of a folder of records such as ``data/results``."""
+"""Our value of each claim of the paper, out of a folder of records such as ``data/results``, and figures that
+set reported values beside ours."""
 
 from __future__ import annotations
 
@@ -7,13 +8,28 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
+from typing import TYPE_CHECKING
 
 from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.results.criteria import SHORT
 from dietlab.compare.results.row import ANSOR, LENGTH, OURS, over_best
+from dietlab.lab.models import frame_padding
 from dietlab.lab.models.runtimes import ALSO_OURS
-from dietlab.lab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS, Claim
+from dietlab.lab.reproduce.paper import (
+    DENSE,
+    EDGES,
+    SENTENCES,
+    TREATMENTS,
+    Claim,
+    reported_speedups,
+    reported_throughput,
+)
+from dietlab.view.figures.table import plot_bars, plot_table
 from dietlab.view.pages.bench_text import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
@@ -63,11 +79,8 @@ def _machine(path: Path) -> str:
 
 def rivals(report: Report) -> tuple[str, ...]:
     """Returns the contenders of a whole model that took part, but ours and programs tuned for each length."""
-    return tuple(
-        info.name
-        for info in report.contenders
-        if not info.absent and info.name not in (OURS, *ALSO_OURS, ANSOR)
-    )
+    present = (info.name for info in report.contenders if not info.absent)
+    return tuple(name for name in present if name not in (OURS, *ALSO_OURS, ANSOR))
 
 
 def prepacked(report: Report) -> tuple[str, ...]:
@@ -81,12 +94,9 @@ def over(
     caches: Collection[str] | None = None,
     longest: int = SHORT[1],
 ) -> Speedups:
-    """Returns our speedup over the fastest of some contenders at each length of the paper's range.
-
-    Args:
-        caches: cache states that count, of which the report has one (default: all).
-        longest: the longest length that counts: of rows that are tokens that of a sentence.
-    """
+    """Returns our speedup over the fastest of some contenders at each length of the paper's range, up to
+    ``longest``: of rows that are tokens that of a sentence. Of the ``caches`` that count (default: all) the
+    report has one."""
     besides = {row.contender for row in report.rows} - {*contenders}
     return {
         shape[LENGTH]: speedup
@@ -232,14 +242,7 @@ FINDERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
 
 
 def claims_table(claims: Iterable[Claim], results: Path) -> Table:
-    """Returns header and rows: every claim, with a row for each machine that measured it.
-
-    Args:
-        results: a folder of records, named as in ``data/results``.
-
-    Raises:
-        KeyError: if nobody says how a claim's value is found here.
-    """
+    """Returns header and rows: every claim, with a row for each machine that measured it."""
     return HEADER, [row for claim in claims for row in _rows(claim, [*FINDERS[claim.id](results)])]
 
 
@@ -251,3 +254,84 @@ def _rows(claim: Claim, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]
         reached = "yes" if found.value >= claim.reported else "no"
         yield (*about, f"{found.value:.3f}x", found.where, found.method, reached)
         about = "", ""
+
+
+# --- figures ----------------------------------------------------------------------------------------
+
+REPORTED = "DietCode, T4 (reported)"
+Figures = Iterator[tuple[str, "go.Figure"]]
+"""Headings and figures."""
+
+
+def no_figures(table: ResultTable) -> Figures:
+    """Returns no figure: public material reports no values of the experiment."""
+    yield from ()
+
+
+def dense_figures(table: ResultTable) -> Figures:
+    """Yields the dense layer's speedups over vendors, Ansor and one schedule, reported and here."""
+    reported = reported_speedups("dense_16Tx768_2304")
+    for report in table.reports:
+        ours = {f"dietlab, {report.used}": report}
+        for system, words, contenders in (
+            ("vendor", "the vendor", prepacked(report)),
+            (ANSOR, "Ansor, tuned for each length", (ANSOR,)),
+            ("nimble", "the schedule of the largest shape", ("largest-shape",)),
+        ):
+            yield from _beside(f"{report.name}: speedup over {words}", reported[system], ours, contenders)
+
+
+def bert_figures(table: ResultTable) -> Figures:
+    """Yields BERT's speedups over vendors and Ansor, reported and here."""
+    reported = reported_speedups("bert_base_e2e")
+    ours = {f"dietlab, {report.name}, {report.used}": report for report in table.reports}
+    vendors = [name for report in table.reports for name in rivals(report)]
+    title = "BERT-base from end to end: speedup over"
+    yield from _beside(f"{title} the vendor", reported["vendor"], ours, vendors)
+    yield from _beside(f"{title} Ansor, tuned for each length", reported[ANSOR], ours, [ANSOR])
+
+
+def served_figures(table: ResultTable) -> Figures:
+    """Yields bars of tokens per second, by padding policy, for each model that runs in a server."""
+    for report in table.reports:
+        frame = frame_padding(report).pivot(index="policy", columns="contender", values="tokens_per_second")
+        title = f"{report.name}, {report.used}: tokens per second by padding policy"
+        yield title, plot_bars(frame, title, "tokens per second")
+
+
+def _beside(
+    title: str, reported: pd.Series[float], reports: Mapping[str, Report], contenders: Collection[str]
+) -> Figures:
+    """Yields reported speedups and ours over the fastest of some contenders, if they took part."""
+    import pandas as pd
+
+    found = {name: pd.Series(over(report, contenders), dtype=float) for name, report in reports.items()}
+    ours = {name: values for name, values in found.items() if len(values)}
+    if ours:
+        frame = pd.DataFrame({REPORTED: reported} | ours).sort_index()
+        yield title, plot_table(frame, title, "T (length)", "speedup (x)")
+
+
+def padding_figures(table: ResultTable) -> Figures:
+    """Yields bars of throughput by treatment of the edge, over that with bound checks, reported and here."""
+    for report in table.reports:
+        if report.name in EDGES:
+            frame = treatments(report)
+            title = f"{report.name}: throughput over that with bound checks"
+            yield title, plot_bars(frame, title, "throughput (x)")
+
+
+def treatments(report: Report) -> pd.DataFrame:
+    """Returns throughput over that with bound checks (x): a row a treatment of the edge, a column for each of
+    the paper's GPUs and for this machine, at the same extents."""
+    import pandas as pd
+
+    extent = EDGES[report.name]
+    rate = {row.contender: row.gflops for row in report.rows if row.shape[LENGTH] == extent and row.correct}
+    names = [name for name in (*TREATMENTS.values(), OURS) if name in rate]
+    here = pd.Series({name: rate[name] / rate[TREATMENTS["predicated"]] for name in names}, dtype=float)
+    here = here.rename(index={OURS: "composition"})
+    frame = reported_throughput(report.name)
+    order = [*dict.fromkeys((*frame.index, *here.index))]
+    name = f"{report.processor_name}, {report.used}"
+    return frame.rename(columns=lambda gpu: f"{gpu} (reported)").reindex(order).assign(**{name: here})

@@ -1,4 +1,5 @@
-"""The paper's side: what it claims and what it reported, as ``data/paper`` has it."""
+"""The paper's side, its claims and reported values as ``data/paper`` has them; and the amount of measuring by
+effort: operators, lengths, trials and models."""
 
 from __future__ import annotations
 
@@ -7,12 +8,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dietlab.base.errors import require_names
 from dietlab.base.shipped import data_path
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, untimed
+from dietlab.compare.suites.every_layer import EveryLayer
+from dietlab.compare.suites.lengths import LENGTHS, PAPER_LENGTHS, QUICK_LENGTHS
+from dietlab.compare.suites.suite import Suite, Task, every_layer_task, suite_named
+from dietlab.lab.models import DEFAULT_MODEL_CONTENDERS, Model, padded_lengths
 from dietlab.machine import Hardware
-from dietlab.problem import Dense
-from dietlab.problem.dims import Dim, Shape
+from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,11 +66,7 @@ def read_claims(path: Path | None = None) -> tuple[Claim, ...]:
 
 
 def reported_speedups(workload: str) -> pd.DataFrame:
-    """Returns what the paper's latencies say: the speedup (x) of DietCode over each system, by length ``T``.
-
-    Args:
-        workload: as in ``data/paper/dietcode_latency.csv``.
-    """
+    """Returns the reported speedup (x) of DietCode over each system, by length ``T``."""
     import pandas as pd
 
     table = pd.read_csv(data_path("paper/dietcode_latency.csv"))
@@ -90,12 +91,7 @@ def reported_report() -> Report:
 
 
 def reported_throughput(operator: str) -> pd.DataFrame:
-    """Returns the reported throughput with each treatment of the edge over that with bound checks (x): a row
-    for each of :data:`TREATMENTS`, a column for each GPU.
-
-    Args:
-        operator: one of :data:`EDGES`.
-    """
+    """Returns the reported throughput over that with bound checks (x): a row a treatment, a column a GPU."""
     import pandas as pd
 
     table = pd.read_csv(data_path("paper/dietcode_local_padding.csv"))
@@ -103,3 +99,139 @@ def reported_throughput(operator: str) -> pd.DataFrame:
     found = table[names == operator].pivot(index="variant", columns="gpu", values="tflops")
     found = found / found.loc["predicated"]
     return found.reindex([name for name in TREATMENTS if name in found.index]).rename(index=TREATMENTS)
+
+
+# --- amounts of measuring ---------------------------------------------------------------------
+
+
+MODEL_LENGTHS = (
+    1, 2, 3, 4, 5, 8, 10, 12, 14, 16, 17, 20, 24, 28, 31, 32, 36, 40, 43, 47, 48, 53, 56, 60, 61, 62, 64, 68,
+    72, 81, 83, 88, 92, 96, 100, 107, 113, 119, 124, 128,
+)  # fmt: skip
+"""Tokens of one sentence with effort full: those of the recorded models."""
+
+TOKENS = Dim(1, 128)
+"""Tokens of a sentence of the paper's model."""
+
+STEPS, SHORT_STEPS = Dim(1, 2048), Dim(1, 512)
+"""Tokens of a server's step: of ``data/traffic``'s trace all, and the short ones for an effort that is
+quick."""
+
+
+@dataclass(frozen=True)
+class EdgeCase:
+    """An operator on which treatments of the edge are compared: the study of ``task`` lends a scheme, whose
+    tiles do not divide ``extent`` rows; ``lengths`` are the rows that are measured, this one among them."""
+
+    name: str
+    task: Task
+    workload: Workload
+    extent: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of a model that are timed: with ``lengths`` in tokens, or with as many different ones as
+    ``steps`` out of the trace of a server, and then also with those to which servers pad them. ``timing`` is
+    the effort."""
+
+    model: Model
+    timing: str
+    lengths: tuple[int, ...] = ()
+    steps: int = 0
+
+    @property
+    def shapes(self) -> ShapeSet:
+        if self.steps:
+            return ShapeSet.traffic(self.model, "serving", self.steps)
+        return ShapeSet.extents(self.model, self.lengths)
+
+    @property
+    def also(self) -> tuple[Shape, ...]:
+        """The lengths that are timed besides."""
+        return padded_lengths(self.model, self.shapes) if self.steps else ()
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The amount that an effort measures.
+
+    Args:
+        effort: the bench's: how long each is timed.
+        suite: the paper's operators; the dense layer is the first.
+        ansor_trials: of per-shape tuning, for each length.
+        ablated: lengths of the ablation.
+        layers: the operator whose one library serves every dense layer of the model.
+        sentences: the paper's model by batch.
+        served: models that nobody tuned for, in a server.
+        against: contenders of all models.
+    """
+
+    effort: str
+    suite: Suite
+    ansor_trials: int
+    ablated: tuple[int, ...]
+    edges: tuple[EdgeCase, ...]
+    layers: Task
+    sentences: tuple[Calls, ...]
+    served: tuple[Calls, ...]
+    against: tuple[str, ...] = DEFAULT_MODEL_CONTENDERS
+
+
+def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
+    """Returns the paper's two operators. Half as many rows again and again make the edge a growing share."""
+    dense, scores, _ = suite.tasks
+    works = (replace(dense.workload, K=770), scores.workload)  # type: ignore[type-var]
+    cases = zip(EDGES.items(), (dense, scores), works, strict=True)
+    return tuple(
+        EdgeCase(name, task, work, extent, tuple(extent >> halvings for halvings in range(7)))
+        for (name, extent), task, work in cases
+    )
+
+
+def _real(
+    effort: str, trials: int, one: tuple[int, ...], sixteen: tuple[int, ...], tokens: Dim, steps: int
+) -> Amounts:
+    """Returns the amounts of real models: lengths of one sentence and of sixteen, and steps of a server."""
+    suite, layers = suite_named("paper-cpu"), every_layer_task()
+    batches = ((1, one, "quick"), (16, sixteen, "smoke"))
+    sentences = tuple(Calls(Model("bert-base", batch, TOKENS), timing, of) for batch, of, timing in batches)
+    served = tuple(Calls(Model(name, 1, tokens), "smoke", steps=steps) for name in ("decoder", "experts"))
+    return Amounts(effort, suite, trials, QUICK_LENGTHS, _edges(suite), layers, sentences, served)
+
+
+def _tiny() -> Amounts:
+    """Returns small operators that nobody learns from: does everything run?"""
+    ends = ((1, 1.0), (16, 1.0))
+    lengths = dict.fromkeys(LENGTHS, (1, 7, 15))
+    T = Dim(1, 16)
+    dense = Task("dense-tiny", Dense(T, 64, 32), ends, ("openblas", "largest-shape"), lengths)
+    products = {form: BatchMatmul(T=T, B=2, D=8, form=form) for form in ("nt", "nn")}
+    batched = (
+        Task(f"batch-matmul-{form}-tiny", product, ends, ("openblas",), lengths)
+        for form, product in products.items()
+    )
+    sizes, none = ((64, 64), (128, 64), (64, 128)), dict.fromkeys(LENGTHS, (0, 0))
+    every = EveryLayer(sizes, (), lengths, lengths, none)
+    layers = Task("dense-tiny-layers", Dense(T, Dim(16, 128), Dim(16, 128)), ends, (), layers=every)
+    edge = EdgeCase("dense-tiny-edge", dense, Dense(T, 64, 33), 15, (7, 15))
+    sentences = (Calls(Model("bert-tiny", 1, TOKENS), "smoke", (3,)),)
+    served = (Calls(Model("decoder-tiny", 1, T), "smoke", steps=2),)
+    suite = Suite("paper-tiny", (dense, *batched))
+    return Amounts("smoke", suite, 4, (7,), (edge,), layers, sentences, served, ("torch",))
+
+
+AMOUNTS: Mapping[str, Amounts] = {
+    "smoke": _tiny(),
+    "quick": _real("quick", 32, PAPER_LENGTHS, (5, 43), SHORT_STEPS, 6),
+    "full": _real("full", 256, MODEL_LENGTHS, (5, 24, 43, 62, 81, 128), STEPS, 10),
+}
+"""Amounts by effort. The estimates of all steps of ``quick`` fit 40 minutes on two cores; a call with 16
+sentences, and a server's longest step, take seconds, so that the effort of their timing is small."""
+
+
+def amounts_named(effort: str) -> Amounts:
+    """Returns the amounts of an effort."""
+    require_names("efforts of a reproduction", AMOUNTS, [effort])
+    return AMOUNTS[effort]

@@ -1,23 +1,31 @@
-"""Runs the steps of a reproduction in a folder, goes on where it was stopped, and keeps their outcomes."""
+"""Runs the steps of a reproduction in a folder, goes on where it was stopped, and keeps their outcomes; shows
+them as one self-contained HTML page, as text, and its figures as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.base.errors import DietlabError, MissingDependencyError, StudyError, require_names
 from dietlab.base.events import Audience, Event, Observer, Stage
-from dietlab.base.files import locked, read_json, reading, write_json
+from dietlab.base.files import locked, read_json, reading, write_json, write_whole
 from dietlab.compare.suites.deadline import Deadline, OutOfTime
-from dietlab.lab.reproduce.amounts import amounts_named
-from dietlab.lab.reproduce.experiments import RESULTS, Settings
-from dietlab.lab.reproduce.steps import STEPS, Step
+from dietlab.lab.reproduce.findings import claims_table
+from dietlab.lab.reproduce.paper import amounts_named, read_claims
+from dietlab.lab.reproduce.steps import RESULTS, STEPS, Settings, Step
 from dietlab.machine import Hardware
 from dietlab.tuning import versions
+from dietlab.view.figures.results import plot_speedup
+from dietlab.view.pages.bench_text import Table, contender_table, markdown, notes_of, study_table, who_table
+from dietlab.view.pages.page import figure_markup, render_page
+from dietlab.view.progress import duration
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 FACTS = "reproduce.json"
 SCHEMA_VERSION = 1
@@ -29,8 +37,7 @@ State = Literal["not run", "done", "stopped", "failed", "absent"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state of a step, the seconds that it took in all sittings, its files, and the reason why it is not
-    done."""
+    """The state of a step, its seconds in all sittings, its files, and the reason why it is not done."""
 
     state: State
     seconds: float = 0.0
@@ -40,16 +47,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A folder with the paper's experiments on one processor.
-
-    Args:
-        folder: of everything.
-        effort: how much is measured.
-        hardware: the processor, with as many cores as operators use.
-        versions: of packages, when it was begun.
-        started: when that was, ISO 8601.
-        outcomes: by the steps' names.
-    """
+    """A folder with the paper's experiments on one processor, with as many cores as operators use. It has the
+    packages' versions and the time (ISO 8601) of when it was begun, and the outcomes by the steps' names."""
 
     folder: Path
     effort: str
@@ -65,11 +64,7 @@ class Reproduction:
 
     @classmethod
     def open(cls, folder: str | Path) -> Reproduction:
-        """Returns the reproduction in a folder.
-
-        Raises:
-            StudyError: if there is none, or it is of another schema.
-        """
+        """Returns the reproduction in a folder."""
         path = Path(folder) / FACTS
         remedy = "`dietlab reproduce --out FOLDER` begins one."
         with reading(StudyError, f"a reproduction has a readable {FACTS}", path, remedy):
@@ -78,13 +73,10 @@ class Reproduction:
         if schema != SCHEMA_VERSION:
             raise StudyError(f"a reproduction has schema {SCHEMA_VERSION}", f"{path}: {schema}", remedy)
         with reading(StudyError, f"{FACTS} of a reproduction has all its fields", path, remedy):
-            value |= {
-                "hardware": Hardware.from_json(value["hardware"]),
-                "outcomes": {
-                    name: Outcome(**{**found, "files": tuple(found["files"])})
-                    for name, found in value["outcomes"].items()
-                },
-            }
+            for found in value["outcomes"].values():
+                found["files"] = tuple(found["files"])
+            outcomes = {name: Outcome(**found) for name, found in value["outcomes"].items()}
+            value |= {"hardware": Hardware.from_json(value["hardware"]), "outcomes": outcomes}
             return cls(Path(folder), *(value[field.name] for field in fields(cls)[1:]))
 
     def with_outcome(self, name: str, outcome: Outcome) -> Reproduction:
@@ -101,11 +93,7 @@ class Reproduction:
         write_json(self.folder / FACTS, {"schema_version": SCHEMA_VERSION, **value})
 
     def left(self, only: Sequence[str] = (), steps: Mapping[str, Step] = STEPS) -> tuple[Step, ...]:
-        """Returns the steps that are still to be done, of all or of some.
-
-        Raises:
-            DietlabError: if there is no step of such a name.
-        """
+        """Returns the steps that are still to be done, of all or of some."""
         require_names("steps of a reproduction", steps, only)
         done = {
             name
@@ -116,13 +104,7 @@ class Reproduction:
 
 
 def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reproduction:
-    """Returns the reproduction in a folder, which is begun there if there is none.
-
-    Raises:
-        StudyError: if the folder has one of another effort, processor or number of cores, or there are fewer
-            cores.
-        DietlabError: if there is no such effort.
-    """
+    """Returns the reproduction in a folder, which is begun there if there is none."""
     amounts_named(effort)
     here = Hardware.detect(measure=False)
     if not 1 <= threads <= here.cores:
@@ -132,11 +114,11 @@ def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reprod
         found = Reproduction.open(path)
         same = (found.effort, found.hardware.cores) == (effort, threads)
         if not same or not found.hardware.is_same_as(here):
-            raise StudyError(
-                f"the reproduction in {path} has this effort, number of threads and processor",
-                f"{effort}, {threads}, {here.name}",
-                f"It has {found.effort}, {found.hardware.cores}, {found.hardware.name}. Use another --out.",
+            rule = f"the reproduction in {path} has this effort, number of threads and processor"
+            other = (
+                f"It has {found.effort}, {found.hardware.cores}, {found.hardware.name}. Use another --out."
             )
+            raise StudyError(rule, f"{effort}, {threads}, {here.name}", other)
         return found
     (path / RESULTS).mkdir(parents=True, exist_ok=True)
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -153,21 +135,8 @@ def reproduce(
     deadline: Deadline | None = None,
     steps: Mapping[str, Step] = STEPS,
 ) -> Reproduction:
-    """Runs the steps that are left, each in turn; what was measured is not measured again.
-
-    A step that lacks a package is absent, one with an error has failed, each with the reason; the others go
-    on.
-
-    Args:
-        work: from :func:`begun`; the outcomes that count are those on disk.
-        only: names of steps (default: all).
-        observers: get a stage for each step, in seconds of its estimate, and the events in it.
-        deadline: when to stop at the latest.
-
-    Raises:
-        StudyError: if another process works in the folder.
-        DietlabError: if there is no step of such a name.
-    """
+    """Runs the steps that are left, each in turn; what was measured is not measured again. A step that lacks
+    a package is absent, one with an error has failed, each with the reason; the others go on."""
     deadline = deadline or Deadline()
     listeners = Audience((*observers, deadline))
     with locked(work.folder, "one reproduction at a time works in a folder"):
@@ -205,8 +174,7 @@ def _attempt(work: Reproduction, step: Step, listeners: Audience, deadline: Dead
 
 
 class EstimatedProgress:
-    """An observer that advances a step with the time, as often as something happens in it, up to a second
-    before its estimate: the step itself knows when it is over."""
+    """An observer that advances a step with the time up to a second before its estimate."""
 
     def __init__(self, stage: Stage, total: int) -> None:
         self._stage, self._total, self._started = stage, total, perf_counter()
@@ -215,3 +183,102 @@ class EstimatedProgress:
         due = min(self._total - 1, int(perf_counter() - self._started))
         if due > self._stage.done:
             self._stage.advance(by=due - self._stage.done)
+
+
+# --- what readers get -------------------------------------------------------------------------
+
+
+PAGE, TEXT, FIGURES = "reproduce.html", "claims.md", "figures"
+"""The files of a reproduction for readers."""
+
+NOT_RUN = Outcome("not run")
+STEP_HEADER = ("step", "state", "took", "estimate", "reason")
+
+
+def render_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> str:
+    """Returns the page: claims, the state of each step, and for each its claims, figures and tables."""
+    return render_page(
+        "reproduce.html.j2",
+        f"The paper's experiments on {work.hardware.name}",
+        lines=_about(work),
+        claims=claims_table(read_claims(), work.results),
+        steps=step_table(work, steps),
+        sections=[_section(work, step) for step in steps.values()],
+    )
+
+
+def write_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Path:
+    """Writes the page, and each of its figures as a picture; returns the page's path."""
+    from dietlab.view.static.picture import picture
+
+    target, home = work.folder / PAGE, work.folder / FIGURES
+    write_whole(target, render_reproduction(work, steps))
+    home.mkdir(exist_ok=True)
+    for step in steps.values():
+        for number, (_, figure) in enumerate(_figures(work, step)):
+            write_whole(home / f"{step.name}-{number}.png", picture(figure))
+    return target
+
+
+def write_claims(work: Reproduction) -> Path:
+    """Writes the table of claims as Markdown; returns its path."""
+    target, table = work.folder / TEXT, claims_table(read_claims(), work.results)
+    write_whole(target, "\n\n".join([*_about(work), markdown(*table)]) + "\n")
+    return target
+
+
+def claims_text(work: Reproduction) -> str:
+    """Returns the table of claims for a terminal, without the methods."""
+    header, rows = claims_table(read_claims(), work.results)
+    method = header.index("method")
+    shown = [[*row[:method], *row[method + 1 :]] for row in (header, *rows)]
+    return markdown(shown[0], shown[1:])
+
+
+def step_table(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Table:
+    """Returns each step with its state, the time that it took, its estimate, and why it is not done."""
+    rows = []
+    for name, step in steps.items():
+        outcome = work.outcomes.get(name, NOT_RUN)
+        took = duration(outcome.seconds) if name in work.outcomes else "-"
+        rows.append((name, outcome.state, took, duration(step.seconds[work.effort]), outcome.reason))
+    return STEP_HEADER, rows
+
+
+def _about(work: Reproduction) -> list[str]:
+    known = ", ".join(f"{name} {version}" for name, version in work.versions.items())
+    used = work.hardware.limits.used(work.hardware.cores)
+    return [f"{work.hardware.name}, {used}; effort {work.effort}; begun {work.started}; {known}"]
+
+
+def _section(work: Reproduction, step: Step) -> dict[str, Any]:
+    """Returns the part of the page on one step; ``reason`` says why it is not done."""
+    table, outcome = step.table(work.results), work.outcomes.get(step.name, NOT_RUN)
+    claims = [claim for claim in read_claims() if claim.experiment == step.name]
+    tables = {"speedups": contender_table, "tuning": study_table, "contenders": who_table}
+    filled = {heading: content for heading, made in tables.items() if (content := made(table))[1]}
+    return {
+        "name": step.name,
+        "shows": step.shows,
+        "reason": "" if outcome.state == "done" else ": ".join(filter(None, (outcome.state, outcome.reason))),
+        "claims": claims_table(claims, work.results),
+        "figures": [  # numbered: a name out of the records has no place in a script
+            (heading, figure_markup(figure, f"{step.name}-{number}"))
+            for number, (heading, figure) in enumerate(_figures(work, step))
+        ],
+        "tables": [*filled.items()],
+        "notes": notes_of(table),
+    }
+
+
+def _figures(work: Reproduction, step: Step) -> Iterator[tuple[str, go.Figure]]:
+    """Yields figures with reported values first, then our speedups over every contender."""
+    table = step.table(work.results)
+    yield from step.beside(table)
+    for report in table.reports:
+        for cache in report.caches:
+            where = f", {cache}" if len(report.caches) > 1 else ""
+            heading = f"{report.name}: speedup over each contender{where}"
+            figure = plot_speedup(table.report(report.name, report.threads), cache)
+            figure.update_layout(title_text=heading)
+            yield heading, figure

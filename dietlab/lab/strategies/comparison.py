@@ -1,26 +1,119 @@
-"""Compares search strategies on a survey: how good what they tried is, against trials and against seconds."""
+"""Compares search strategies on a survey, a space of which every time is known: how good what they tried is,
+against trials and against seconds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dietlab.base.errors import DietlabError, require_names
+from dietlab.base.errors import DietlabError, RecordError, require_names
 from dietlab.base.events import Event, Observer, RoundFinished, audience
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.base.statistics import median_interval
-from dietlab.cost import Adaptation, Analytic, LearnedPredictor
-from dietlab.lab.strategies.surveyed import Surveyed
+from dietlab.cost import Adaptation, Analytic, LearnedPredictor, Survey
+from dietlab.measure import CacheState, Record, ReplayRunner, SyntheticRunner, Trial
+from dietlab.problem import Shape, ShapeSet
+from dietlab.scheme import Scheme, Space
 from dietlab.tuning import STRATEGIES, Effort, TuningRun, effort_named, tune
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A space whose every scheme was timed on every shape: one of the ``records`` is of each pair."""
+
+    name: str
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    cache: CacheState = "hot"
+
+    def timed(self, effort: Effort) -> Effort:
+        """Returns an effort that times in the survey's cache state."""
+        return replace(effort, timing=replace(effort.timing, cache=self.cache))
+
+    @cached_property
+    def runner(self) -> ReplayRunner:
+        return ReplayRunner(self.records)
+
+    @cached_property
+    def seconds(self) -> Values:
+        """The seconds of a call, ``[schemes, shapes]``."""
+        found = {(record.scheme, record.shape): record.seconds for record in self.records}
+        return np.array([[found[s, shape] for shape in self.shapes] for s in self.space], np.float64)
+
+    @cached_property
+    def efficiency(self) -> Values:
+        """The time of the exhaustive optimum of each shape over every scheme's, ``[schemes, shapes]``."""
+        return np.asarray(self.seconds.min(axis=0) / self.seconds)
+
+    @cached_property
+    def number(self) -> dict[Scheme, int]:
+        """The row of each scheme in the tables."""
+        return {scheme: number for number, scheme in enumerate(self.space)}
+
+    @cached_property
+    def compile_seconds(self) -> Mapping[Scheme, float]:
+        """Seconds that building a scheme took, once for all of its shapes."""
+        found: dict[Scheme, float] = {}
+        for record in self.records:
+            found[record.scheme] = max(found.get(record.scheme, 0.0), record.phases.compile)
+        return found
+
+    def chosen(self, numbers: npt.NDArray[np.intp]) -> float:
+        """Returns :meth:`quality` of one scheme for each shape, by number."""
+        return self.quality(self.efficiency[numbers, range(len(numbers))])
+
+    def quality(self, efficiencies: Values) -> float:
+        """Returns the weighted geometric mean over the shapes, 1 where each has its optimum."""
+        weights = np.array(self.shapes.weights)
+        return float(np.exp(np.log(efficiencies) @ weights / weights.sum()))
+
+
+def by_shape(records: Iterable[Record]) -> dict[Shape, list[Record]]:
+    """Returns the records of each shape."""
+    found: dict[Shape, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.shape, []).append(record)
+    return found
+
+
+def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
+    """Returns the schemes of a survey with a time on every shape, that of all rounds together."""
+    timed = {(record.scheme, record.shape): record for record in survey.truth}
+    wanted = tuple(sorted(shapes)) or tuple(sorted({shape for _, shape in timed}))
+    whole = [scheme for scheme in survey.space if all((scheme, shape) in timed for shape in wanted)]
+    if not whole:
+        found = f"{len(survey.space)} schemes and {len(wanted)} shapes"
+        remedy = "Measure one with `dietlab survey`; a tuning's records have gaps."
+        raise RecordError("a survey has a scheme that was timed on every shape", found, remedy)
+    space = survey.space.restricted_to(whole)
+    records = tuple(timed[scheme, shape] for scheme in space for shape in wanted)
+    return Surveyed(survey.name, space, ShapeSet.of(dict.fromkeys(wanted, 1.0)), records, survey.cache)
+
+
+def synthetic_survey(space: Space, shapes: Sequence[Shape], noise: float = 0.02, seed: int = 0) -> Surveyed:
+    """Returns the survey of a simple machine, for tests and for playing: its times are no result."""
+    runner = SyntheticRunner(space.hardware, noise, seed)
+    trials = [Trial(scheme, tuple(shapes)) for scheme in space]
+    records = tuple(runner.measure(space.workload, trials))
+    return Surveyed("synthetic", space, ShapeSet.of(dict.fromkeys(shapes, 1.0)), records)
+
+
+# --- strategies -------------------------------------------------------------------------------
+
 
 TARGET = 0.97
 """The share of the exhaustive optimum that a strategy is to reach."""
@@ -28,8 +121,7 @@ TARGET = 0.97
 
 @dataclass(frozen=True)
 class Rival:
-    """A strategy that takes part, the adaptation cost of its model, and whether its rounds are proposed
-    ahead."""
+    """A strategy, the adaptation cost of its model, and whether its rounds are proposed ahead."""
 
     strategy: str
     adaptation: Adaptation = "streamed"
@@ -44,29 +136,19 @@ VARIANTS: Mapping[str, Rival] = {
 
 
 def rivals(strategies: Sequence[str] = ()) -> dict[str, Rival]:
-    """Returns who can take part: every strategy with the same model, and :data:`VARIANTS`.
-
-    Args:
-        strategies: names that a person gave; ``MODULE:NAME`` is imported, and takes part.
-
-    Raises:
-        SpaceError: if it cannot be imported, or is no strategy.
-    """
+    """Returns who can take part: every strategy with the same model, and :data:`VARIANTS`."""
     STRATEGIES.take(strategies)
     return {**{name: Rival(name) for name in STRATEGIES}, **VARIANTS}
 
 
 @dataclass(frozen=True)
 class Course:
-    """One run of a strategy: what its trials had come to after each of them.
+    """One run of a strategy, a name among :func:`rivals`.
 
     Args:
-        strategy: its name among :func:`rivals`.
-        seed: of the run.
         quality: after each trial, of the best tried scheme of each shape: the mean share of the exhaustive
             optimum, as it was surveyed.
-        seconds: after each trial: recorded ones of building and timing, and the model's and the search's of
-            this run.
+        seconds: after each trial: recorded ones of building and timing, and this run's of model and search.
         chosen: the quality of the schemes that the fitted model would choose among those tried, at the end.
     """
 
@@ -88,13 +170,8 @@ class Course:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Strategies on one survey, over several seeds.
-
-    Args:
-        survey: its name.
-        analytic: the quality of what the draft alone chooses, without a measurement.
-        courses: each strategy's runs, one after the other.
-    """
+    """Strategies on one survey, over several seeds, each strategy's runs one after the other. ``analytic`` is
+    the quality of what the draft alone chooses, without a measurement."""
 
     survey: str
     analytic: float
@@ -108,14 +185,10 @@ class Comparison:
         return tuple(dict.fromkeys(course.strategy for course in self.courses))
 
     def summary(self, target: float = TARGET) -> pd.DataFrame:
-        """Returns a table with one row a strategy.
-
-        ``trials`` to the target and ``seconds`` are medians over the seeds, ``trials_low`` and
-        ``trials_high`` the 95 % bootstrap interval of the median; one more than the budget stands for a run
-        that never came there. ``times_random`` is that median over random search's: at 0.5 half as many
-        trials are enough. ``reached`` is the
-        share of seeds that came to the target, ``quality`` and ``chosen`` means at the end.
-        """
+        """Returns a row for each strategy: medians over the seeds of ``trials`` to the target, with their 95
+        % bootstrap interval, and of ``seconds``, where one more than the budget stands for a run that never
+        came there; ``times_random``, that median over random search's; the share of seeds that ``reached``
+        the target; and the means of ``quality`` and ``chosen`` at the end."""
         import pandas as pd
 
         rows = [self._row(name, target) for name in self.strategies]
@@ -140,8 +213,7 @@ class Comparison:
         }
 
     def bands(self, x: str = "trials") -> pd.DataFrame:
-        """Returns the quality over ``trials`` or ``seconds``: for each strategy its median over the seeds and
-        the lowest and highest of them, at every trial or at a hundred moments."""
+        """Returns the median, lowest and highest quality of each strategy over ``trials`` or ``seconds``."""
         import pandas as pd
 
         if x == "trials":
@@ -159,8 +231,7 @@ class Comparison:
         return pd.DataFrame(rows, columns=["strategy", x, "median", "low", "high"])
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a trial: ``strategy``, ``seed``, ``trials``, ``quality``,
-        ``seconds``."""
+        """Returns one row a trial: ``strategy``, ``seed``, ``trials``, ``quality``, ``seconds``."""
         import pandas as pd
 
         rows = [
@@ -173,16 +244,15 @@ class Comparison:
 
 def _at(course: Course, x: str, place: float) -> float | None:
     """Returns the quality after some trials or seconds; None before the first."""
-    passed = int(place) if x == "trials" else int(np.searchsorted(course.seconds, place, side="right"))
-    return course.quality[min(passed, len(course.quality)) - 1] if passed else None
+    passed = place if x == "trials" else np.searchsorted(course.seconds, place, side="right")
+    return course.quality[min(int(passed), len(course.quality)) - 1] if passed else None
 
 
 @dataclass
 class RoundClock:
-    """An observer that keeps what each round of a tuning took."""
+    """An observer that keeps the seconds of model and search until the end of each round."""
 
     thinking: list[float] = field(default_factory=list)
-    """The seconds of model and search until the end of each round."""
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RoundFinished):
@@ -196,22 +266,9 @@ def compare_strategies(
     effort: str | Effort = "quick",
     observers: Iterable[Observer] = (),
 ) -> Comparison:
-    """Runs the search of each strategy on a survey with each seed, in turns, without hardware.
-
-    All have the same budget of trials and the same rounds, and the same model but where its name says
-    otherwise; nothing is decided after the search.
-
-    Args:
-        survey: every scheme of it was measured on every shape.
-        strategies: names of :func:`rivals`, or ``MODULE:NAME`` (None: all that are known).
-        seeds: a run of each strategy for each.
-        effort: a preset, or its name: the trials of each run.
-        observers: get each event as it happens.
-
-    Raises:
-        DietlabError: if there is no strategy of such a name.
-        MissingDependencyError: if a strategy's package is not installed.
-    """
+    """Runs the search of each strategy (default: all that are known) on a survey with each seed, in turns,
+    without hardware. All have the same budget of trials and the same rounds, and the same model but where its
+    name says otherwise; nothing is decided after the search."""
     known = rivals(strategies or ())
     strategies = tuple(known) if strategies is None else strategies
     require_names("strategies", known, strategies, DietlabError, at_least=1)
@@ -230,13 +287,14 @@ def _course(survey: Surveyed, name: str, rival: Rival, seed: int, effort: Effort
     clock, predictor = RoundClock(), LearnedPredictor(rival.adaptation, survey.cache, seed)
     task = survey.space, survey.shapes, survey.runner, effort, rival.strategy, [clock]
     run = tune(*task, predictor=predictor, seed=seed, ahead=rival.ahead)
-    best = np.zeros(len(survey.shapes))
-    quality, seconds = [], []
+    best, quality, seconds = np.zeros(len(survey.shapes)), list[float](), list[float]()
     for scheme, spent in _spent(survey, run, clock):
         best = np.maximum(best, survey.efficiency[survey.number[scheme]])
         quality.append(survey.quality(best))
         seconds.append(spent)
-    return Course(name, seed, tuple(quality), tuple(seconds), _chosen(survey, run))
+    places = run.seconds_table(run.schemes, survey.shapes.shapes).argmin(axis=0)
+    chosen = survey.chosen(np.array([survey.number[run.schemes[place]] for place in places]))
+    return Course(name, seed, tuple(quality), tuple(seconds), chosen)
 
 
 def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tuple[Any, float]]:
@@ -250,12 +308,6 @@ def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tupl
                 seen.add(record.scheme)
                 recorded += survey.compile_seconds[record.scheme]
                 yield record.scheme, recorded + thinking
-
-
-def _chosen(survey: Surveyed, run: TuningRun) -> float:
-    """Returns the quality of what the run's model would choose among the schemes tried."""
-    best = run.seconds_table(run.schemes, survey.shapes.shapes).argmin(axis=0)
-    return survey.chosen(np.array([survey.number[run.schemes[place]] for place in best]))
 
 
 def analytic_quality(survey: Surveyed) -> float:
@@ -274,15 +326,11 @@ def save_comparison(comparison: Comparison, path: str | Path) -> None:
 
 
 def load_comparison(path: str | Path) -> Comparison:
-    """Returns what :func:`save_comparison` wrote.
-
-    Raises:
-        DietlabError: if it is no such file.
-    """
+    """Returns what :func:`save_comparison` wrote."""
     with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
         value = read_json(path)
-        courses = (
-            Course(**{**one, "quality": tuple(one["quality"]), "seconds": tuple(one["seconds"])})
-            for one in value["courses"]
+        for one in value["courses"]:
+            one |= {name: tuple(one[name]) for name in ("quality", "seconds")}
+        return Comparison(
+            value["survey"], value["analytic"], tuple(Course(**one) for one in value["courses"])
         )
-        return Comparison(value["survey"], value["analytic"], tuple(courses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dietlab.base.cards import seconds_text
 from dietlab.lab.strategies.comparison import TARGET, Comparison
@@ -24,26 +24,16 @@ BAND = 0.15
 def comparison_table(comparison: Comparison) -> Table:
     """Returns the header and the rows of a comparison, the fewest trials first."""
     header = ("strategy", "trials", "times random's", "seconds", "found at the end", "chosen by its model")
-    rows: list[tuple[str, ...]] = [
-        (
-            str(row.strategy),
-            _trials(row, max(len(course.quality) for course in comparison.of(row.strategy))),
-            f"{row.times_random:.2f}" if row.times_random > 0 else "-",
-            seconds_text(row.seconds),
-            f"{100 * row.quality:.1f} %",
-            f"{100 * row.chosen:.1f} %",
-        )
-        for row in comparison.summary().itertuples()
-    ]
+    rows: list[tuple[str, ...]] = []
+    for row in comparison.summary().itertuples():
+        most = max(len(course.quality) for course in comparison.of(row.strategy))
+        found = row.trials, row.trials_low, row.trials_high
+        trials = (f"> {most}" if count > most else f"{count:.0f}" for count in found)
+        random = f"{row.times_random:.2f}" if row.times_random > 0 else "-"
+        shares = (f"{100 * share:.1f} %" for share in (row.quality, row.chosen))
+        spread = "{} ({} to {})".format(*trials)
+        rows.append((str(row.strategy), spread, random, seconds_text(row.seconds), *shares))
     return header, rows
-
-
-def _trials(row: Any, most: int) -> str:
-    median, low, high = (
-        f"> {most}" if value > most else f"{value:.0f}"
-        for value in (row.trials, row.trials_low, row.trials_high)
-    )
-    return f"{median} ({low} to {high})"
 
 
 def ablation_table(ablation: MethodAblation) -> Table:
@@ -57,8 +47,8 @@ def ablation_table(ablation: MethodAblation) -> Table:
 
 
 def fleet_table(table: pd.DataFrame) -> Table:
-    """Returns the header and the rows of :func:`dietlab.lab.strategies.fleet.scaling`: for each number of
-    devices how many times faster each way is, and its seconds."""
+    """Returns header and rows of :func:`fleet.scaling`: devices, and for each way times faster and
+    seconds."""
     ways = list(dict.fromkeys(table["proposed"]))
     header = ("devices", *(part for way in ways for part in (way, "seconds", "waits")))
     rows: dict[int, tuple[str, ...]] = {}
@@ -72,12 +62,7 @@ def fleet_table(table: pd.DataFrame) -> Table:
 def plot_strategies(
     comparison: Comparison, x: str = "trials", strategies: Sequence[str] = (), template: str | None = None
 ) -> go.Figure:
-    """Draws the quality of each strategy over ``trials`` or ``seconds``: the median over the seeds as a line,
-    from the lowest to the highest as a band.
-
-    Args:
-        strategies: those that are drawn (default: all).
-    """
+    """Draws the quality of each strategy over ``trials`` or ``seconds``: median and range over the seeds."""
     frame = comparison.bands(x)
     figure = new_figure(frame, f"Strategies on {comparison.survey}", template)
     for number, name in enumerate(comparison.strategies):
@@ -100,7 +85,7 @@ def plot_strategies(
             hovertext=[
                 f"<b>{escape(name)}</b><br>{x}: {place:.4g}<br>{100 * median:.1f} % of the optimum"
                 f" ({100 * low:.1f} to {100 * high:.1f})"
-                for place, median, low, high in part[[x, "median", "low", "high"]].itertuples(index=False)
+                for _, place, median, low, high in part.itertuples(index=False)
             ],
         )
     figure.add_hline(y=TARGET, line=TIE)
@@ -117,26 +102,18 @@ def _clear(colour: str) -> str:
 
 
 def plot_fleet(scaling: pd.DataFrame, template: str | None = None) -> go.Figure:
-    """Draws how many times faster tuning is with more devices, for each way to propose rounds, beside as many
-    times as there are devices.
-
-    Args:
-        scaling: a table of :func:`dietlab.lab.strategies.fleet.scaling`.
-    """
+    """Draws how many times faster tuning is with more devices, for each way to propose rounds."""
     figure = new_figure(scaling, "Tuning with many devices, simulated", template)
     for number, (name, table) in enumerate(scaling.groupby("proposed", sort=False)):
-        look = accented(number)
+        look, faster = accented(number), table["times_faster"]
         figure.add_scatter(
             x=table["devices"],
-            y=table["times_faster"],
+            y=faster,
             name=escape(name),
             mode="lines+markers",
             line=look.line,
             marker={"symbol": look.symbol},
-            error_y={
-                "array": table["high"] - table["times_faster"],
-                "arrayminus": table["times_faster"] - table["low"],
-            },
+            error_y={"array": table["high"] - faster, "arrayminus": faster - table["low"]},
             hoverinfo="text",
             hovertext=[
                 f"<b>{escape(name)}</b><br>{row.devices} devices: {row.times_faster:.1f} times faster, "
@@ -144,10 +121,9 @@ def plot_fleet(scaling: pd.DataFrame, template: str | None = None) -> go.Figure:
                 for row in table.itertuples()
             ],
         )
-    ideal = {"color": PALETTE["muted"], "width": 1, "dash": "dash"}
-    figure.add_scatter(
-        x=table["devices"], y=table["devices"], name="as many", mode="lines", line=ideal, hoverinfo="skip"
-    )
+    ideal = {"line": {"color": PALETTE["muted"], "width": 1, "dash": "dash"}, "mode": "lines"}
+    ends = {"x": table["devices"], "y": table["devices"]}
+    figure.add_scatter(**ends, **ideal, name="as many", hoverinfo="skip")
     figure.update_xaxes(title_text="devices (count)", type="log", dtick=0.30103)
     figure.update_yaxes(title_text="times faster than one device", type="log", dtick=0.30103)
     figure.update_layout(legend={"orientation": "h", "y": -0.2})

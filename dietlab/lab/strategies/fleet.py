@@ -1,29 +1,42 @@
 """Simulates tuning with many devices, in virtual time: how long it takes, and what it waits for.
 
-A pure function of a tuning's work: nothing is built or measured. Rounds come from a tuning that ran
-(:func:`~dietlab.lab.strategies.fleet_work.worked`), ahead or not as that was, devices from a :class:`Fleet`.
+Rounds come from a tuning that ran (:func:`worked`), with rounds ahead or not as that had them. From then on
+all is a pure function of their work: nothing is built or measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from time import thread_time
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from dietlab.base.errors import DietlabError
+from dietlab.base.events import PhaseSeconds
+from dietlab.base.files import read_json, reading
+from dietlab.measure import Measures, Record, Trial
+from dietlab.problem import Workload
+from dietlab.tuning import Proposal, Tuner
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DEVICES = (1, 2, 4, 8, 16, 32, 64)
+WAITS, AHEAD = "each waits for the one before", "a round ahead"
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One scheme of a round: the seconds to build it, and those to check and time it on each of its
-    shapes."""
+    """One scheme of a round: the seconds to build it, and those to check and time it on each shape."""
 
     build: float
     measures: tuple[float, ...]
@@ -35,10 +48,9 @@ class RoundWork:
 
     Args:
         serial: seconds that the tuner itself takes, fitting and searching, before the round.
-        jobs: of the round; none at last, when the tuner fits once more.
-        ahead: whether the tuner proposed it while the round before was measured.
+        jobs: none at last, when the tuner fits once more.
+        ahead: whether the tuner proposed the round while the one before was measured.
         told: seconds that the tuner takes once the round was measured.
-        stage: of the tuning.
     """
 
     serial: float
@@ -48,16 +60,118 @@ class RoundWork:
     stage: str = ""
 
 
+Tunings = Mapping[str, Sequence[Sequence[RoundWork]]]
+"""The rounds of tunings, one of each seed, by how they were proposed: :data:`WAITS` or :data:`AHEAD`."""
+
+
+# --- what a tuning works ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The seconds of a measurement: ``build`` a scheme, then ``check`` and ``time`` a shape of it."""
+
+    build: float
+    check: float
+    time: float
+
+
+@dataclass
+class Priced:
+    """A runner whose records say that they cost as much as measurements do; each scheme is built once."""
+
+    runner: Measures
+    costs: Costs
+    _built: set[object] = field(default_factory=set)
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        for record in self.runner.measure(workload, trials):
+            build = 0.0 if record.scheme in self._built else self.costs.build
+            self._built.add(record.scheme)
+            yield replace(record, phases=PhaseSeconds(build, self.costs.check, self.costs.time))
+
+
+def worked(
+    tuner: Tuner, runner: Measures, *, ahead: bool, now: Callable[[], float] = thread_time
+) -> tuple[Tuner, tuple[RoundWork, ...]]:
+    """Runs the rounds of a tuner one after the other, and returns it at the end and the work of its rounds.
+    What ``tune`` does at the same time, ``ahead``, stands in its place; ``now`` reads the tuner's own
+    seconds, by default of the processor, which others hardly disturb."""
+
+    def timed(work: Callable[[], Result]) -> tuple[float, Result]:
+        started = now()
+        result = work()
+        return now() - started, result
+
+    found: list[RoundWork] = []
+    early: tuple[float, Proposal | None] = 0.0, None
+    while True:
+        serial, proposal = early if early[1] else timed(tuner.ask)
+        if proposal is None:
+            return tuner, (*found, RoundWork(serial + timed(partial(getattr, tuner, "fitted"))[0], ()))
+        records = tuple(runner.measure(tuner.space.workload, proposal.trials))
+        was_early, early = bool(early[1]), timed(partial(tuner.ask, proposal)) if ahead else (0.0, None)
+        after, tuner = timed(partial(tuner.tell, proposal, records))
+        found.append(RoundWork(serial, _jobs(records), was_early, after, proposal.round.stage))
+
+
+def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
+    grouped: dict[object, list[PhaseSeconds]] = {}
+    for record in records:
+        grouped.setdefault(record.scheme, []).append(record.phases)
+    return tuple(
+        Job(sum(each.compile for each in phases), tuple(each.verify + each.measure for each in phases))
+        for phases in grouped.values()
+    )
+
+
+def tunings_to_json(tunings: Tunings) -> dict[str, Any]:
+    """Returns what rounds took of the tuner itself, and their jobs: of those that are equal the seconds to
+    build one, those of a shape, the number of shapes, and how many such jobs there are."""
+    return {way: [[_written(work) for work in rounds] for rounds in of] for way, of in tunings.items()}
+
+
+def _written(work: RoundWork) -> dict[str, Any]:
+    equal = Counter(
+        (round(job.build, 3), round(sum(job.measures) / max(1, len(job.measures)), 3), len(job.measures))
+        for job in work.jobs
+    )
+    seconds = {"serial": round(work.serial, 3), "told": round(work.told, 3)}
+    jobs = [(*job, n) for job, n in equal.items()]
+    return {**seconds, "jobs": jobs, "ahead": work.ahead, "stage": work.stage}
+
+
+def tunings_from_json(value: Mapping[str, Any], measure: float | None = None) -> dict[str, Any]:
+    """Returns what :func:`tunings_to_json` wrote; with ``measure`` seconds for each shape, if not as then."""
+
+    def read(work: Mapping[str, Any]) -> RoundWork:
+        jobs = [
+            Job(build, (seconds if measure is None else measure,) * shapes)
+            for build, seconds, shapes, count in work["jobs"]
+            for _ in range(count)
+        ]
+        return RoundWork(work["serial"], tuple(jobs), work["ahead"], work["told"], work["stage"])
+
+    return {way: [tuple(map(read, rounds)) for rounds in of] for way, of in value.items()}
+
+
+def load_tunings(path: str | Path, measure: float | None = None) -> dict[str, Any]:
+    """Returns the ``tunings`` of a file, as :func:`tunings_from_json` does."""
+    with reading(DietlabError, "a file holds the tunings of a fleet", path):
+        return tunings_from_json(read_json(path)["tunings"], measure)
+
+
+# --- what a fleet makes of it -----------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Fleet:
     """Devices that measure at the same time, one program each.
 
     Args:
-        devices: how many.
         builders: programs that are built at the same time, elsewhere.
         latency: seconds to send a program to a device and to get its answer.
-        failure: the probability that a device dies during a measurement. It is noticed after ``timeout``
-            seconds, and the measurement is repeated elsewhere, once.
+        failure: the probability that a device dies during a measurement, which is repeated elsewhere, once.
         timeout: seconds until a dead device is noticed, and back.
         seed: of the failures.
     """
@@ -72,14 +186,9 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetTime:
-    """The time of a tuning on a fleet.
-
-    Args:
-        seconds: of the whole tuning.
-        serial: those in which the fleet waited for the tuner's own fitting and searching.
-        busy: those that all devices together measured, latency included.
-        lost: measurements that failed twice.
-    """
+    """The ``seconds`` of a tuning on a fleet: ``serial`` are those in which the fleet waited for the tuner,
+    ``busy`` those that all devices together measured, latency included. ``lost`` measurements failed
+    twice."""
 
     seconds: float
     serial: float
@@ -88,11 +197,9 @@ class FleetTime:
 
 
 def simulate(rounds: Sequence[RoundWork], fleet: Fleet) -> FleetTime:
-    """Returns the time that rounds take on a fleet.
-
-    A round begins when the one before was measured, and the tuner is ready. Its programs are built in their
-    order, and whichever is built goes to the device that is free first.
-    """
+    """Returns the time that rounds take on a fleet. A round begins when the one before was measured, and the
+    tuner is ready. Its programs are built in their order, and whichever is built goes to the device that is
+    free first."""
     random = Random(fleet.seed)
     now = serial = busy = 0.0
     begun, lost = 0.0, 0
@@ -135,22 +242,13 @@ def _built(jobs: Sequence[Job], builders: int, begun: float) -> Iterator[tuple[f
         yield from ((built, seconds) for seconds in job.measures)
 
 
-Tunings = Mapping[str, Sequence[Sequence[RoundWork]]]
-"""The rounds of tunings, one of each seed, by how they were proposed: :data:`WAITS` or :data:`AHEAD`."""
-
-WAITS, AHEAD = "each waits for the one before", "a round ahead"
-
-
 def scaling(
     tunings: Tunings, fleet: Fleet, devices: Iterable[int] = DEVICES, stage: str = ""
 ) -> pd.DataFrame:
     """Returns a table with one row for each way to propose rounds and number of ``devices``, of medians over
     the seeds: ``seconds``, the ``serial`` ones, and how many ``times_faster`` that is than one device and the
-    same seed's rounds in the first way, from ``low`` to ``high`` over the seeds.
-
-    Args:
-        stage: of the tuning, if it is not the whole of it.
-    """
+    same seed's rounds in the first way, from ``low`` to ``high`` over the seeds. With ``stage``, of that one
+    alone."""
     import pandas as pd
 
     def time(rounds: Sequence[RoundWork], count: int) -> FleetTime:

@@ -17,9 +17,18 @@ from dietlab.base.events import Observer, audience
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.base.statistics import mean_interval
 from dietlab.cost import Analytic, Known, LearnedPredictor
-from dietlab.lab.strategies.fleet import AHEAD, WAITS, RoundWork, Tunings
-from dietlab.lab.strategies.fleet_work import Costs, Priced, tunings_from_json, tunings_to_json, worked
-from dietlab.lab.strategies.surveyed import Surveyed
+from dietlab.lab.strategies.comparison import Surveyed
+from dietlab.lab.strategies.fleet import (
+    AHEAD,
+    WAITS,
+    Costs,
+    Priced,
+    RoundWork,
+    Tunings,
+    tunings_from_json,
+    tunings_to_json,
+    worked,
+)
 from dietlab.problem import Shape, ShapeSet, extents
 from dietlab.tuning import Effort, Tuner, choose_portfolio, effort_named, train_dispatcher
 from dietlab.tuning.strategies.registry import strategy_named
@@ -38,14 +47,8 @@ SIZES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Lost:
-    """The worth of one part.
-
-    Args:
-        without: what is taken away.
-        instead: what stands in its place.
-        shapes: whether tuning saw the shapes that are judged: all, or held-out ones.
-        ratios: for each seed, the time without the part over that with it; geometric means over the shapes.
-    """
+    """The worth of one part: ``ratios`` are for each seed the time without it over that with it, geometric
+    means over the judged ``shapes``: ``all``, those that were ``tuned``, or ``held out``."""
 
     without: str
     instead: str
@@ -55,13 +58,8 @@ class Lost:
 
 @dataclass(frozen=True)
 class MethodAblation:
-    """The parts of the method on one survey.
-
-    Args:
-        survey: its name.
-        quality: for each seed, the mean share of the exhaustive optimum that the whole method reaches.
-        tunings: the work of its rounds, for fleets of devices.
-    """
+    """The parts of the method on one survey. For each seed, ``quality`` is the mean share of the exhaustive
+    optimum that the whole method reaches, and ``tunings`` the work of its rounds, for fleets of devices."""
 
     survey: str
     quality: tuple[float, ...]
@@ -69,8 +67,7 @@ class MethodAblation:
     tunings: Tunings = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a part: the mean ``ratio`` over the seeds, and its 95 % bootstrap
-        interval, ``low`` to ``high``."""
+        """Returns one row a part: the mean ``ratio`` over the seeds and its 95 % bootstrap interval."""
         import pandas as pd
 
         rows = []
@@ -86,11 +83,7 @@ class MethodAblation:
 
     @classmethod
     def load(cls, path: str | Path) -> MethodAblation:
-        """Returns what :meth:`save` wrote, seconds to three digits.
-
-        Raises:
-            DietlabError: if it is no such file.
-        """
+        """Returns what :meth:`save` wrote, seconds to three digits."""
         with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
             value = read_json(path)
             parts = (Lost(**{**part, "ratios": tuple(part["ratios"])}) for part in value["parts"])
@@ -100,10 +93,8 @@ class MethodAblation:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole method with one seed, tuned for every second shape of a survey.
-
-    Each rule returns the scheme that it takes for every shape of the survey, by number, ``[shapes]``.
-    """
+    """The whole method with one seed, tuned for every second shape of a survey. Each rule returns the scheme
+    that it takes for every shape of the survey, by number, ``[shapes]``."""
 
     survey: Surveyed
     tuned: ShapeSet
@@ -142,15 +133,12 @@ class Whole:
         return self.nearest(found)
 
     def divisors(self) -> Numbers:
-        """Returns the best scheme, of all times, whose tile divides the shape's output: a space of one
-        shape's factors; -1 where it has none."""
+        """Returns the best scheme whose tile divides the output of the shape; -1 where there is none."""
         sizes = [extents(self.survey.space.workload, shape) for shape in self.shapes]
-        fits = np.array(
-            [
-                [size["rows"] % scheme.rows == 0 and size["cols"] % scheme.cols == 0 for size in sizes]
-                for scheme in self.survey.space
-            ]
-        )
+        divides = [
+            [s["rows"] % one.rows == s["cols"] % one.cols == 0 for s in sizes] for one in self.survey.space
+        ]
+        fits = np.array(divides)
         best = np.where(fits, self.survey.efficiency, 0.0)
         return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
 
@@ -159,30 +147,19 @@ class Whole:
         return np.asarray(self.survey.efficiency.argmax(axis=0))
 
     def ratio(self, without: Numbers, whole: Numbers, judged: str = "all") -> float:
-        """Returns the time of one choice over another's, the geometric mean over the judged shapes where both
-        have a scheme."""
+        """Returns the time of one choice over another, the geometric mean over judged shapes that both
+        serve."""
         tuned, efficiency = set(self.tuned), self.survey.efficiency
         wanted = {"all": (True, False), "tuned": (True,), "held out": (False,)}[judged]
-        columns = [
-            column
-            for column, shape in enumerate(self.shapes)
-            if without[column] >= 0 and (shape in tuned) in wanted
-        ]
+        judged_too = [(shape in tuned) in wanted for shape in self.shapes]
+        columns = np.flatnonzero(judged_too & (without >= 0))
         logs = [np.log(efficiency[whole[c], c] / efficiency[without[c], c]) for c in columns]
         return float(np.exp(np.mean(logs)))
-
-    @property
-    def quality(self) -> float:
-        return self.survey.chosen(self.tree())
 
 
 def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
     """Returns what each part is worth with one seed, by what is taken away, what stands in its place, and the
-    shapes that are judged.
-
-    Args:
-        ahead: the method with rounds ahead.
-    """
+    judged shapes; ``ahead`` is the method with rounds ahead."""
     survey, shapes, run = whole.survey, whole.shapes, whole.run
     schemes = survey.space.schemes
     model = run.seconds_table(schemes, shapes).argmin(axis=0)
@@ -209,10 +186,8 @@ def ablate_method(
     effort: str | Effort = "quick",
     observers: Iterable[Observer] = (),
 ) -> MethodAblation:
-    """Tunes on a survey with each seed, and returns what every part of the method is worth; no hardware.
-
-    Tuning sees every second shape, all are judged by their surveyed times.
-    """
+    """Returns what every part of the method is worth, tuned for every second shape of a survey and judged on
+    all."""
     chosen = survey.timed(effort_named(effort))
     tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
     ratios: dict[tuple[str, str, str], list[float]] = {}
@@ -225,7 +200,7 @@ def ablate_method(
                 whole, work = _tuned(survey, tuned, chosen, seed, ahead=way == AHEAD)
                 wholes.append(whole)
                 rounds.append(work)
-            quality.append(wholes[0].quality)
+            quality.append(survey.chosen(wholes[0].tree()))
             for part, ratio in parts_of(*wholes).items():
                 ratios.setdefault(part, []).append(ratio)
             progress.advance(f"seed {seed}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from dietlab.base.errors import ModelError
 from dietlab.cost import Fitted, Prior, Survey, fitted_by, predictor_named, with_prior
+from dietlab.lab.strategies.comparison import by_shape
 from dietlab.measure import Record, ReplayRunner
 from dietlab.problem import Shape, ShapeSet
 from dietlab.tuning.effort import Effort, effort_named
@@ -23,15 +24,8 @@ AS_GOOD = 0.97
 
 @dataclass(frozen=True)
 class Curve:
-    """The quality of a replayed tuning by the number of its measurements.
-
-    Args:
-        start: ``nothing`` or ``prior``.
-        seed: of the tuning.
-        measurements, quality: after each round: the geometric mean, over shapes, of the time of the fastest
-            recorded scheme over that of the scheme which is expected to be fastest. A prior's first point is
-            of none.
-    """
+    """The :func:`quality` of a replayed tuning from ``nothing`` or a ``prior`` after each round, by the
+    number of its measurements. A prior's first point is of none."""
 
     start: str
     seed: int
@@ -46,12 +40,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Gain:
-    """The measurements that a prior saves in one replay.
-
-    Args:
-        from_nothing, from_prior: measurements to :data:`AS_GOOD` of the quality that nothing ends with.
-        ends: the last quality from the prior over that from nothing.
-    """
+    """The measurements to :data:`AS_GOOD` of the quality that ``nothing`` ends with, ``from_nothing`` and
+    ``from_prior`` (None: it never is), and the last quality from the prior over that from nothing
+    (``ends``)."""
 
     seed: int
     from_nothing: int
@@ -67,11 +58,7 @@ def transfer_curves(
     effort: Effort = REPLAYED,
     model: str = "learned",
 ) -> list[Curve]:
-    """Returns two curves a seed, of tunings for some shapes of a survey: from nothing and from the prior.
-
-    Raises:
-        ModelError: if the survey has none of the shapes, or the model takes no prior.
-    """
+    """Returns two curves a seed, of tunings for some shapes of a survey: from nothing and from the prior."""
     wanted = set(shapes)
     known = [record for record in survey.told if record.shape in wanted]
     truth = [record for record in survey.truth if record.shape in wanted]
@@ -113,11 +100,8 @@ def gains(curves: Iterable[Curve]) -> list[Gain]:
 def quality(fitted: Fitted, truth: Sequence[Record]) -> float:
     """Returns the geometric mean, over shapes, of the fastest time over that of the scheme which is expected
     to be fastest, its prediction raised by its doubt."""
-    by_shape: dict[Shape, list[Record]] = {}
-    for record in truth:
-        by_shape.setdefault(record.shape, []).append(record)
     lost = []
-    for shape, group in by_shape.items():
+    for shape, group in by_shape(truth).items():
         schemes = [record.scheme for record in group]
         expected = fitted.seconds(schemes, [shape]) * np.exp(fitted.doubt(schemes, [shape]))
         seconds = np.array([record.seconds or np.nan for record in group])
