@@ -206,6 +206,21 @@ def test_the_last_level_ends_where_the_bandwidth_falls(
     assert found == sizes[cached - 1] or disturbed == cached - 1
 
 
+@given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 64))
+def test_programs_depend_on_a_coarse_ratio_of_speeds(peak: float, bandwidth: float, cores: int) -> None:
+    measured = replace(
+        Hardware.preset("haswell-1core"), cores=cores, peak_gflops=peak, dram_gbps=bandwidth, l3_mib=2.5
+    )
+    programmed = measured.as_programmed()
+    assert (programmed.limits, programmed.cores) == (measured.limits, cores)
+    assert programmed.total_gflops and programmed.dram_gbps
+    ratio = programmed.total_gflops / programmed.dram_gbps * bandwidth / (peak * cores)
+    assert 2**-0.2501 <= ratio <= 2**0.2501
+    assert programmed.as_programmed() == programmed
+    faster = replace(measured, peak_gflops=2 * peak, dram_gbps=2 * bandwidth, l3_gbps=1.0)
+    assert faster.as_programmed() == programmed
+
+
 def test_a_curve_without_an_edge_tells_of_no_last_level() -> None:
     cached_bytes = pytest.importorskip("dietlab.targets.cpu.probe").cached_bytes
     assert cached_bytes({1 << i: 20.0 - 0.1 * i for i in range(20)}) is None

@@ -87,7 +87,7 @@ class Calibration:
                 logs[row, column] = known[number]
         if self._prior is not None and self.share:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
-        return np.asarray(np.maximum(seconds * np.exp(logs), least))
+        return in_single_precision(np.maximum(seconds * np.exp(logs), least))
 
     def doubt(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
@@ -108,7 +108,7 @@ class Calibration:
         for row, column, number in self._known(schemes, shapes):
             known = trust[number]
             left[row, column] = (1 - known) ** 2 * squares[row, column] + (1 - known) * process.pair**2
-        return np.asarray(np.sqrt(left))
+        return in_single_precision(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
         """Yields a row, a column and the number of the measured pair that is the same program there or does

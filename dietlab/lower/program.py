@@ -30,6 +30,9 @@ def compile_plans(
     """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
     Args:
+        workload: the operator.
+        hardware: its limits and, coarsely, its speeds count
+            (:meth:`~dietlab.machine.Hardware.as_programmed`).
         schemes: by number; all of the processor's kind.
         every_plan: whether any scheme can run on any shape, to compare them.
         only: for each scheme the shapes that it will be called with (default: any).
@@ -41,8 +44,9 @@ def compile_plans(
     require_kind(hardware, schemes)
     called = None if only is None else [[sizes_of(workload, s) for s in shapes] for shapes in only]
     compiled = lower_target(hardware.kind).compile_plans
+    processor = hardware.as_programmed()
     return compiled(
-        workload, hardware, schemes, tree, path, every_plan=every_plan, only=called, lowering=lowering
+        workload, processor, schemes, tree, path, every_plan=every_plan, only=called, lowering=lowering
     )
 
 
@@ -58,7 +62,7 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
         BuildError: if the scheme is of another kind of processor.
     """
     require_kind(hardware, [scheme])
-    return lower_target(hardware.kind).source_of(workload, hardware, scheme)
+    return lower_target(hardware.kind).source_of(workload, hardware.as_programmed(), scheme)
 
 
 def read_as(hardware: Hardware) -> tuple[str, str]:
@@ -75,7 +79,7 @@ def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> M
         MissingDependencyError: if the compiler is missing.
     """
     require_kind(hardware, [scheme])
-    return lower_target(hardware.kind).machine_code(workload, hardware, scheme)
+    return lower_target(hardware.kind).machine_code(workload, hardware.as_programmed(), scheme)
 
 
 def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:

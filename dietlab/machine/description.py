@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
@@ -97,6 +98,16 @@ class Hardware(Carded):
     def is_same_as(self, other: Hardware) -> bool:
         """Returns whether both are the same processor, perhaps with another number of cores in use."""
         return (self.name, self.limits) == (other.name, other.limits)
+
+    def as_programmed(self) -> Hardware:
+        """Returns the processor with what its programs may depend on: its limits, its cores, and of all speeds
+        the ratio of peak to memory bandwidth, in steps of the square root of 2. Two measurements of one
+        machine then give the same programs, which are compiled once."""
+        peak = bandwidth = None
+        if self.total_gflops and self.dram_gbps:
+            bandwidth = float(self.cores)
+            peak = 2 ** (round(2 * math.log2(self.total_gflops / self.dram_gbps)) / 2)
+        return replace(self, peak_gflops=peak, dram_gbps=bandwidth, l3_gbps=None, l3_mib=None)
 
     def with_cores(self, cores: int) -> Hardware:
         """Returns the processor with ``cores`` of its cores in use."""

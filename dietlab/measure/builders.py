@@ -93,7 +93,7 @@ class Builders:
         path = self._folder / f"{scheme.key}-{next(self._numbers)}.so"
         request = {
             "workload": workload.to_json(),
-            "hardware": self._hardware.to_json(),
+            "hardware": self._hardware.as_programmed().to_json(),
             "scheme": scheme.key,
             "path": str(path),
             "shapes": [shape.to_json() for shape in trial.shapes],
