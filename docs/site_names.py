@@ -200,9 +200,9 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 def undescribed(module: str, name: str) -> list[str]:
     """Returns what the reference would show of a public name without saying what it is.
 
-    Of a function, parameters that are not in Args. Of a class, fields and parameters of its constructor that
-    are neither there nor named as code in its text nor followed by a text of theirs, and methods without a
-    text; a method that only gives another type to an inherited one has that one's.
+    Of a function, parameters that are neither in Args nor named as code in its text. Of a class, such fields
+    and parameters of its constructor that no text follows either, and methods without a text; a method that
+    only gives another type to an inherited one has that one's.
     """
     nodes = [node for node in parsed(module).body if getattr(node, "name", "") == name]
     if not nodes:
@@ -210,7 +210,8 @@ def undescribed(module: str, name: str) -> list[str]:
     node = nodes[-1]  # overloads stand before
     text = ast.get_docstring(node) or ""  # type: ignore[arg-type]
     if isinstance(node, ast.FunctionDef):
-        return [f"{name}({parameter})" for parameter in parameters(node) if parameter not in described(text)]
+        said = described(text) | _as_code(text)
+        return [f"{name}({parameter})" for parameter in parameters(node) if parameter not in said]
     found = list[str]()
     for inner, after in zip(node.body, [*node.body[1:], None], strict=True):  # type: ignore[attr-defined]
         if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":

@@ -36,6 +36,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import Adaptation
+from dietlab.cost.gaussian_process import GaussianProcess
 from dietlab.cost.measured import program_on, same_work, settled_seconds
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
 from dietlab.cost.model import features
@@ -619,6 +620,20 @@ def test_calibration_moves_predictions_towards_what_was_measured() -> None:
     opposed = [slowed(kernel, SIZES[1], 2.0), slowed(kernel, SIZES[3], 8.0)]
     (found,) = ratios([*USUALLY, *opposed], [kernel])
     assert 1.8 < found[1] < found[2] < found[3] < 8.8
+
+
+def test_predictions_have_no_digits_that_depend_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vector instructions of another length add in another order, which changes the last digits."""
+    kernels = [cpu_scheme(rows, 32, edge="even") for rows in (2, 4, 6)]
+    records = [slowed(kernel, SIZES[1], 3.0) for kernel in kernels]
+    mean, deviation = GaussianProcess.mean, GaussianProcess.deviation
+    here = Calibration(COST, records)
+    seconds, doubt = here.seconds(kernels, SIZES), here.doubt(kernels, SIZES)
+    monkeypatch.setattr(GaussianProcess, "mean", lambda *given: mean(*given) + 1e-14)
+    monkeypatch.setattr(GaussianProcess, "deviation", lambda *given: deviation(*given) + 1e-14)
+    elsewhere = Calibration(COST, records)
+    np.testing.assert_array_equal(elsewhere.seconds(kernels, SIZES), seconds)
+    np.testing.assert_array_equal(elsewhere.doubt(kernels, SIZES), doubt)
 
 
 def test_what_all_measured_is_expected_of_everything() -> None:

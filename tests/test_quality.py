@@ -38,7 +38,7 @@ def test_modules_are_short_and_none_is_called_utils() -> None:
     assert len(lengths) > 40
     assert not {name: n for name, n in lengths.items() if n > MOST_LINES}
     assert not [name for name in lengths if Path(name).stem in ("utils", "util", "helpers", "misc", "common")]
-    assert sorted(lengths.values())[len(lengths) // 2] <= 130
+    assert sorted(lengths.values())[len(lengths) // 2] <= 140
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())

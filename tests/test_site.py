@@ -71,8 +71,8 @@ def test_reference_says_what_parameters_fields_and_methods_are(part: str) -> Non
 
 def test_what_a_docstring_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     source = '''
-def call(known, forgotten, *rest, option=1):
-    """Returns a number, unless ``forgotten`` is.
+def call(known, forgotten, *rest, named, option=1):
+    """Returns a number, unless forgotten is, or ``named``.
 
     Args:
         known, rest: of any

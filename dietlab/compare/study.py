@@ -53,7 +53,10 @@ FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evalu
 @dataclass(frozen=True, repr=False)
 class Study(Carded, Settings):
     """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and the
-    report. Each stage leaves its result in the folder and returns it. :meth:`create` explains the fields."""
+    report. Each stage leaves its result in the folder and returns it.
+
+    :meth:`create` explains ``folder``, ``workload``, ``hardware``, ``shapes`` and the settings.
+    """
 
     folder: Path
     workload: Workload

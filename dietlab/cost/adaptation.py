@@ -180,11 +180,11 @@ def adaptation_cost(
     cache: CacheState = "hot",
     **constants: Any,
 ) -> AdaptationCost:
-    """Returns the adaptation cost of a workload on ``hardware``, whose kind determines the formulas.
+    """Returns the adaptation cost of ``workload`` on ``hardware``, whose target has the formulas.
 
-    ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
-    depends on the cache state: hot ones come from the last-level cache, rotating ones from memory. On a GPU
-    it is a bound from all throughputs of a multiprocessor.
+    Of ``kind`` ``"paper"`` it has padding and idle processors only; ``"streamed"`` adds the traffic of
+    operands, which depends on the cache state: hot ones come from the last-level cache, rotating ones from
+    memory. On a GPU it is a bound from all throughputs of a multiprocessor.
 
     Args:
         cache: where a call finds its operands.
@@ -195,8 +195,8 @@ def adaptation_cost(
 
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """Returns ``S*``, the shape on which a scheme wastes least; of several such, the largest whose call takes
-    at most :data:`MEASURED_SECONDS`.
+    """Returns ``S*``, the shape on which ``scheme`` wastes least; of several such, the largest whose call
+    takes at most :data:`MEASURED_SECONDS`.
 
     Args:
         shapes: the shapes to choose among, at least one.

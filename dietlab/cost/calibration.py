@@ -8,6 +8,7 @@ from math import log, prod
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import in_single_precision
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.gaussian_process import GaussianProcess
 from dietlab.cost.measured import Measured, Values, program_on, same_work
@@ -87,7 +88,7 @@ class Calibration:
                 logs[row, column] = known[number]
         if self._prior is not None and self.share:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
-        return in_single_precision(np.maximum(seconds * np.exp(logs), least))
+        return np.asarray(np.maximum(in_single_precision(seconds * np.exp(logs)), least))
 
     def doubt(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None

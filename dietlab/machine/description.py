@@ -100,9 +100,9 @@ class Hardware(Carded):
         return (self.name, self.limits) == (other.name, other.limits)
 
     def as_programmed(self) -> Hardware:
-        """Returns the processor with what its programs may depend on: its limits, its cores, and of all speeds
-        the ratio of peak to memory bandwidth, in steps of the square root of 2. Two measurements of one
-        machine then give the same programs, which are compiled once."""
+        """Returns the processor with what its programs may depend on: its limits, its cores, and the ratio of
+        peak to memory bandwidth, in steps of the square root of 2. Two measurements of one machine then give
+        the same programs, which are compiled once."""
         peak = bandwidth = None
         if self.total_gflops and self.dram_gbps:
             bandwidth = float(self.cores)

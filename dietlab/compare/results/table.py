@@ -59,7 +59,7 @@ LATER = ("again", "first_seconds")
 
 
 class Entry(NamedTuple):
-    """A row of the table, with the report that it belongs to."""
+    """A ``row`` of the table, with the ``report`` that it belongs to."""
 
     report: Report
     row: Row

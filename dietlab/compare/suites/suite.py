@@ -303,7 +303,7 @@ SUITES: Mapping[str, Suite] = {
 
 
 def suite_named(name: str) -> Suite:
-    """Returns a suite by its name, a key of :data:`SUITES`.
+    """Returns the suite ``name``, a key of :data:`SUITES`.
 
     Raises:
         DietlabError: if there is none.

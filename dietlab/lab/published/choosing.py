@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import RecordError
+from dietlab.base.statistics import in_single_precision
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.lab.published.models import Formula, LearnedTiles, models_of
 from dietlab.lab.published.records import Operator, Published
@@ -159,9 +160,7 @@ def grid(times: Times, seed: int = 0) -> Choice:
     places = {shape: place for place, shape in enumerate(shapes.shapes)}
     known = [places[shape] for shape in times.shapes]
     table[:, known] = np.sqrt(times.seconds * table[:, known])
-    # Trees predict in single precision. Digits beyond it differ from processor to processor, and would break
-    # ties between equally fast tiles.
-    table = table.astype(np.float32).astype(np.float64)
+    table = in_single_precision(table)
     return Choice(dense_of(shapes, times.operator.dtype), tuple(map(Scheme, times.tiles)), shapes, table)
 
 

@@ -17,6 +17,7 @@ class CpuLimits(Limits):
     Args:
         llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
         vector_bytes: of a vector register.
+        vector_registers: number of vector registers.
         l1d_bytes, l2_bytes: first-level data cache and second-level cache of one core.
         l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
     """

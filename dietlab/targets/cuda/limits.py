@@ -22,6 +22,8 @@ class GpuLimits(Limits):
     Args:
         compute_capability: as in ``"9.0"``.
         threads_per_block: the most, as are all figures "per" something.
+        registers_per_thread, threads_per_sm, registers_per_sm: likewise.
+        l2_bytes: L2 cache of the whole GPU.
         smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
         smem_per_sm_bytes: shared memory of all resident blocks, with the driver's part.
         registers_per_block: 32-bit registers, as are all registers.
