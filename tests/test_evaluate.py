@@ -579,7 +579,7 @@ def test_a_report_stays_where_another_holds_less(tmp_path: Path) -> None:
     whole.save(path)
     fewer = replace(whole, rows=tuple(row for row in whole.rows if row.contender != "a"))
     with pytest.raises(
-        RecordError, match=r"holds no more; got it has 7 results, of which this one has 5: .* a\."
+        RecordError, match=r"has no further results; got it has 7 results, of which this one has 5: .* a\."
     ):
         fewer.save(path)
     assert Report.load(path).summary == whole.summary

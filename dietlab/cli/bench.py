@@ -130,8 +130,8 @@ def bench(
                  float32; eight T, or every T of 1..128 with --effort full
       bert-gpu   on a GPU: four dense layers of BERT-base, float32 and float16, T=1..2048
       llm-gpu    on a GPU: 4096 x 4096, 4096 x 14336 and 14336 x 4096, bfloat16, T=1..4096
-      first-gpu  both of these against NVIDIA's libraries, the most telling operator first: where
-                 a GPU is lent for minutes; needs no compiler there (dietlab kit)
+      first-gpu  paper-gpu and llm-gpu against NVIDIA's libraries, the most informative operator
+                 first: for a GPU that is available for minutes; needs no compiler (dietlab kit)
     Efforts:
       smoke     a few lengths: does everything run?
       quick     about 30 lengths a workload: ends, multiples, primes, held-out ones
@@ -183,8 +183,8 @@ def bench(
 
 
 def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[StateArchive]:
-    """Returns the archive of a bench, if one is wanted. An earlier state is unpacked first, unless the folder
-    has files of the pattern ``begun``."""
+    """Returns the archive of a bench; none without ``state``. An earlier state is unpacked first, unless the
+    folder has files of the pattern ``begun``."""
     if state is None:
         return []
     if not state.endswith(".tar.gz"):
@@ -231,8 +231,8 @@ def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
 
 
 def number(word: str, what: str = "threads") -> int:
-    """Returns a number of 1 or more, or raises :class:`click.BadParameter`; ``what`` is counted, for its
-    message."""
+    """Returns a number of 1 or more, or raises :class:`click.BadParameter`, whose message says that ``what``
+    are numbers."""
     if not word.isdigit() or int(word) < 1:
         raise click.BadParameter(f"{what} are numbers, as in 1,2; got {word!r}")
     return int(word)

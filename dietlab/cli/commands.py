@@ -52,8 +52,8 @@ OTHERS = "More"
 
 
 class CommandGroup(click.Group):
-    """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2; Ctrl-C
-    says that nothing is lost. The help has the commands under headings.
+    """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2. Ctrl-C
+    prints that measurements are kept. The help lists the commands under headings.
 
     Args:
         homes: ``module:attribute`` of commands by name; a module is imported when its command is used.

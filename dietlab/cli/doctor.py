@@ -46,7 +46,8 @@ class Finding:
 
 
 def examine(libraries: Iterable[str] = ()) -> list[Finding]:
-    """Examines Python, processor, linker, packages and libraries. What is missing is a finding, no error."""
+    """Examines Python, processor, linker, packages and libraries. A missing item is a finding, not an
+    error."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
         _tried("processor", _processor),
@@ -66,7 +67,7 @@ def examine(libraries: Iterable[str] = ()) -> list[Finding]:
 
 
 def _tried(what: str, find: Callable[[], object], needed: bool = True) -> Finding:
-    """Returns what ``find`` returns, or the sentence of its error, as a finding."""
+    """Returns the result of ``find``, or its error's sentence, as a finding."""
     try:
         return Finding(what, str(find()), ok=True, needed=needed)
     except DietlabError as error:
@@ -100,7 +101,7 @@ def _amx() -> list[Finding]:
 
 
 def _store() -> Finding:
-    """Returns the size of the store, whose programs no later study compiles."""
+    """Returns the size of the store of compiled programs, which later studies reuse."""
     entries, size = STORE.size()
     kept = f"{counted(entries, 'program')}, {bytes_text(size)} of {bytes_text(MOST_BYTES)}, in {STORE.folder}"
     return Finding("store of compiled programs", kept, ok=True)

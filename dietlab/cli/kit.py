@@ -26,8 +26,8 @@ MEASURED = f"*/{RECORDS}"
 def kit_group() -> None:
     """Bench on a machine without a compiler, in two visits.
 
-    The first visit measures libraries that were built here, the second one the operators that were chosen by
-    its records. That machine needs TVM's runtime only.
+    The first visit measures libraries that were built here. The second visit measures the operators that were
+    chosen by the first visit's records. The other machine needs TVM's runtime only.
 
     \b
     dietlab kit pack --suite first-gpu --hardware h200 --out .gpukit    here
@@ -98,10 +98,10 @@ def measure_command(kit: str, out: str, seconds: float | None, state: str | None
 )
 @quiet_option
 def build_command(state: str, out: str, quiet: bool) -> None:
-    """Choose and build each operator by what was measured.
+    """Choose and build each operator from the measurements.
 
-    STATE is the file of `dietlab kit measure --state`. It replaces what an earlier one put into --out. The
-    command needs the compiler and no GPU.
+    STATE is the file of `dietlab kit measure --state`. It replaces the files of an earlier STATE in --out.
+    The command needs the compiler and no GPU.
     """
     folder = Path(out)
     if not restore(Path(state), folder, None):

@@ -206,7 +206,7 @@ def shape_set_option(usual: str | None = None) -> Callable[[Callable[..., Any]],
 
 def shapes_option(usual: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Returns a decorator that adds the options of a shape set. The command gets one text, ``shapes``, for
-    :func:`parse_shapes`; its default is ``usual``, and None depends on the operator."""
+    :func:`parse_shapes`; its default is ``usual``; None means a default that depends on the operator."""
     options = (
         shape_set_option(usual),
         click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),

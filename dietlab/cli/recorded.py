@@ -33,7 +33,7 @@ from dietlab.tuning import TuningRun, effort_named, survey, tune
 from dietlab.tuning.survey import records_header
 
 BROUGHT = f"{RECORDS}.gz"
-"""The name of a file of records in its folder of ``data``."""
+"""The name of a file of records, in its folder in ``data``."""
 
 
 def tuning_facts(run: TuningRun) -> dict[str, Any]:

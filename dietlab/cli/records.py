@@ -21,7 +21,7 @@ from dietlab.view.pages.bench_text import markdown
 FILES = click.argument("files", nargs=-1, required=True)
 
 SECTIONS = 2
-"""Sections of a file's card that the summary has, from the first: the fastest of each shape, and failures."""
+"""Number of a file card's first sections that the summary prints: the fastest of each shape, and failures."""
 
 
 @click.group("records")
@@ -29,7 +29,7 @@ def records_group() -> None:
     """Summarise, check, merge and filter files of measurements.
 
     FILE is records.jsonl of a study, compressed or not (.jsonl.gz), the study's folder, or the name of a file
-    that comes with dietlab: quickstart. Of a file that was cut off, the whole records count.
+    that comes with dietlab: quickstart. If a file was cut off, its complete records count.
 
     \b
     dietlab records summary runs/x/records.jsonl
@@ -59,8 +59,8 @@ def summary(files: tuple[str, ...]) -> None:
 def check(context: click.Context, files: tuple[str, ...]) -> None:
     """Look for doubtful records; the exit status is 1 if there are any.
 
-    These are times beyond the processor's peak, blocks that differ by half, shapes that the operator does not
-    have, results without a time, and equal records.
+    Doubtful are times beyond the processor's peak, blocks that differ by half, shapes that the operator does
+    not have, results without a time, and equal records.
     """
     found = 0
     for name in files:

@@ -58,8 +58,8 @@ def serve_command(
       dietlab tune --rpc 127.0.0.1:9190 --key lab --out runs/x
 
     TVM's RPC has NO AUTHENTICATION: anyone who reaches the port can run any code as you. It listens on the
-    loopback address unless --host names another; name only one of a network that you trust. If the tracker
-    was away, it is joined again when it is back.
+    loopback address unless --host names another; name only an address in a network that you trust. If the
+    tracker stops, this machine joins it again when it is back.
     """
     chosen = processors_named(processors)
     signal.signal(signal.SIGTERM, _stopped)

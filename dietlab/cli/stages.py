@@ -157,8 +157,9 @@ def study_hardware(
     target: str = "cpu",
     servers: Servers | None = None,
 ) -> Hardware:
-    """Returns the requested processor, or that of the study in ``out`` if it is equal. That of ``servers``
-    was measured there. This machine's is not measured yet: a new study does so after all checks."""
+    """Returns the requested processor; the processor of the study in ``out`` if the options agree with it. A
+    processor of ``servers`` was measured there. This machine's is not measured here: a new study measures it
+    after all checks."""
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
             return remote_hardware(*servers, cores=threads or 1, target=target)

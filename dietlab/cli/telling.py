@@ -1,4 +1,5 @@
-"""Texts of a command besides its result: progress, text between two stages, the next command."""
+"""Texts that a command prints in addition to its result: progress, text between two stages, the next
+command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contenders of an evaluation: vendors, whatever they return, our libraries, per-shape programs."""
+"""Contenders of an evaluation: vendors, whose results are checked, our libraries, per-shape programs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
 COMPUTES = ("dense", "batch-matmul", "matmul")
-"""What a vendor without ``computes`` computes: the operators that dietlab had when this field began, and
-those of others (:func:`forms_of`)."""
+"""Names (:func:`forms_of`) of the operators that a vendor without the field ``computes`` computes: dietlab's
+operators when the field was introduced."""
 
 
 def opened_contender(
@@ -48,8 +48,8 @@ def opened_contender(
 
     Args:
         name: of a vendor, or of one of ``ours``.
-        made_with: the argument of every vendor of the target.
-        kinds: those that vendors can have.
+        made_with: the argument that each vendor class of the target takes.
+        kinds: the kinds that a vendor may have.
 
     Raises:
         MissingDependencyError: if its library is not installed.
@@ -66,14 +66,14 @@ def opened_contender(
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor, perhaps of others. What it returns is checked; what it does not compute becomes a row with a
-    reason."""
+    """A vendor of dietlab or of another package. Checks every value that the vendor returns. An operator that
+    the vendor does not compute gives a row with a reason."""
 
     contender: Contender
     kinds: Sequence[str]
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what else the contender has, such as ``any_shape``."""
+        """Returns any other attribute of the vendor, such as ``any_shape``."""
         return getattr(self.contender, name)
 
     def kind(self, workload: Workload) -> str:
@@ -114,9 +114,9 @@ class Vendor:
 
 
 def forms_of(workload: Workload) -> tuple[str, ...]:
-    """Returns the names by which vendors may say that they compute an operator: its own and, for an operator
-    of others, that of the product with the same layout of operands: ``dense``, ``batch-matmul`` or, if the
-    rows of ``w`` run along the depth, ``matmul``."""
+    """Returns the names under which a vendor's ``computes`` may list an operator: its own name and, for an
+    operator of another package, the name of dietlab's product with the same layout of operands: ``dense``,
+    ``batch-matmul`` or, if the rows of ``w`` run along the depth, ``matmul``."""
     if workload.operator in OPERATORS.own:
         return (workload.operator,)
     if any(axis.role == "batch" for axis in workload.axes):
@@ -163,8 +163,8 @@ class LibrariesContender:
 
 
 def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
-    """Returns whether an operator has a shape of another workload: each axis has that extent, or a range with
-    it."""
+    """Returns whether an operator covers a shape of another workload: every axis has the shape's extent, or a
+    range that contains it."""
     if operator.operator != workload.operator:
         return False
     extents = {axis.name: axis.at(shape) for axis in workload.axes}
@@ -172,8 +172,8 @@ def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
 
 
 def prepared(operator: Operator, constants: Operands) -> Prepared:
-    """Returns a library of ours with packed weights, if they are constant. Otherwise all operands come with
-    every call, also constants of the workload."""
+    """Returns a library of ours with packed weights, if they are constant. Otherwise every call passes all
+    operands, also the constants."""
     if operator.workload.constants:
         layer = operator.pack(**constants)
         return WithConstants(lambda operands, out, plan=None: layer.bind(**operands, out=out, plan=plan))

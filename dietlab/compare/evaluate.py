@@ -60,11 +60,11 @@ def evaluate(
             ``rotating`` (weights beyond the last-level cache, as in a model with many layers, and as in
             tuning).
         effort: a preset, or its name, which says how long each shape is timed.
-        tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
+        tuned: the tuning run that the operator was built from; ``oracle`` and ``largest-shape`` need it.
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
         observers: get each event as it happens.
-        journal: keeps the rows of each shape at once, and has rows that are not measured again (default: in
-            memory).
+        journal: stores the rows of each shape when they are measured; rows that it already has are not
+            measured again (default: in memory).
 
     Raises:
         DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
@@ -134,7 +134,8 @@ class Contest:
     def report(
         self, library: Mapping[str, Any], name: str = "", tuning: Mapping[str, Any] | None = None
     ) -> Report:
-        """Returns the report of the contest without rows. ``tuning`` has facts besides the cost of tuning."""
+        """Returns the report of the contest without rows. ``tuning`` adds facts to the report's field of this
+        name."""
         return Report(
             workload_to_json(self.lineup.dispatcher.workload),
             self.lineup.dispatcher.hardware.to_json(),
@@ -193,8 +194,8 @@ def contest(
 
     Args:
         shapes: all shapes that the oracle can be timed on.
-        ansor_shapes: those that ``ansor`` is tuned for (default: those of ``shapes`` that the operator was
-            tuned for).
+        ansor_shapes: the shapes that ``ansor`` is tuned for (default: the members of ``shapes`` that the
+            operator was tuned for).
         more: further contenders (:func:`~dietlab.compare.lineup.libraries_entrant`).
     """
     listeners = listeners or audience(())
@@ -216,8 +217,8 @@ def contest(
 
 
 def _without_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:
-    """Returns the turns without those of our library's second process, and its time over that of the first.
-    If only the second has wrong results, its turn takes the place of the first."""
+    """Returns the turns without our library's second process, and the second process's time over the first's.
+    If only the second process has wrong results, its turn replaces the first's."""
     ours, again = turns[OURS], turns.get(AGAIN)
     others = {name: turn for name, turn in turns.items() if name != AGAIN}
     if again is None:
@@ -243,7 +244,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
 
 
 def standing(rows: Sequence[Row], besides: Collection[str] = ("oracle", "largest-shape")) -> str:
-    """Returns our geometric mean over the fastest contender of each shape so far, as text."""
+    """Returns a text: our geometric-mean speedup so far over the fastest contender of each shape."""
     best = over_best(rows, besides)
     return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
 

@@ -21,7 +21,7 @@ from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
 
 ORACLE_FINALISTS = 4
-"""Most plans that are timed for each shape, all of different tiles; the fastest is the oracle."""
+"""Most plans that the oracle times per shape, all with different tiles; the fastest one is the oracle."""
 
 
 def contenders_for(target: str, named: Iterable[str] = ()) -> tuple[str, ...]:
@@ -29,7 +29,8 @@ def contenders_for(target: str, named: Iterable[str] = ()) -> tuple[str, ...]:
 
     Args:
         target: a kind of processor.
-        named: names that a person gave; ``MODULE:NAME`` is imported if others can enter contenders.
+        named: names that the user gave; ``MODULE:NAME`` is imported if the target accepts contenders of other
+            packages.
     """
     vendors = evaluation_target(target).VENDORS
     if isinstance(vendors, Registry):
@@ -54,7 +55,7 @@ class Lineup:
 
     Args:
         candidates: the oracle's schemes by number.
-        finalists: numbers of those that it times, by shape and cache state.
+        finalists: numbers of the candidates that the oracle times, by shape and cache state.
     """
 
     dispatcher: Dispatcher
@@ -67,7 +68,7 @@ class Lineup:
     notes: tuple[str, ...] = ()
 
     def chosen_plan(self, shape: Shape) -> int:
-        """Returns the candidate's number of the plan that our library chooses for a shape."""
+        """Returns the index in ``candidates`` of the plan that our library chooses for a shape."""
         return self.candidates.index(self.dispatcher.scheme(shape))
 
 
@@ -81,7 +82,8 @@ def assemble(
     listeners: Audience,
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
-    """Builds and tunes in ``home`` what contenders need. Their names are checked (:func:`require_known`)."""
+    """Builds and tunes in ``home`` what the contenders need. :func:`require_known` must have checked their
+    names."""
     entries = [_library_entrant(name, "ours", op) for name in (OURS, AGAIN)]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(op.dispatcher, tuned, tuple(entries))
@@ -117,8 +119,8 @@ def _library_entrant(name: str, kind: str, library: Operator, detail: str = "") 
 
 
 def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
-    """Returns a contender of several libraries of ours, each for the shapes of one operator. It has nothing
-    for other shapes."""
+    """Returns a contender of several libraries of ours, each for the shapes of one operator. The contender is
+    absent for other shapes."""
     folders = [str(operator.path.parent) for operator in operators]
     return Entrant(name, "libraries", kind, {"libraries": folders}, detail)
 
@@ -137,7 +139,7 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
-    """Adds one library of all finalists and our plans, whose plan the caller chooses for each shape.
+    """Adds one library of all finalists and our plans; the caller chooses the plan for each shape.
 
     Each plan is compiled only for the numbers of rows that it is called with: a library of every plan for
     every length can take the compiler a quarter of an hour.
@@ -172,7 +174,8 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 def _finalists(
     dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[Scheme], shapes: ShapeSet
 ) -> dict[tuple[Shape, str], list[int]]:
-    """Returns by shape and cache state the numbers of the plans that are predicted fastest, and of ours."""
+    """Returns, by shape and cache state, the numbers of the plans predicted fastest and of our library's
+    plan."""
     numbers = {plan: number for number, plan in enumerate(plans)}
     tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
     finalists: dict[tuple[Shape, str], list[int]] = {}
@@ -186,8 +189,9 @@ def _finalists(
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Adds per-shape tunings of those evaluated shapes that we tuned for (of all without a tuning run), as
-    many as the effort's seconds allow; adds a reason if the workload has no sketch rules."""
+    """Adds per-shape tunings of the evaluated shapes that the operator was tuned for (if there are none, of
+    all evaluated shapes), until the effort's seconds are spent. Adds the reason if a package is missing or
+    the workload has no sketch rules."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
     wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
@@ -214,7 +218,7 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
 
 
 def spread(shapes: Sequence[Shape]) -> list[Shape]:
-    """Returns the shapes in an order whose every beginning covers the whole range (bit reversal)."""
+    """Returns the shapes in bit-reversed order, so that the first few already cover the whole range."""
     width = max(1, (len(shapes) - 1).bit_length())
     places = [int(f"{number:0{width}b}"[::-1], 2) for number in range(len(shapes))]
     return [shape for _, shape in sorted(zip(places, shapes, strict=True))]

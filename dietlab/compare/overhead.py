@@ -1,4 +1,5 @@
-"""Measures the cost of a call besides the micro-kernel: of the decision tree, and of the call from Python."""
+"""Measures the cost of a call outside the micro-kernels: of the decision tree, and of the call from
+Python."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ REPEATS = 25
 
 
 def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
-    """Returns ``dispatch_ns`` and ``python_call_us``; nothing for a GPU's library, whose calls take no arrays
-    of NumPy.
+    """Returns ``dispatch_ns`` and ``python_call_us``; an empty dict for a GPU's library, whose calls take no
+    NumPy arrays.
 
     - ``dispatch_ns``: nanoseconds of the tree in the library: ``plan(T, ...)``, averaged over ``shapes``,
       minus ``idle(T, ...)``, a call of the same form that decides nothing.
     - ``python_call_us``: microseconds of ``layer(x, out=y)``, or ``op(x, w, out=y)`` if nothing is constant,
-      on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel. It is
-      left out if the number of rows is static, as no call is empty then.
+      on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel. Left out
+      if the number of rows is static, because then no call is empty.
     """
     if not op.dispatcher.hardware.limits.on_host:
         return {}
@@ -46,7 +47,7 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
 
 
 def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
-    """Returns a call without rows; other dynamic extents are the least of their ranges."""
+    """Returns a call with zero rows; other dynamic extents are the lowest of their ranges."""
     rows = axis_of(workload, "rows").name
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
     dtype = precision_of(workload, "out").numpy

@@ -13,7 +13,7 @@ from dietlab.machine import Hardware
 
 
 def require_present(workloads: Iterable[Computed], hardware: Hardware, names: Sequence[str]) -> None:
-    """Opens vendors, each in its process, and closes them. Of ``ansor`` the packages are checked; other
+    """Opens each vendor in its own process, and closes it. For ``ansor`` checks the packages; the other
     bounds are always present.
 
     Args:

@@ -62,12 +62,12 @@ class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``unprobed`` says why the processor was not probed for slow moments, and ``short`` what follows from too
-    little memory; both are empty otherwise.
+    ``unprobed`` is the reason why the processor was not probed for slow moments; ``short`` is the consequence
+    of too little memory. Both are empty otherwise.
 
     Args:
-        workload: what all compute, except entries with a workload.
-        module: what each process runs (default: that for operators on this kind of processor).
+        workload: what all entrants compute, except entrants with a workload.
+        module: what each process runs (default: the worker for operators on this kind of processor).
     """
 
     def __init__(
@@ -161,7 +161,8 @@ class TimingSession:
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
     ) -> dict[str, list[Player]]:
         """Times every contender on one shape in turns, in an order that is drawn again for each block.
-        Returns the turns of contenders that have something for this shape, one for each plan.
+        Returns each contender's turns, one for each plan; contenders without a program for this shape are
+        left out.
 
         Args:
             cache: a state of :class:`~dietlab.measure.timing.device.Device`.

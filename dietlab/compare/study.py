@@ -87,12 +87,12 @@ class Study(Carded, Settings):
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
             effort: a preset's name; only this may differ from an equal study's.
-            strategy: proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
+            strategy: name of the search strategy, which proposes schemes (``MODULE:NAME`` for your own).
             seed: of the proposals and of the model.
             cover: how plans cover a shape.
             max_kernels: most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
-            cost_model: predicts times, by name (``MODULE:NAME`` of your own).
+            cost_model: name of the cost model, which predicts times (``MODULE:NAME`` for your own).
             prior: fitted on other records; kept in the folder.
             measure: whether to measure a new study's processor, after all arguments were checked.
 
@@ -213,7 +213,7 @@ class Study(Carded, Settings):
             runner: measures candidates.
             observers: get each event as it happens.
             ahead: whether to propose a round while the one before is measured (default: if the runner has
-                several devices). An earlier call's setting stays.
+                several devices). Resumed tuning keeps the first call's setting.
             budget: when to stop (default: never).
         """
         with self.locked():
@@ -266,7 +266,8 @@ class Study(Carded, Settings):
         return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
-        """Adds to the facts that records do not have: seconds of model and choosing, the model's quality."""
+        """Stores facts that the records lack, such as seconds of the model and of choosing, and the model's
+        quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
@@ -288,7 +289,7 @@ class Study(Carded, Settings):
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:
-        """Returns the study's dispatcher, which is trained now if it was not."""
+        """Returns the study's dispatcher; trains it if there is none."""
         path = self.folder / DISPATCHER
         return Dispatcher.load(path) if path.exists() else self.dispatch()
 

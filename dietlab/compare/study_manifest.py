@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of a study's ``manifest.json`` without date and versions. ``settings`` are those of
+    """The contents of a study's ``manifest.json`` without date and versions. ``settings`` are the values of
     :class:`~dietlab.tuning.settings.Settings` by name."""
 
     workload: Workload

@@ -11,7 +11,7 @@ from dietlab.problem import Shape, Workload
 
 
 class WorkerModule(NamedTuple):
-    """The module that a contender's process runs, and most seconds until it answers."""
+    """The module that a contender's process runs, and the most seconds that an answer takes."""
 
     name: str
     seconds: float
@@ -37,7 +37,8 @@ class EvaluationTarget(Protocol):
         """The module that the process of each contender runs."""
 
     def facts(self) -> dict[str, str]:
-        """Returns facts of this machine that figures need, such as a driver's version."""
+        """Returns facts about this machine that a report states with its figures, such as a driver's
+        version."""
 
     def require_form(self, workload: Workload) -> None:
         """Checks that per-shape tuning has a program and sketch rules for the workload.

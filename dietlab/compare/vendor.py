@@ -54,7 +54,7 @@ def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Regist
         noun: a vendor in words, with its article.
         group: of the entry points by which installed packages enter vendors.
         own: classes in dietlab, each with a ``name``.
-        made_with: their argument in words, for the error message.
+        made_with: the classes' argument in words, for the error message.
     """
 
     def taken(name: str, value: object) -> Maker:

@@ -1,7 +1,7 @@
-"""Compiles MetaSchedule's candidates in parallel, in processes that stay.
+"""Compiles MetaSchedule's candidates in parallel, in long-lived processes.
 
-TVM's own builder starts its processes anew for each batch, and each imports TVM for 3 CPU-seconds: longer
-than compiling takes.
+TVM's own builder starts new processes for each batch. Each process imports TVM, which takes 3 CPU-seconds:
+longer than compiling.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BUILD_SECONDS = 150.0
 
 @cache
 def builders(module: str, processes: int) -> WorkerPool:
-    """Returns this process's builders, the same for all shapes. Each runs ``module``, which calls
-    :func:`serve_builds`, and starts with its first request."""
+    """Returns the pool of build processes, which all shapes share. Each process runs ``module``, which calls
+    :func:`serve_builds`, and starts at its first request."""
     return WorkerPool(module, processes)
 
 
 def built(target: Any, worker: WorkerProcess, program: Any) -> Path | MeasureError:
-    """Returns a program's library, alone in its folder, or the error that the build ended with."""
+    """Returns the path of a program's library, alone in a new folder, or the error of the build."""
     import tvm
 
     path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
@@ -43,8 +43,8 @@ def built(target: Any, worker: WorkerProcess, program: Any) -> Path | MeasureErr
 
 
 def serve_builds(compiled: Callable[[Any, Any, Path], None]) -> None:
-    """Answers requests of :func:`built` as long as the process lives. ``compiled`` writes the library of a
-    program and a target to a path."""
+    """Answers requests of :func:`built` as long as the process lives. ``compiled(program, target, path)``
+    writes a library."""
     import tvm
 
     def build(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ by the processor:
   (:mod:`~dietlab.targets.cuda.ansor`).
 
 A folder of results holds ``<shape>.so`` and ``<shape>.json`` for each shape; the JSON is written
-last, so a shape is either complete or absent, and tuning again goes on where it was interrupted.
+last, so a shape is either complete or absent, and a second call resumes interrupted tuning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ BATCH_SECONDS = 900.0
 """Most seconds of one batch of candidates."""
 
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
-"""The package that each module of MetaSchedule's tuner comes with; its wheel requires none of them."""
+"""The package that provides each module of MetaSchedule's tuner. TVM's wheel does not require the other
+three."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ class AnsorResult:
     """One tuned shape.
 
     Args:
-        trials, failures: measured candidates, and those of them that failed.
+        trials, failures: number of measured candidates, and how many of them failed.
         seconds: wall time of tuning, with the start of the processes.
-        gflops: of the best program while tuning: with hot caches on a CPU, with rotating operands on a GPU.
+        gflops: GFLOP/s of the best program, as tuning measured it: with hot caches on a CPU, with rotating
+            operands on a GPU.
     """
 
     shape: Shape
@@ -70,8 +72,8 @@ class AnsorResult:
 
 
 def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
-    """Returns the cost of tunings as a report's ``tuning`` has it: seconds and trials by shape, and all
-    failures together."""
+    """Returns the cost of tunings, in the form of a report's ``tuning``: seconds and trials by shape, and the
+    total of failures."""
     return {
         "ansor_seconds": {str(r.shape): round(r.seconds, 2) for r in results},
         "ansor_trials": {str(r.shape): r.trials for r in results},
@@ -103,14 +105,14 @@ def tune_static(
 
     Args:
         trials: candidates to measure at most; about 1000 a shape are usual for Ansor.
-        seconds: stop after the batch that passes this much wall time.
+        seconds: wall time; tuning stops after the batch that exceeds it.
         observers: get an event for each batch, of a stage with ``trials`` units of work.
-        timer: module of the worker that verifies and times candidates for a GPU (default: that of our own
-            candidates, which needs the GPU).
+        timer: module of the worker that verifies and times candidates for a GPU (default: the worker of our
+            own candidates, which needs the GPU).
 
     Raises:
         NoFormError: if the processor's sketch rules do not support the workload.
-        MeasureError: if the GPU that it is for is not here, the worker fails, or no candidate could be timed.
+        MeasureError: if this machine lacks the GPU, the worker fails, or no candidate could be timed.
         MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
     """
     target = evaluation_target(hardware.kind)
@@ -161,7 +163,7 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
-    """Returns what makes two tunings equal, without the measured figures of the hardware."""
+    """Returns the settings in which equal tunings agree; measured figures of the hardware are left out."""
     unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps")), "source": "tuning"}
     return {
         "workload": workload.to_json(),

@@ -33,7 +33,8 @@ def machine_intrinsics() -> tuple[str, ...]:
 
 def quicken_tvm(intrinsics: Sequence[str] = ()) -> None:
     """Imports TVM with these intrinsics only (modules of ``tvm.s_tir.tensor_intrin``), and replaces
-    ``inspect.getmodule`` in this process by a cheaper one. Call it first in a process that only tunes."""
+    ``inspect.getmodule`` in this process by a cheaper function. Must be the first call in a process that only
+    tunes."""
     if MODULE not in sys.modules:
         inspect.getmodule = _frame_module(inspect.getmodule)
         package = importlib.import_module("tvm.s_tir")
@@ -61,8 +62,8 @@ def least_seconds(
     config: Any,
     repeated_args: Sequence[Sequence[Any]],
 ) -> list[float]:
-    """Returns, for each set of arguments, the seconds of a call in the fastest block. Blocks are timed until
-    ``config.min_repeat_ms`` are spent, at least 3 and at most ``config.repeat``.
+    """Returns, for each set of arguments, the seconds of a call in the fastest block. Times blocks until
+    ``config.min_repeat_ms`` are spent: at least 3 blocks, at most ``config.repeat``.
 
     Args:
         clock: thread CPU time for one thread, which preemption does not change; wall clock for several.

@@ -10,8 +10,8 @@ from dietlab.problem import NO_EPILOGUE, WORKING, Shape, Workload
 def static_program(workload: Workload, shape: Shape, *, free_layout: bool = False) -> Any:
     """Returns a module whose ``main(x, w, [bias], [residual], out)`` computes the workload at one shape.
 
-    Operands lie as the workload describes them. Whatever their type, sums and the epilogue are float32 and
-    the result is rounded once::
+    Operands have the layout of the workload. For every type, sums and the epilogue are float32, and the
+    result is rounded once::
 
         y[.., i, j] = sum_k float32(x[.., i, k]) * float32(w[.., j, k])
         z[.., i, j] = dtype(activation(y[.., i, j] + bias[j]) + residual[.., i, j])

@@ -9,8 +9,9 @@ shape at a time::
     {"op": "save", "path": ".so"} -> {"failure_reasons", "max_error", "tolerance"} and what else the
                                      platform's ``save`` returns
 
-The loop over batches is that of TVM's task scheduler with a single task, but the caller runs it, and so can
-watch, stop and time it. It is the same on every processor; a :class:`Platform` has what differs.
+The loop over batches is the loop of TVM's task scheduler with one task, but here the caller runs it, so that
+the caller can watch, stop and time the batches. The loop is the same on every processor; a :class:`Platform`
+holds the processor's part.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ BATCH = 16
 """Candidates measured between two fits of the cost model; TVM's 64 would be a whole small budget."""
 
 WARMUP_SAMPLES = 32
-"""Samples before XGBoost ranks; with TVM's 100 a small budget would be searched at random."""
+"""Fewest measured candidates before XGBoost ranks new ones; with TVM's 100 a small budget would be searched
+at random."""
 
 POPULATION = 512
 """Most programs of a generation."""
 
 BRED = 8
-"""Most programs of a generation for each trial: three trials need no population of hundreds."""
+"""Most programs of a generation per trial of the budget: three trials need no population of hundreds."""
 
 FEWEST_FRESH = 50
 """Fewest programs of the first generation that were never measured (TVM's default)."""
@@ -76,12 +78,12 @@ class Platform(Protocol):
         """Returns the seconds of a call.
 
         Raises:
-            MeasureError: if the candidate does not run, or computes something else.
+            MeasureError: if the candidate does not run, or its result is wrong.
         """
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
-        """Writes the scheduled program as a library that a contender loads. Returns facts of it, at least
-        ``max_error`` and ``tolerance``.
+        """Writes the scheduled program as a library that a contender loads. Returns facts about the library,
+        at least ``max_error`` and ``tolerance``.
 
         Raises:
             BuildError: if its result is wrong.
@@ -162,7 +164,7 @@ class Tuner:
         return results
 
     def _run(self, candidate: Any, library: Path | MeasureError) -> Any:
-        """Counts a trial and returns its result as MetaSchedule has it."""
+        """Counts a trial and returns its result in MetaSchedule's type."""
         from tvm.s_tir import meta_schedule as ms
 
         self.trials += 1
@@ -185,7 +187,7 @@ class Tuner:
         return ms.runner.RunnerResult(None, message)
 
     def save(self, path: Path) -> dict[str, Any]:
-        """Writes the best program as a library, and returns facts of it."""
+        """Writes the best program as a library, and returns facts about the library."""
         if self.best is None:
             raise MeasureError(
                 "a candidate builds and runs", "; ".join(self.errors[:1]), "Give more trials or seconds."

@@ -13,11 +13,11 @@ from dietlab.problem import Shape
 
 @dataclass(frozen=True)
 class Bound:
-    """Our time on one shape in one cache state, beside the least times that the processor's limits allow.
+    """Our time on one shape in one cache state, and the least times that the processor's limits allow.
 
     Args:
         used: the cores or the GPU that a call uses, in words.
-        flops, bytes: of one call; bytes that any implementation must move at least once.
+        flops, bytes: of one call; ``bytes`` are those that any implementation must move at least once.
         roofline: of all cores in use.
         seconds: our median.
     """

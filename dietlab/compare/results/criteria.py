@@ -12,7 +12,8 @@ OfStudy = Literal[
     "tuning", "trials", "measurements", "memory", "kernels", "code", "dispatch", "call", "wrong"
 ]
 Measure = str
-"""One of these two, ``prepacked`` or ``plain`` for the fastest such vendor, or the name of a contender."""
+"""A member of ``OfShapes`` or ``OfStudy``; ``prepacked`` or ``plain`` for the fastest such vendor; or a
+contender's name."""
 
 STUDY_MEASURES: tuple[Measure, ...] = get_args(OfStudy)
 """Measures of a whole study, which have no cache state and no shape."""
@@ -22,7 +23,7 @@ COLD = ("interleaved", "rotating")
 """Cache states in which weights come from memory, as in a model with many layers."""
 
 EVERY = (1, 1 << 30)
-"""A range of T that excludes none."""
+"""A range that includes every T."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Filter:
 
     Args:
         lengths: range of T, both ends included; a value over all lengths always counts.
-        operators: how the operator's name begins.
+        operators: a prefix of the operator's name.
         processor: the kind of processor.
         dims: static extents that the workload has.
         dtypes: types of the operands (empty: any).
@@ -50,10 +51,10 @@ class Target:
 
     Args:
         at_least, at_most: the bound; only one of the two is given.
-        caches: cache states that it is for (empty: all).
-        threads: numbers of threads that it is for (empty: all).
-        suites: suites that it is for (empty: all).
-        needs: fewest workloads in a table that it judges.
+        caches: cache states that it applies to (empty: all).
+        threads: numbers of threads that it applies to (empty: all).
+        suites: suites that it applies to (empty: all).
+        needs: fewest workloads of a table to which it applies.
     """
 
     at_least: float | None = None
@@ -74,7 +75,7 @@ class Target:
         return above and (self.at_most is None or value <= self.at_most)
 
     def holds(self, threads: int, cache: str, suite: str) -> bool:
-        """Returns whether it is for these threads, this cache state and this suite."""
+        """Returns whether the target applies to this number of threads, cache state and suite."""
         return (
             (not self.caches or cache in self.caches)
             and (not self.threads or threads in self.threads)
@@ -123,10 +124,11 @@ class Criterion:
 
 
 EPILOGUE_AT_MOST = 1.03
-"""Most time of a kernel with a fused epilogue, over the bare kernel's. It touches each output once."""
+"""Largest ratio of a kernel's time with a fused epilogue to its time without: the epilogue touches each
+output once."""
 
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
-"""Ranges of T: that of the paper, its shortest lengths, and those beyond it."""
+"""Ranges of T: the paper's, its shortest lengths, and lengths beyond it."""
 
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 
@@ -249,11 +251,11 @@ LAYER_CRITERIA: tuple[Criterion, ...] = (
 SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = dict.fromkeys(
     ("layers", "smoke-layers"), LAYER_CRITERIA
 )
-"""By the name of a suite: its lines, if they differ from :data:`CRITERIA`."""
+"""The lines of each suite that does not use :data:`CRITERIA`, by the suite's name."""
 
 
 def criteria_of(suite: str) -> tuple[Criterion, ...]:
-    """Returns the lines of a suite's summary; an empty name has those of most suites."""
+    """Returns the lines of a suite's summary; :data:`CRITERIA` for an empty name."""
     return SUITE_CRITERIA.get(suite, CRITERIA)
 
 

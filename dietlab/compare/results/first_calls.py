@@ -21,7 +21,7 @@ class FirstCalls:
         cache: the cache state of the later calls.
         contender: its name.
         shapes: number of shapes.
-        ratio: seconds of the first call over those of later ones, the median over shapes.
+        ratio: the first call's seconds over a later call's, the median over shapes.
         worst: the row with the greatest ratio.
     """
 

@@ -1,7 +1,7 @@
 """The append-only journal of a bench or an evaluation, from which a killed run goes on at the next shape.
 
 The first line says what is run and where. Every other line has the facts of one study, or all rows of one
-turn: these were measured in the same blocks, so they count together or not at all.
+turn: the rows of a turn were measured in the same blocks, so they count together or not at all.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Journal:
 
     Args:
         path: the file, which is made if missing; a torn last line is cut off. None: in memory only.
-        about: what is run. It must equal the first line of an existing file, without ``started`` and
-            ``versions``, which are those of the first run.
+        about: what is run. It must equal the first line of an existing file, except for ``started`` and
+            ``versions``, which stay as the first run wrote them.
 
     Raises:
         StudyError: if the file is of another bench.
@@ -94,7 +94,7 @@ class Journal:
         self.kept.rows[turn] = tuple(rows)
 
     def measured(self, turn: Turn, measure: Callable[[], Sequence[Row]]) -> Sequence[Row]:
-        """Returns the rows of one turn; they are measured and kept now, unless they were before."""
+        """Returns the rows of one turn: from the journal if it has them, else measured now and appended."""
         if turn not in self.rows:
             self.add_rows(turn, measure())
         return self.rows[turn]
@@ -105,7 +105,7 @@ class Journal:
 
 
 def resumed(path: Path, **about: Any) -> Journal:
-    """Returns the journal of the same work that was stopped, or a new one, which replaces any other."""
+    """Returns the journal of the same work that was stopped; else a new journal, which replaces the file."""
     try:
         return Journal(path, about)
     except (RecordError, StudyError):

@@ -15,7 +15,7 @@ BOUND = "oracle"
 """The contender that is a bound; tables show it beside the best vendor."""
 
 LENGTHS_ALONE = 12
-"""Most lengths with a line each; more lengths share a line from each power of two to the next."""
+"""Most lengths that get a line each; more lengths share one line for each power of two."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def parts(compared: Iterable[tuple[str, str, Sequence[Row]]], place: Place) -> t
 
 
 def layer_place(length: str) -> Place:
-    """Returns the place of shapes by layer: all extents but that of ``length``."""
+    """Returns a function that places shapes by layer: by all extents but ``length``'s."""
 
     def place(shape: Shape) -> tuple[str, Mapping[str, int]]:
         layer = shape.without(length)
@@ -71,7 +71,8 @@ def layer_place(length: str) -> Place:
 
 
 def length_place(length: str, lengths: Collection[int] = ()) -> Place:
-    """Returns the place of shapes by length, or by powers of two for more than :data:`LENGTHS_ALONE`."""
+    """Returns a function that places shapes by length, or by powers of two for more than
+    :data:`LENGTHS_ALONE`."""
     alone = len(lengths) <= LENGTHS_ALONE
 
     def place(shape: Shape) -> tuple[str, Mapping[str, int]]:

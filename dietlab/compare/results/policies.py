@@ -1,4 +1,4 @@
-"""Usual policies of padding a dynamic extent, to compare their waste with that of dietlab's plans.
+"""Common policies of padding a dynamic extent, to compare their waste with the waste of dietlab's plans.
 
 A policy returns the executed extent for an extent of the call. Waste is the share of the executed
 multiply-adds that no output needs.
@@ -54,7 +54,7 @@ class Padding:
 
 
 def multiply_adds(workload: Workload, shape: Shape, policy: Policy | None = None) -> int:
-    """Returns the multiply-adds of one call whose dynamic axes are padded by ``policy``, if any."""
+    """Returns the multiply-adds of one call whose dynamic axes ``policy`` pads (None: without padding)."""
     return prod(
         policy(axis.at(shape)) if policy and isinstance(axis.extent, Dim) else axis.at(shape)
         for axis in workload.axes
@@ -70,11 +70,11 @@ def policy_waste(workload: Workload, shape: Shape, policy: Policy) -> float:
 def padding_over(
     workload: Workload, weights: Mapping[Shape, float], waste: Mapping[Shape, float]
 ) -> tuple[Padding, ...]:
-    """Returns each policy over the shapes by weight, dietlab's plans first.
+    """Returns the padding of dietlab's plans, then of each policy, as weighted means over the shapes.
 
     Args:
-        weights: of any positive scale.
-        waste: of dietlab's plans by shape, in [0, 1); they are left out unless all shapes are known.
+        weights: positive, with any sum.
+        waste: of dietlab's plans by shape, in [0, 1); the plans are left out if a shape is missing.
     """
     total = sum(weights.values())
 

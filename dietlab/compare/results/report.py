@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 3
 READABLE_VERSIONS = (1, 2, 3)
-"""Schemas that can be read. Schema 1 had no weights: its shapes count equally. Schemas 1 and 2 had the
-``overheads`` beside the library."""
+"""Schemas that can be read. Schema 1 had no weights: its shapes count equally. In schemas 1 and 2
+``overheads`` was not part of ``library``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,14 +49,14 @@ class Report(Carded):
         workload, hardware: as JSON, because this version may not know them.
         versions: of packages.
         tuning: seconds, trials and the cost model's metrics.
-        library: bytes of code, micro-kernels, and the cost of a call besides the micro-kernel.
+        library: bytes of code, micro-kernels, and the cost of a call outside the micro-kernels.
         rows: one for each shape, contender and cache state.
-        contenders: all who took part or were absent.
+        contenders: all contenders, also absent ones.
         notes: remarks for the reader.
         shape_set: the weights of the shapes, and where they come from; without it all shapes count equally.
         name: of the study in a table of several.
         failure: the reason why rows are missing.
-        maker: the contender whose speedups these are: a speedup is another's time over the maker's.
+        maker: the contender that is evaluated: a speedup is another contender's time over the maker's.
     """
 
     workload: Mapping[str, Any]
@@ -124,17 +124,17 @@ class Report(Carded):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes, and one on shares of the roofline above 1, if the maker has such."""
+        """The notes, and a note on shares of the roofline above 1, if the maker has any."""
         return (*self.notes, *above_roofline(row.roofline for row in self.ours if row.correct))
 
     @property
     def trust(self) -> Trust | None:
-        """The noise of its figures; None if no library was timed twice."""
+        """The noise of the report's figures; None if no library was timed twice."""
         return Trust.of(self.ours)
 
     @property
     def first_calls(self) -> tuple[FirstCalls, ...]:
-        """First calls at a shape over the later ones, by cache state and contender."""
+        """The time of the first call at a shape over later calls, by cache state and contender."""
         return first_calls(self.rows)
 
     @property
@@ -214,7 +214,7 @@ class Report(Carded):
 
     @property
     def trace(self) -> tuple[TraceTime, ...]:
-        """The time of a mean call by weight, for each cache state and contender, the maker first."""
+        """The weighted mean time of a call, for each cache state and contender, the maker first."""
         return tuple(
             line
             for cache in self.caches
@@ -223,13 +223,14 @@ class Report(Carded):
 
     @property
     def padding(self) -> tuple[Padding, ...]:
-        """Executed multiply-adds of our plans and of usual padding policies, by weight; nothing for an
+        """Executed multiply-adds of our plans and of common padding policies, as weighted means; empty for an
         operator that this version does not know."""
         waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
         return padding_over(self._known, self.weights, waste) if self._known else ()
 
     def groups(self, cache: str) -> dict[str, list[Row]]:
-        """Returns rows by contender; a group of vendors has the rows of its fastest for each shape."""
+        """Returns rows by contender; a group of vendors has, for each shape, the row of its fastest
+        vendor."""
         return speedups.groups((row for row in self.rows if row.cache == cache), self.contenders, self.maker)
 
     def _compared(self) -> Iterator[tuple[str, str, list[Row]]]:
@@ -331,8 +332,8 @@ class Report(Carded):
         """Writes ``report.json``, compressed if the name ends in ``.gz``.
 
         Raises:
-            RecordError: if no row has a right result, or the file's report holds more (:meth:`lacks`). The
-                file is not changed then.
+            RecordError: if no row has a right result, or the file's report has more results (:meth:`lacks`).
+                The file is not changed then.
         """
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
@@ -342,14 +343,14 @@ class Report(Carded):
                 "Nothing was written.",
             )
         if more := self.lacks(path):
-            raise RecordError("a report replaces one that holds no more", more, "Name another file.")
+            raise RecordError("a report replaces one that has no further results", more, "Name another file.")
         write_json(Path(path), self.to_json(), error=RecordError)
 
     def lacks(self, path: str | Path) -> str:
-        """Returns a sentence on what the report in a file holds besides all results of this one.
+        """Returns a sentence on the right results that only the report in a file has.
 
-        It is empty if that report holds no more, lacks a result of this one, is of another library, or cannot
-        be read, and if this one has no result.
+        The sentence is empty if the file's report has no further result, lacks a result of this report, is of
+        another library, or cannot be read. It is also empty if this report has no result.
         """
         try:
             known = Report.load(path) if Path(path).exists() else replace(self, rows=())
@@ -385,5 +386,5 @@ class Report(Carded):
 
 
 def study_folder(name: str, threads: int) -> str:
-    """Returns ``dense-k768-n2304-2t``."""
+    """Returns the name of a study's folder, such as ``dense-k768-n2304-2t``."""
     return f"{name}-{threads}t"

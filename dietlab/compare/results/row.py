@@ -21,7 +21,7 @@ OURS = "dietlab"
 """The contender that is our library."""
 
 AGAIN = "dietlab again"
-"""Our library in a second process: the difference of both times is noise. It has no rows."""
+"""Our library in a second process, which has no rows: the difference of both times is noise."""
 
 ANSOR = "ansor"
 """The contender whose programs are tuned for single shapes."""
@@ -52,7 +52,7 @@ class Row:
         seconds_median: of one call, the median of the means of blocks.
         seconds_low, seconds_high: ends of its 95 % bootstrap interval.
         gflops: useful GFLOP/s at the median.
-        correct: None if there was no result, as the contender crashed, hung or refused; see ``plan``.
+        correct: None if there was no result because the contender crashed, hung or refused; see ``plan``.
         speedup: the contender's median over ours in the same blocks (above 1: ours is faster). That of the
             oracle is 1 / (1 + regret).
         padding_waste: share of the multiply-adds that no output needs, 0 to 1; None if it is unknown.
@@ -60,7 +60,7 @@ class Row:
         roofline: the least time that flops and traffic allow, over the median.
         plan: our plan's key, or the reason why there is no result.
         retaken: blocks that were timed again because the processor was slow.
-        shares: those of a model's time, where they were measured.
+        shares: the shares of a model's time, if measured.
         again: of our rows only: the time of the same library in a second process over ours, in the same
             blocks.
         first_seconds: wall-clock seconds of the first call at this shape, with what it prepares for this
@@ -100,7 +100,7 @@ class Row:
 
 
 def untimed(shape: Shape, contender: str, speedup: float | None = None, *, held_out: bool = False) -> Row:
-    """Returns a row for a speedup that others reported without the two times."""
+    """Returns a row for a speedup that was published without the two times."""
     return Row(shape, held_out, contender, "reported", math.nan, math.nan, math.nan, math.nan, True, speedup)
 
 
@@ -113,7 +113,7 @@ class ContenderInfo:
         kind: ``prepacked``, ``plain`` or another kind of contender.
         version: of its library.
         absent: the reason why it does not take part; empty if it does.
-        detail: what else identifies it, such as its scheme.
+        detail: further text that identifies it, such as its scheme.
     """
 
     name: str
@@ -130,8 +130,8 @@ def contender_listing(contenders: Sequence[ContenderInfo]) -> Listing:
 
 
 def lacking(mine: Iterable[Row], theirs: Iterable[Row]) -> str:
-    """Returns a sentence on the right results in ``theirs`` that are not in ``mine``; an empty text unless
-    ``theirs`` has all of ``mine``, and more, and ``mine`` has any."""
+    """Returns a sentence on the right results that only ``theirs`` has. It is empty unless ``mine`` has a
+    right result, and ``theirs`` has all right results of ``mine`` and more."""
     held, known = (
         {(row.contender, row.cache, row.shape) for row in rows if row.correct} for rows in (mine, theirs)
     )
@@ -142,8 +142,8 @@ def lacking(mine: Iterable[Row], theirs: Iterable[Row]) -> str:
 
 
 def over_best(rows: Iterable[Row], besides: Collection[str] = ()) -> dict[tuple[Shape, str], float]:
-    """Returns our speedup over the fastest other contender, for each shape and cache state, without wrong
-    results and the contenders ``besides``."""
+    """Returns, for each shape and cache state, our speedup over the fastest other contender. Wrong results
+    and the contenders ``besides`` do not count."""
     best: dict[tuple[Shape, str], float] = {}
     for row in rows:
         if row.correct and row.speedup and row.contender not in (OURS, *besides):
@@ -162,7 +162,7 @@ def fastest(rows: Sequence[Row]) -> list[Row]:
 
 
 def uncounted(rows: Iterable[Row], *, wrong: bool) -> dict[tuple[str, str], list[Row]]:
-    """Returns the rows of wrong results, or those without a result, by contender and cache state."""
+    """Returns the rows with a wrong result (``wrong``) or without a result, by contender and cache state."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if not row.correct and (row.correct is None) != wrong:
@@ -171,8 +171,8 @@ def uncounted(rows: Iterable[Row], *, wrong: bool) -> dict[tuple[str, str], list
 
 
 def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
-    """Returns a table of rows with the columns ``scheme``, its parameters, and ``reason``, which the ``plan``
-    is split into."""
+    """Returns a table of rows whose column ``plan`` is split into ``scheme``, the scheme's parameters, and
+    ``reason``."""
     found = with_parameters(frame, kinds)
     return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
 

@@ -16,7 +16,7 @@ cores           our time on one core over ours on several
 incorrect       1 if our result was wrong or there was none, 0 if it was right
 ==============  ==========================================================================================
 
-Wrong results count only there.
+Wrong results count only in ``incorrect``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dietlab.problem import Shape
 from dietlab.problem.traffic import read_table
 
 STEP = 8
-"""A prime length is compared with the multiples of this on either side."""
+"""Step of T: a prime length is compared with the multiples of this step below and above."""
 
 TRACE = "serving"
 TRACED = 0.5
@@ -50,7 +50,8 @@ SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 class Sample:
     """The value of one shape. The shape of a layer has no length, and that of a whole study no dimension.
 
-    ``ceiling`` is the value of a speedup or a prime length if ours ran at the roofline; None if unknown.
+    ``ceiling`` is the value that a speedup or a prime length would have if our library ran at the roofline;
+    None if unknown.
     """
 
     workload: str
@@ -233,7 +234,7 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "cores": _cores,
     "incorrect": _incorrect,
 }
-"""Measures by name, without those that are names of contenders."""
+"""Functions of the measures by name. A contender's name is a measure too, but has no entry."""
 
 
 def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:

@@ -63,8 +63,8 @@ class Summary:
 
 
 def groups(rows: Iterable[Row], contenders: Iterable[ContenderInfo], maker: str) -> dict[str, list[Row]]:
-    """Returns the right rows of one cache state that have a speedup, by contender without the ``maker``; each
-    of the :data:`JUDGES` has the rows of its fastest vendor for each shape."""
+    """Returns the right rows of one cache state that have a speedup, by contender, without the ``maker``.
+    Each of the :data:`JUDGES` has, for each shape, the row of its fastest vendor."""
     kinds = {contender.name: contender.kind for contender in contenders}
     counted = [row for row in rows if row.speedup is not None and row.correct]
     found: dict[str, list[Row]] = {}
@@ -78,7 +78,8 @@ def groups(rows: Iterable[Row], contenders: Iterable[ContenderInfo], maker: str)
 
 
 def quality(ours: Sequence[Row]) -> dict[str, float]:
-    """Returns regret and roofline share of our right results in percent, those that are known."""
+    """Returns the known figures of our right results, in percent: mean and worst regret, median roofline
+    share."""
     lost = [100 * row.regret for row in ours if row.regret is not None]
     held_out = [100 * row.regret for row in ours if row.held_out and row.regret is not None]
     shares = [100 * row.roofline for row in ours if row.roofline is not None]
@@ -110,7 +111,8 @@ def quality_listing(found: Mapping[str, Mapping[str, float]]) -> Listing:
 
 
 def headline(lines: Sequence[Summary]) -> list[Quantity]:
-    """Returns the mean and the least speedup over the best vendor, else over the first contender."""
+    """Returns the geometric mean and the least speedup over the best vendors; without vendors, over the first
+    contender."""
     best = [line for line in lines if line.contender.startswith("best")]
     return [
         quantity

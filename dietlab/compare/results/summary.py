@@ -36,7 +36,7 @@ UNITS = {
     "KiB": ("bytes", float(KIB)),
     "": ("count", 1.0),
 }
-"""By a criterion's unit: the unit in tables, and its size in that unit."""
+"""For each unit of a criterion: the unit in tables, and the size of the criterion's unit in it."""
 
 Values = npt.NDArray[np.float64]
 
@@ -52,9 +52,9 @@ class Line:
         workloads: names of the workloads that count.
         shapes: number of values: of shapes, layers or studies.
         value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling shapes
-            (None for extremes and sums, of which resampling says nothing).
+            (None for extremes and sums, for which resampling gives no interval).
         met: whether the target is met; None without one, or if too little was measured.
-        worst: the value that is furthest on the wrong side.
+        worst: the least favourable value.
         ceiling: for speedups and prime lengths, the statistic if ours ran at the roofline on every shape.
     """
 
@@ -187,11 +187,11 @@ STUDY_VALUES: Mapping[Measure, tuple[str, str, float]] = {
     "dispatch": ("library", "dispatch_ns", 1.0),
     "call": ("library", "python_call_us", 1.0),
 }
-"""By measure of a whole study: the report's field, the key in it, and a number to divide the value by."""
+"""For each measure of a whole study: the report's field, the key in the field, and a divisor of the value."""
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
-    """Returns the line of some values, at least one."""
+    """Returns the line of one or more values."""
     found = layer_means(found) if criterion.by_layer else found
     value = over(criterion.statistic, found)
     low, high = interval(criterion.statistic, np.array([sample.value for sample in found]))
@@ -218,7 +218,7 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
 
 
 def layer_means(found: Iterable[Sample]) -> list[Sample]:
-    """Returns one value for each workload and layer: the geometric mean over its lengths, with that of the
+    """Returns one value for each workload and layer: the geometric mean over its lengths, and over their
     ceilings."""
     groups: dict[tuple[str, Shape], list[Sample]] = {}
     for sample in found:
@@ -230,7 +230,7 @@ def layer_means(found: Iterable[Sample]) -> list[Sample]:
 
 
 def over(statistic: Statistic, found: Iterable[Sample]) -> float:
-    """Returns the statistic of some values, at least one."""
+    """Returns the statistic of one or more values."""
     return float(STATISTICS[statistic](np.array([sample.value for sample in found])))
 
 

@@ -34,8 +34,9 @@ def trace_times(
     others: Mapping[str, Sequence[Row]],
     weights: Mapping[Shape, float],
 ) -> Iterator[TraceTime]:
-    """Yields the times in one cache state, ``maker``'s first, then those of the ``others`` by name, each over
-    the shapes on which it and ``ours`` were right, if there are any."""
+    """Yields the times in one cache state: the time of ``maker``, then the times of ``others`` by name. Each
+    time covers the shapes on which the contender and ``ours`` have right results; a contender without such
+    shapes is left out."""
     mine = _seconds(row for row in ours if row.cache == cache)
     for name, rows in {maker: ours, **others}.items():
         theirs = mine if name == maker else _seconds(rows)

@@ -15,14 +15,15 @@ from dietlab.compare.results.row import Row
 @dataclass(frozen=True)
 class Trust:
     """Ratios of the times of one library in two processes, in the same blocks of calls. A difference between
-    contenders that is no larger says nothing.
+    contenders up to this size is noise.
 
     Args:
         pairs: number of shapes and cache states on which it was timed twice.
         low, high: the least and the greatest ratio.
         mean: the geometric mean of the ratios; a mean over shapes may be off by as much.
-        noise: of a ratio on one shape (0.05 for 5 %), exceeded with a probability of at most 5 % if there are
-            19 pairs or more (conformal prediction); of fewer pairs the greatest.
+        noise: deviation of a ratio from 1 on one shape (0.05 for 5 %). With 19 pairs or more, a new ratio
+            deviates further with a probability of at most 5 % (conformal prediction). With fewer pairs it is
+            the largest deviation.
     """
 
     pairs: int
@@ -33,7 +34,7 @@ class Trust:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Trust | None:
-        """Returns the noise by our rows; None if none of them was timed twice."""
+        """Returns the noise that our rows show; None if no row was timed twice."""
         ratios = [row.again for row in rows if row.again is not None and row.correct]
         if not ratios:
             return None

@@ -13,8 +13,8 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """An observer that ends a run some seconds after it was made (None: never). What happens between two
-    events, such as the build of a micro-kernel, is finished; the next is not begun once the time is up.
+    """An observer that ends a run ``seconds`` after the observer was created (None: never). Work between two
+    events, such as the build of a micro-kernel, is finished; after the deadline no further work begins.
 
     ``left`` is the number of turns that a stopped run did not measure; None for a run that was not stopped.
     """
@@ -25,7 +25,7 @@ class Deadline:
         self.left: int | None = None
 
     def check(self, needed: float = 0.0) -> None:
-        """Raises :class:`OutOfTime` unless ``seconds`` more still fit."""
+        """Raises :class:`OutOfTime` unless another ``needed`` seconds fit before the deadline."""
         if self._end is not None and self._clock() + needed >= self._end:
             raise OutOfTime
 

@@ -20,8 +20,8 @@ class EveryLayer:
         tuned: layers to tune for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N, K).
         held_out: layers that tuning never sees, as pairs (N, K).
         lengths, held_out_lengths: evaluated lengths of each tuned and each held-out layer, by effort.
-        own: number of tuned and of held-out layers that get an own library, by effort; the first ones of
-            each. An own library takes as long as a study of one layer.
+        own: by effort, the numbers of tuned and of held-out layers that get an own library: the first layers
+            of each. Tuning an own library takes as long as a study of one layer.
 
     Raises:
         DietlabError: if the efforts differ, a layer is tuned and held out, or own libraries outnumber layers.

@@ -42,7 +42,7 @@ READY = "ready"
 STAGE = "measure"
 
 RIVALS = 8
-"""Number of new libraries that take turns on a shape, together with the fastest so far. A kill loses their
+"""Number of new libraries that take turns on a shape, together with the fastest so far. A kill loses these
 turns: less than a second if a call takes a millisecond."""
 
 
@@ -56,8 +56,8 @@ def pack(
     observers: Iterable[Observer] = (),
     workers: int | None = None,
 ) -> dict[str, ReadyLibraries]:
-    """Builds the first round of each task's search, for a processor that need not be here. A folder that was
-    begun is finished.
+    """Builds the first round of each task's search, also for the processor of another machine. Completes a
+    folder that an earlier call left unfinished.
 
     Args:
         candidates: number of schemes for each task.
@@ -68,7 +68,7 @@ def pack(
         the libraries by the task's name.
 
     Raises:
-        DietlabError: if the folder holds another kit, or what compiles is missing.
+        DietlabError: if the folder holds another kit, or the compiler is missing.
     """
     lower_target(hardware.kind).require_tools()  # else every library would fail for the same reason
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
@@ -95,14 +95,14 @@ def first_round(study: Study, count: int) -> tuple[Trial, ...]:
 def measure(
     kit: Path, out: Path, *, observers: Iterable[Observer] = (), deadline: Deadline | None = None
 ) -> int:
-    """Measures a kit's libraries on this machine, task by task, and leaves a study of each in ``out``, of
-    this machine's processor. Measurements that ``out`` has are not repeated.
+    """Measures a kit's libraries on this machine, task by task, and writes a study of each task to ``out``,
+    for this machine's processor. Measurements that ``out`` already has are not repeated.
 
     Returns:
-        the number of measurements that are left, if the time was up; else 0.
+        the number of measurements that the deadline left open; else 0.
 
     Raises:
-        MeasureError: if the processor does not run these libraries, or timing lacks something that it needs.
+        MeasureError: if the processor does not run these libraries, or a requirement of timing is missing.
         StudyError: if ``kit`` is no kit, or ``out`` holds studies of another processor.
     """
     deadline = deadline or Deadline()
@@ -124,7 +124,7 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
     """Chooses and builds the operator of each study in a folder by its records.
 
     Returns:
-        the operators by the study's name, or in place of one the reason why there is none.
+        for each study's name the operator, or the reason why it could not be built.
 
     Raises:
         StudyError: if no study is there.
@@ -145,8 +145,8 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
 
 @dataclass(frozen=True)
 class Sitting:
-    """The study of one task on this machine, and what is measured in it: ``schemes`` on all shapes. Schemes
-    that could not be built (``failed``) get a record on the first shape."""
+    """The study of one task on this machine. It measures ``schemes`` on all shapes; the schemes that could
+    not be built (``failed``) get a record on the first shape only."""
 
     study: Study
     libraries: ReadyLibraries
@@ -168,7 +168,7 @@ class Sitting:
         return sum(len(self._missing(shape)) for shape in self.shapes)
 
     def run(self, progress: Stage) -> None:
-        """Measures what is left: on each shape a few libraries at a time, with the fastest so far."""
+        """Measures the missing schemes: on each shape a few libraries at a time, with the fastest so far."""
         timing = self.study.timing
         with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
             for shape in self.shapes:
@@ -188,7 +188,8 @@ class Sitting:
         return [scheme for scheme in (*self.schemes, *once) if scheme not in known]
 
     def _fastest(self, shape: Shape) -> list[Scheme]:
-        """Returns the fastest scheme so far, if any: it links the times of one round to those of the next."""
+        """Returns the fastest scheme so far, if any. Timing it again makes the times of two rounds
+        comparable."""
         seconds = {r.scheme: r.seconds for r in self.store.records if r.shape == shape and r.seconds}
         return [min(seconds, key=lambda scheme: seconds[scheme])] if seconds else []
 
@@ -203,7 +204,7 @@ def _packed(kit: Path) -> Iterator[tuple[str, Study]]:
 
 
 def _sitting(name: str, packed: Study, out: Path) -> Sitting:
-    """Returns a task's study for this machine's processor, and what is to be measured in it."""
+    """Returns a task's study for this machine's processor, with the schemes to measure."""
     libraries = ReadyLibraries.open(packed.folder / READY)
     timing_target(packed.hardware.kind).require_here(packed.hardware)
     study = replace(packed, hardware=_processor(packed.hardware))

@@ -57,8 +57,8 @@ LLM_TUNED = (
     *((length, 1.0) for length in (1, 16, 32, 64, 96, 128, 192, 256, 384, 512)),
     *((length, LONG_WEIGHT) for length in (768, 1024, 2048, 4096)),
 )
-"""Powers of two, and lengths between them: the tiles that are best at 384 rows, where a wave of blocks has
-room for three row tiles of 128, are best at no power of two."""
+"""Powers of two, and lengths between them. At 384 rows a wave of blocks has room for three row tiles of 128;
+the best tiles there are best at no power of two."""
 
 LAYER_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 24),

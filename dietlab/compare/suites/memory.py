@@ -11,15 +11,15 @@ import psutil
 from dietlab.base.events import Event, TrialMeasured
 
 SECONDS_BETWEEN = 0.5
-"""Least seconds between two looks, each of which takes some milliseconds. The system keeps the peak of a live
-process, so only a process that begins and ends between two looks is missed."""
+"""Least seconds between two samples of memory; a sample takes some milliseconds. The system keeps the peak of
+a live process, so only a process that begins and ends between two samples is missed."""
 
 
 class PeakMemory:
     """An observer that keeps the peak of resident memory, workers included, while events come.
 
-    Each live process counts with its own peak, so the sum is an upper bound of what they had together. The
-    peak of this process is reset first, where the system allows that. ``look`` returns bytes.
+    Each live process counts with its own peak, so the sum is an upper bound of their joint memory. The peak
+    of this process is reset first, where the system allows it. ``look`` takes a sample and returns bytes.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far; None until a trial was measured, as the peak is then not that of tuning."""
+        """The peak of tuning so far; None until a trial was measured: before, nothing was tuned."""
         return self._most if self._measured else None
 
 
@@ -49,8 +49,8 @@ def tree_bytes() -> int:
 
 
 def _peak(process: psutil.Process) -> int:
-    """Returns ``VmHWM`` of proc(5), or what is resident now if the system does not give it; 0 for a process
-    that ended."""
+    """Returns ``VmHWM`` of proc(5); the resident memory of now if the system lacks it; 0 for a process that
+    ended."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
         kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
@@ -60,7 +60,7 @@ def _peak(process: psutil.Process) -> int:
 
 
 def _begin_anew() -> None:
-    """Resets this process's peak to what is resident now (proc(5), clear_refs)."""
+    """Resets this process's peak to its resident memory of now (proc(5), ``clear_refs``)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:

@@ -24,13 +24,13 @@ BEYOND = 2
 """Largest extent of the other shapes, as a multiple of the end of its range."""
 
 EDGES = (0, 1)
-"""Extents that the other shapes get more often than by chance."""
+"""Extents that the other shapes have more often than by chance."""
 
 EDGE_SHARE = 0.03
 """Probability of each of the :data:`EDGES`."""
 
 MOST_STEPS = 1 << 27
-"""Most multiply-adds of a call: 4,000 references of more would take many minutes."""
+"""Most multiply-adds of a call: larger ones would make 4,000 references take many minutes."""
 
 MOST_ELEMENTS = 1 << 23
 """Most elements of an operand or of the output, for the same reason."""

@@ -43,7 +43,8 @@ ONE_AT_A_TIME = "one bench at a time works in a folder"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
 """Effort of tuning by the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
-"""Number of the latest turns; the next begins only if one as long as the longest of them still fits."""
+"""Number of latest turns that predict the next one, which begins only if the longest of them would still
+fit."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def _on_host(target: str) -> bool:
 def jobs(
     suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
 ) -> tuple[Job, ...]:
-    """Returns each task on each number of threads with the turns that are left; their shapes are
+    """Returns each task on each number of threads, with the turns still to measure, in the order of
     :func:`~dietlab.compare.lineup.spread`."""
     return tuple(
         Job(
@@ -216,18 +217,18 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 
 
 def _known(bench: Bench, job: Job, hardware: Hardware) -> Report:
-    """Returns the report of a job's study that earlier sittings left, or a new one without any facts."""
+    """Returns the report of a job's study from an earlier run, or a new report without facts."""
     begun = Report(workload_to_json(job.task.workload), hardware.to_json(), name=job.task.name)
     return bench.journal.studies.get((job.task.name, job.threads), begun)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that a bench finds out about a study once, in any of its sittings.
+    """Facts about a study that a bench determines once, in any of its runs.
 
     Args:
-        peak_bytes: most memory while it was tuned, over all sittings; 0 if that is unknown.
-        checked: calls of its library that were checked; None before that.
+        peak_bytes: peak memory of tuning, over all runs; 0 if unknown.
+        checked: the checked calls of its library; None if unchecked.
     """
 
     peak_bytes: int
@@ -285,8 +286,8 @@ def _measure_turns(bench: Bench, job: Job, study: Study, op: Operator, facts: Fa
 
 
 def _checked(study: Study, op: Operator, listeners: Audience) -> Checked | None:
-    """Checks a library at every length, or on random shapes of several dimensions. Returns None for a GPU's:
-    the check calls libraries with NumPy's arrays."""
+    """Checks a library at every length, or on random shapes of several dimensions. Returns None for a GPU's
+    library: the check calls libraries with NumPy's arrays."""
     if not study.hardware.limits.on_host:
         return None
     if len(study.workload.dims) > 1:
@@ -318,8 +319,8 @@ def play(
 
 
 def _paper_shapes(task: Task) -> ShapeSet:
-    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths among the task's tuned ones, or all
-    of these; with layers, all shapes that the task is tuned for."""
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths among the task's tuned lengths; all
+    tuned lengths if none is the paper's; with layers, all tuned shapes."""
     if task.layers is not None:
         return task.shapes
     tuned = [length for length, _ in task.tuned]

@@ -16,8 +16,8 @@ from dietlab.base.files import LOCK, UNFINISHED, replacing, writing
 from dietlab.compare.suites.run import JOURNAL
 
 SECONDS_BETWEEN = 5.0
-"""Most seconds by which the archive is older than the latest record of a search. Writing it takes some 50 ms,
-1 % of this."""
+"""Most seconds that the archive lags behind the latest record of a search. Writing it takes some 50 ms, 1 %
+of this."""
 
 LEFT_OUT = (".so", ".html", ".lock", UNFINISHED)
 """Endings of files that stay out of the archive: compiled libraries and pages, which are large and can be
@@ -30,8 +30,8 @@ TURNS = ("bench", "measure")
 class StateArchive:
     """An observer of a bench that keeps an archive (``.tar.gz``) of the bench's folder.
 
-    It is written after every turn and every stage, and during a search every :data:`SECONDS_BETWEEN`. A kill
-    at any moment leaves either the earlier or the later archive, whole.
+    The archive is written after every turn and every stage, and every :data:`SECONDS_BETWEEN` seconds of a
+    search. A kill at any moment leaves either the earlier or the later archive, whole.
     """
 
     def __init__(self, folder: Path, path: Path, clock: Callable[[], float] = monotonic) -> None:

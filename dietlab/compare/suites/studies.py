@@ -24,7 +24,8 @@ from dietlab.tuning import Operator
 
 @dataclass(frozen=True)
 class OwnLibraries:
-    """The libraries of single layers; by layer the seconds of tuning, and the reason where there is none."""
+    """The libraries of single layers, with the seconds of tuning by layer, and the failures: why a layer has
+    none."""
 
     operators: tuple[Operator, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class OwnLibraries:
 
     @property
     def entrants(self) -> tuple[Entrant, ...]:
-        """The one contender of all libraries; none without a library."""
+        """The one contender with all libraries; empty without a library."""
         if not self.operators:
             return ()
         seconds = sum(self.seconds.values())
@@ -47,8 +48,8 @@ class OwnLibraries:
 
 
 def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
-    """Returns a task's study in ``home``, new or an equal one that is there; any other is a
-    :class:`StudyError`. ``tuning`` is the effort of tuning."""
+    """Returns a task's study in ``home``: an equal study that is there, or a new one. Raises
+    :class:`StudyError` if another study is there. ``tuning`` is the effort of tuning."""
     return Study.create(
         home / study_folder(task.name, hardware.cores),
         task.workload,
@@ -60,7 +61,7 @@ def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
 
 
 def built(study: Study, listeners: Audience) -> Operator:
-    """Returns the study's operator, which is tuned, dispatched and built first if there is none."""
+    """Returns the study's operator; tunes, dispatches and builds it first if there is none."""
     try:
         return study.operator()
     except DispatchError:
@@ -80,10 +81,10 @@ def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
 def own_libraries(
     task: Task, evaluation: str, hardware: Hardware, out: Path, tuning: str, listeners: Audience
 ) -> OwnLibraries:
-    """Tunes and builds own libraries of layers in the bench's folder, unless they are there.
+    """Tunes and builds the libraries of single layers in the bench's folder, unless they are there.
 
     Args:
-        evaluation: the bench's effort, which says for how many layers.
+        evaluation: the bench's effort, which determines the number of layers.
         tuning: the effort of tuning.
     """
     if task.layers is None or OWN not in task.against:

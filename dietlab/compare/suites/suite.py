@@ -47,9 +47,9 @@ NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
 GPU_AGAINST = (*own_vendors("cuda", "dense"), "largest-shape", "oracle")
 
 GPU_KERNELS = 16
-"""Most micro-kernels of a GPU's library. An even split needs a micro-kernel for each height, and few blocks
-need many heights. By the records of an H200 (``data/h200``), 8 micro-kernels lose 4.5 % in float32, 16 lose
-1.1 % and 32 lose 0.3 %."""
+"""Most micro-kernels of a GPU's library. An even split of the rows needs a micro-kernel for each height of a
+tile, and shapes of few blocks need many heights. By the records of an H200 (``data/h200``), 8 micro-kernels
+lose 4.5 % in float32, 16 lose 1.1 % and 32 lose 0.3 %."""
 
 LAYERS_AGAINST = (OWN, *(name for name in DENSE_AGAINST if name not in ("openblas", "torch", "zendnn")))
 
@@ -58,7 +58,7 @@ BERT_SIZES = ((768, 768), (2304, 768), (3072, 768), (768, 3072))
 
 TINY = Dense(T=Dim(1, 16), N=64, K=32)
 TINY_TUNED = ((1, 1.0), (8, 1.0), (16, 1.0))
-"""A layer that takes no time, and the lengths that it is tuned for."""
+"""The lengths that :data:`TINY` is tuned for, with weights; its calls take next to no time."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ class Suite:
         return (*contenders_for(self.target), *((OWN,) if many else ()))
 
     def only(self, pattern: str) -> Suite:
-        """Returns the suite with those tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell).
+        """Returns the suite with only the tasks whose names contain ``pattern`` (``*`` and ``?`` as in a
+        shell).
 
         Raises:
             DietlabError: if there is none.
@@ -263,8 +264,8 @@ def llm_gpu() -> tuple[Task, ...]:
 
 
 def first_gpu() -> tuple[Task, ...]:
-    """Returns the operators of the paper and of a served model for a GPU that is lent for minutes, the most
-    informative first: the paper's dense layer, a layer in bfloat16, then the rest."""
+    """Returns the operators of the paper and of a served model for a GPU that is available for minutes only,
+    the most informative first: the paper's dense layer, a layer in bfloat16, then the rest."""
     (dense, *batched), (layer, *layers) = paper_gpu(), llm_gpu()
     return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
 

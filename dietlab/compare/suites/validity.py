@@ -37,7 +37,7 @@ class Checked:
     """The number of calls of a library that were checked, and where the result was wrong.
 
     Args:
-        of: what each call was given: one of ``lengths``, or a whole shape.
+        of: whether the calls differ in their length only, or in their whole shape.
         wrong: lengths or shapes.
     """
 
@@ -66,8 +66,8 @@ def check_lengths(
     """Calls a library of the same plans and tree at every length (default: :func:`all_lengths`) and compares
     with a float64 reference.
 
-    Static extents are small here. The plan of a length and the cover of its rows do not depend on them, and
-    the real ones take some thousand times as many multiply-adds. Weights are packed once.
+    Static extents are replaced by small ones: the plan of a length and the cover of its rows do not depend on
+    them, and the real extents take some thousand times as many multiply-adds. Weights are packed once.
     """
     small = shrunk(dispatcher)
     chosen = tuple(lengths) if lengths is not None else all_lengths(small.workload)
@@ -111,7 +111,7 @@ def shrunk(dispatcher: Dispatcher) -> Dispatcher:
 
 
 def _variable_checker(op: Operator) -> Callable[[int], bool]:
-    """Returns ``right(length)`` of an operator whose operands all come with the call."""
+    """Returns ``right(length)`` of an operator whose calls pass all operands."""
     workload = op.workload
 
     def right(length: int) -> bool:

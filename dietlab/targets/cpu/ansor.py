@@ -47,7 +47,7 @@ class CpuPlatform:
 
     @classmethod
     def open(cls, workload: Workload, hardware: Hardware, shape: Shape) -> CpuPlatform:
-        """Makes the program and starts the process that times and those that build, one a core."""
+        """Makes the program, and prepares one timing process and one build process per core."""
         ansor_hooks.quicken_tvm(ansor_hooks.machine_intrinsics())
         from tvm.s_tir import meta_schedule as ms  # only after that
 
@@ -98,8 +98,8 @@ class CpuPlatform:
 
 
 def compile_program(program: Any, target: Any, path: Path, **others: Any) -> None:
-    """Writes a scheduled ``main`` as a library, with ``others`` by name. Unlike TVM's builder it imports no
-    intrinsics, which are not needed."""
+    """Compiles a scheduled ``main`` and the functions ``others`` into a library. Unlike TVM's builder it does
+    not import the intrinsics, which it does not need."""
     tvm = tvm_module()
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 

@@ -22,21 +22,21 @@ from dietlab.targets.cpu.space import FMA_LATENCY
 from dietlab.targets.cpu.units import UNITS
 
 EDGE_STEPS = 6.0
-"""Cost of starting, storing and calling a tile, in steps of the reduction: one load and one store a vector,
-where a step has one multiply-add, and some tens of cycles around them."""
+"""Cost of calling, starting and storing a tile, in steps of the reduction: one load and one store per vector,
+where a step has one multiply-add per vector, and some tens of cycles around them."""
 
 SUMS_STEPS = 2.0
 """Cost of adding up one lane of an accumulator across lanes, in steps of the reduction."""
 
 TRANSPOSED_ROWS = 7.0
-"""Cost of transposing a panel of weights on the fly, in rows of a tile: four exchanges of registers, a load
-and a store, where a row has one multiply-add."""
+"""Cost of transposing a panel of weights on the fly, in rows of a tile: per vector four exchanges of
+registers, a load and a store, where a row has one multiply-add."""
 
 LINE_BYTES = 64
 """Size of a cache line, in bytes: one prefetch fetches one."""
 
 LEAST_RATIO = 0.3
-"""Least ratio of fetching to computing for a record to be used in fitting a share of hiding."""
+"""Least ratio of fetch time to compute time of the records that a share of hiding is fitted to."""
 
 LEAST_RECORDS = 12
 """Fewest such records for a share to be fitted; with fewer it keeps its default."""
@@ -48,8 +48,8 @@ SHARES = np.linspace(0.0, 1.0, 51)
 """The shares that are tried."""
 
 REFERENCE_DEPTH = 768
-"""Depth, in steps, in features of the caches where the depth is dynamic. A micro-kernel has one throughput
-for all depths, so any number will do; this is the depth of BERT-base's layers."""
+"""Depth, in steps, that the cache features assume where the depth is dynamic. A micro-kernel has one
+throughput for all depths, so any number will do; this is the depth of BERT-base's layers."""
 
 CPU_FEATURES = (
     "rows",
@@ -91,8 +91,8 @@ ALL_HIDDEN = Hiding(1.0, 1.0)
 class CpuAdaptation(Formulas):
     """The adaptation of register tiles; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
-    A call also pays for the first trip of the weights from where they stay between calls (an addition to
-    the paper)::
+    A call also pays for fetching the weights once from the memory or cache that holds them between calls (an
+    addition to the paper)::
 
         seconds(M, S) = flops(S) / (f_mk(M) * cores * f_pad(M, S) * f_occ(M, S) * f_stream(M, S))
 
@@ -144,7 +144,8 @@ class CpuAdaptation(Formulas):
         return {"L1": cpu.l1d_bytes, "L2": cpu.l2_bytes, "the last level": cpu.last_level_bytes}
 
     def fitted(self, records: Sequence[Record], throughput: Speed | None = None) -> CpuAdaptation:
-        """Returns the adaptation with the hiding that fits records best; without throughputs, as it is."""
+        """Returns the adaptation with the hiding that fits records best; the same adaptation without
+        throughputs."""
         if throughput is None:
             return self
         return replace(self, hiding=_fitted_hiding(self, records, throughput))
@@ -155,12 +156,13 @@ class CpuAdaptation(Formulas):
         return {"hiding": list(self.hiding)}
 
     def with_constants(self, value: Mapping[str, Any]) -> CpuAdaptation:
-        """Returns the adaptation with a file's shares; a file without them has all hidden."""
+        """Returns the adaptation with a file's shares; without shares in the file, computing hides all
+        fetches."""
         return replace(self, hiding=Hiding(*value.get("hiding", ALL_HIDDEN)))
 
     def from_cache(self, calls: Calls) -> npt.NDArray[np.bool_]:
-        """Returns where the last-level cache holds the weights between calls; they come from memory if they
-        rotate or would fill more than half of it."""
+        """Returns, for each call, whether the last-level cache holds the weights between calls. They come
+        from memory if they rotate or would fill more than half of that cache."""
         weight_bytes = self._weight_bytes * calls["cols"] * calls["depth"]
         return np.asarray((self.cache != "rotating") & (2 * weight_bytes <= cpu_of(self.hardware).l3_bytes))
 
@@ -216,14 +218,14 @@ class CpuAdaptation(Formulas):
 
     @staticmethod
     def _width(bundle: Bundle, calls: Calls) -> FloatArray:
-        """Returns the mean columns of a tile: composed ones are no wider than needed."""
+        """Returns the mean number of columns of a tile; composed tiles are no wider than needed."""
         if bundle.like.kernel.composes_columns:
             return np.asarray(calls["cols"] / np.maximum(1, bundle.column_tiles(calls)))
         return bundle["cols"].astype(np.float64)
 
     def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
         """Returns the share of its throughput that a low tile reaches: with fewer accumulators than the
-        latency of a multiply-add, in cycles, the unit idles. No candidate that low was measured by itself."""
+        latency of a multiply-add, in cycles, the unit idles. Tuning measures no candidate that low."""
         return np.asarray(np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY))
 
     def _edge_steps(self, bundle: Bundle, calls: Calls) -> FloatArray:
@@ -237,7 +239,8 @@ class CpuAdaptation(Formulas):
         return TRANSPOSED_ROWS if transposes else 0.0
 
     def _busy(self, bundle: Bundle, calls: Calls, tiles: IntArray) -> FloatArray:
-        """Returns ``f_occ`` of what cores divide: products of a batch, transposed panels, or tiles."""
+        """Returns ``f_occ`` of the pieces that cores divide: products of a batch, transposed panels, or
+        tiles."""
         if any(axis.role == "batch" for axis in self.workload.axes):
             pieces = calls["batch"]
         else:
@@ -248,7 +251,8 @@ class CpuAdaptation(Formulas):
         self, bundle: Bundle, calls: Calls, tiles: IntArray, computing: FloatArray, first: FloatArray
     ) -> FloatArray:
         """Returns the seconds that one pass waits for weights. All its tiles hide the fetch if each one
-        prefetches a part of the next panel. Else the first one hides it, or each tile hides its own fetch."""
+        prefetches a part of the next panel. Otherwise only the first tile hides it, or each tile hides its
+        own fetch."""
         fetch = self._fetch(bundle, calls)
         if bundle.like.kernel.ahead:
             shares = np.where(self.from_cache(calls), self.hiding.cache, self.hiding.memory)
@@ -298,8 +302,8 @@ def _of_first(values: Sequence[FloatArray], counts: Sequence[IntArray]) -> Float
 
 
 def _fitted_hiding(formulas: CpuAdaptation, records: Sequence[Record], throughput: Speed) -> Hiding:
-    """Returns the shares with which the logarithms of predicted times deviate least from the records', by
-    absolute values: where too few records inform one (:data:`LEAST_RECORDS`), that of ``formulas``.
+    """Returns the shares that minimise the absolute errors of the logarithms of predicted times. A share that
+    too few records inform (:data:`LEAST_RECORDS`) keeps its value in ``formulas``.
 
     Args:
         records: in the cache state of ``formulas``, some also with operands in the last-level cache.

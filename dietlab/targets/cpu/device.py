@@ -35,7 +35,7 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
 
 APART_SECONDS = 0.001
-"""Time that threads run before a block, in seconds, if each is bound to a core: they wake up at once."""
+"""Seconds that threads run before a block if each is bound to a core: bound threads wake up at once."""
 
 WAKING_SECONDS = 0.02
 """The same for threads that are not bound: a woken thread starts on its waker's core, and the system takes
@@ -45,36 +45,38 @@ FEWEST_ALONE = 9
 """Fewest calls of an interleaved block: fewer give no useful median."""
 
 LONGEST_ALONE = 4
-"""Largest ratio by which this may lengthen a block: long calls vary little."""
+"""Largest factor by which :data:`FEWEST_ALONE` may lengthen a block: long calls vary little."""
 
 SHARE = 1 / 4
-"""Least time of a trial that is extrapolated from, as a share of a block's."""
+"""Least time of a trial, as a share of a block's time, from which the time of a call is estimated."""
 
 GROWTH = 8
-"""Largest ratio of the calls of one trial to those of the trial before."""
+"""Largest ratio of the number of calls in one trial to that in the trial before."""
 
 SHORTEST = 1e-8
 """Seconds that count for a call that takes no time by the clock."""
 
 
 COVERED = 2
-"""Bytes that are read to empty a cache, in sizes of L2: caches do not strictly replace the oldest line."""
+"""Bytes that are read to empty a cache, as a multiple of L2's size: caches do not always replace the oldest
+line."""
 
 LINE_FLOATS = 16
-"""Distance of the floats that are read: one in each cache line."""
+"""Distance between two floats that are read: one in each cache line."""
 
 
 class PrivateCaches:
-    """Reads other data, as other work between two calls would, until L1 and L2 hold none of a contender's.
+    """Reads other data, as other work between two calls would, until L1 and L2 hold no data of the contender.
 
-    One thread computes on the caller's core, which alone is emptied. Threads of a pool may run on any
-    processor, so a pinned thread empties each processor that this process may use. Where the pool itself can
-    do it (``on_each``), it does: a pool whose threads spin makes pinned threads wait for a time slice.
-    All read the same data: it takes ``COVERED`` L2 caches of the shared last level.
+    A contender with one thread computes on the caller's core, so only that core's caches are emptied. Threads
+    of a pool may run on any processor, so a pinned thread empties the caches of each processor that this
+    process may use. With ``on_each`` the pool's own threads read instead: a pool whose threads spin makes
+    pinned threads wait for a time slice. All threads read the same data, which takes ``COVERED`` times L2's
+    size of the shared last-level cache.
 
     Args:
         threads: how many the contender computes with.
-        on_each: runs a function on each of those threads (default: pinned threads read instead).
+        on_each: runs a function on each thread of the pool (default: pinned threads read).
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class PrivateCaches:
         ]
 
     def empty(self) -> None:
-        """Reads, and returns when all threads have."""
+        """Reads the data, and returns when all threads have finished."""
         if not self._readers:
             self._read()
         for reading in [reader.submit(self._read) for reader in self._readers]:
@@ -137,8 +139,8 @@ class HostOutput:
 
 
 class Rotated:
-    """A copy of operands and output that all rotate. Each read gives them the next address in the memory of
-    operands (``read``) or outputs (``written``), which all shapes share."""
+    """A copy of a problem in which all operands and the output rotate. Each access to a property returns them
+    at the next address in ``read`` (operands) or ``written`` (outputs), memory that all shapes share."""
 
     def __init__(self, problem: Problem, read: Arena, written: Arena) -> None:
         self._problem, self._read, self._written = problem, read, written
@@ -237,7 +239,8 @@ class Host:
             self._apart = keep_apart() or self._apart
 
     def _emptying_seconds(self, contender: object) -> float:
-        """Returns the seconds of emptying the caches once, with the contender's own threads if it lets us."""
+        """Returns the seconds of emptying the caches once, with the contender's own threads if it offers
+        them."""
         on_each = getattr(contender, "on_each", None) if self._cores > 1 else None
         if on_each is not None and self._emptied_by is not contender:
             self._caches, self._emptied_by = PrivateCaches(self._l2_bytes, self._cores, on_each), contender
@@ -300,7 +303,8 @@ def rotated(workload: Workload) -> tuple[str, ...]:
 
 
 def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-    """Returns the sizes of the caches and the probe of slow moments; if that does not compile, the reason."""
+    """Returns the sizes of the caches with the probe of slow moments, and the reason if the probe does not
+    compile."""
     kind = {"kind": hardware.kind}
     if folder is None:
         return {**kind, **host_options(hardware)}, ""
@@ -318,8 +322,8 @@ def require_here(hardware: Hardware) -> None:
 
 
 def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
-    """Models a call: the padded multiply-adds at a throughput that grows with the register tile, plus the
-    weights' first trip from the last-level cache."""
+    """Models a call: the padded multiply-adds at a throughput that grows with the register tile, plus one
+    fetch of the weights from the last-level cache."""
     sizes, kernel = extents(workload, shape), scheme.kernel
     plan = plan_for(scheme, sizes["rows"])
     column_tiles = -(-sizes["cols"] // kernel.cols)

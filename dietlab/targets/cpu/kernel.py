@@ -102,12 +102,12 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
-        """The number that heights are a multiple of: rows of one register tile of its unit."""
+        """Heights are multiples of this number: the rows of one register tile of the unit."""
         return self.facts.tile_rows
 
     @property
     def depth_multiple(self) -> int:
-        """The number that the depth, in elements, is a multiple of: above 1 for matrix units only."""
+        """The depth, in elements, is a multiple of this number: above 1 for matrix units only."""
         return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
 
     @property
@@ -117,7 +117,7 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
-        """The way its weights are read, whatever the sizes."""
+        """The parameters that determine how weights are read, without the sizes."""
         return self.prefetch, self.ahead, self.along, self.block, self.unit
 
     @property

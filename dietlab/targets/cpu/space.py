@@ -18,14 +18,14 @@ UNROLLS = (1, 2, 4, 8)
 """Instructions of a unit for each accumulator in one iteration of the inner loop."""
 
 MATRIX_UNROLLS = (1, 2)
-"""The same for a unit whose instruction takes many steps: beside it the loop's overhead is small."""
+"""The same for a matrix unit, whose instruction takes many steps, so that the loop's overhead is small."""
 
 PREFETCHES = ((0, False), (16, False), (0, True))
 """Prefetch distances into L1, in steps, and whether the next panel of packed weights, or a batch's next
 product, is prefetched into L2."""
 
 FAR = (64, False)
-"""A prefetch of packed weights so far ahead that memory works while few rows are computed. On a Xeon with
+"""A prefetch of packed weights far ahead, so that memory works while few rows are computed. On a Xeon with
 AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of 48 columns
 2 to 11 % less, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
 
@@ -35,8 +35,9 @@ Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than w
 whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
 
 BLOCKS = (256, 512, 1024)
-"""Steps of a K-block, where they divide the reduction. The input's part stays in L1 or L2 while weights
-stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third less."""
+"""Steps of a K-block, where they divide the reduction. A block's part of the input stays in L1 or L2 while
+weights stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third
+less."""
 
 MAX_VECTORS = 8
 """Width of the widest tile, in vectors: with 32 registers, a tile of 8 has room for two rows."""

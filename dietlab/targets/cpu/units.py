@@ -32,8 +32,8 @@ class UnitFacts:
         per_step: elements of the reduction in one step.
         staged: type of the input's copy that is made before the loops; empty if the input is read as it is.
         halves: instructions that one step takes; each reads a half of the step's weights.
-        temporaries: vector registers beside accumulators and weights.
-        rate: operations in the time that multiply-adds of float32 vectors of the same width take for one.
+        temporaries: vector registers in addition to accumulators and weights.
+        rate: operations in the time of one float32 operation, with vectors of the same width.
         processors: LLVM's names of the processors that have it; empty for any.
         corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
         tile_rows: rows of the input that one instruction multiplies, at most.
@@ -84,12 +84,12 @@ UNITS: Mapping[CpuUnit, UnitFacts] = {
     "bf16dot": UnitFacts("bfloat16", 2, "uint16", 1, 1, 2.0, AVX512_BF16),
     "amxbf16": _matrix("bfloat16", 2, 16.0, "amx_bf16"),
 }
-"""Units by name. Rates are bounds that follow from the instructions and were not measured. If a processor
-begins as many of each in a cycle as of ``vfmadd``: ``vpmaddwd`` adds two products to each 32-bit lane,
-``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
-In a cycle AMX multiplies a row of 16 words by 16 x 16 words, and ``vfmadd`` two vectors of 16 (Intel 64 and
-IA-32 Architectures Optimization Reference Manual, chapter on AMX). ``bf16fma`` widens bfloat16 to float32,
-whose rate bounds it."""
+"""Units by name. Rates are bounds that follow from the instructions and were not measured. They assume that a
+processor begins as many of each instruction in a cycle as of ``vfmadd``: ``vpmaddwd`` adds two products to
+each 32-bit lane, ``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 2). In a cycle AMX multiplies a row of 16 words by 16 x 16 words, and ``vfmadd`` two vectors of
+16 (Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter on AMX). ``bf16fma`` widens
+bfloat16 to float32, whose rate bounds it."""
 
 
 def units_of(llvm_cpu: str, dtype: str) -> tuple[CpuUnit, ...]:

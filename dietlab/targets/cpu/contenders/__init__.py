@@ -1,7 +1,7 @@
-"""Hand-tuned libraries behind one small interface, in the forms people call them.
+"""Hand-tuned libraries behind one small interface, in the forms in which users call them.
 
 A *plain* vendor takes its operands as they are in every call; a *prepacked* one rearranges constant weights
-once, outside of the timed call. Of three steps only the last is timed::
+once, outside of the timed call. A call takes three steps; only the last one is timed::
 
     vendor = VENDORS["mkl-packed"](threads=1)              # load the library, or say why it is absent
     layer = vendor.prepare(workload, {"w": w}, shape)      # rearrange what is constant
@@ -68,7 +68,8 @@ def ansor_tools(hardware: Hardware, timer: str | None) -> dict[str, str]:
 
 
 def ansor_platform(workload: Workload, hardware: Hardware, shape: Shape, timer: str) -> Any:
-    """Returns MetaSchedule's rules for vector instructions, with its own timer."""
+    """Returns the platform of one shape, with MetaSchedule's rules for vector instructions and its own
+    timer."""
     from dietlab.targets.cpu.ansor import CpuPlatform
 
     return CpuPlatform.open(workload, hardware, shape)

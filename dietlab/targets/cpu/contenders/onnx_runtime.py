@@ -1,8 +1,8 @@
 """ONNX Runtime on a model of one operator and its epilogue, written without the ``onnx`` package.
 
-ONNX files are protocol buffers. A message is a row of fields; a field is a key, ``number * 8 + wire
-type``, and a value: a variable-length integer (wire type 0) or counted bytes (wire type 2). The
-field numbers below are those of ``onnx.proto3`` (ONNX, IR version 9).
+ONNX files are protocol buffers. A message is a sequence of fields; a field is a key, ``number * 8 + wire
+type``, and a value: a variable-length integer (wire type 0) or counted bytes (wire type 2). The field numbers
+below are those of ``onnx.proto3`` (ONNX, IR version 9).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
 
 def _int8_constants(constants: Operands) -> dict[str, FloatArray]:
     """Returns the constants of ``MatMulIntegerToFloat``: weights ``[depth, cols]`` and the scales and zero
-    points of both operands, whose inputs are unsigned."""
+    points of both operands. Its inputs are unsigned."""
     zeros = {"x_zero": np.array(ZERO_POINT, np.uint8), "w_zero": np.zeros(len(constants["scale"]), np.int8)}
     return {**constants, "w": constants["w"].T, "x_scale": np.array(1.0, np.float32), **zeros}
 
@@ -155,8 +155,9 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """Returns the multiplication, of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
-    bias. A batch needs ``MatMul``, or with a transposed ``w`` ONNX Runtime's own ``FusedMatMul``."""
+    """Returns the node of the multiplication; for int8 operands it includes their scales. ``Gemm`` takes a
+    transposed ``w`` and a bias. A batch needs ``MatMul``, or with a transposed ``w`` ONNX Runtime's own
+    ``FusedMatMul``."""
     if workload.dtype == "int8":
         bias = ("bias",) if workload.epilogue.bias else ()
         inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)

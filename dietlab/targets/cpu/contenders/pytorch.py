@@ -137,8 +137,8 @@ class OneDnnLayer:
 
 
 def require_rows(rows: int, out: FloatArray) -> None:
-    """Raises :class:`MeasureError` unless a call has the rows for which weights were packed: oneDNN packs
-    nothing for one row, and packs for few rows otherwise than for many."""
+    """Raises :class:`MeasureError` unless a call has the rows for which weights were packed: oneDNN does not
+    pack for one row, and packs differently for few and for many rows."""
     if len(out) != rows:
         raise MeasureError(
             f"oneDNN's packed weights serve calls of {rows} rows, for which they were packed",
@@ -157,7 +157,7 @@ class OneDnnInt8Layer:
 
     Its inputs are unsigned, with the zero point 128, unless the processor has AMX: signed ones took 2 to 5
     times as long on a Zen 3, and 1 to 14 % less on a Xeon whose tiles multiply signed bytes. They are made
-    unsigned outside of the timed call: in a model the layer before would write them so.
+    unsigned outside of the timed call: in a model the previous layer would write unsigned outputs.
     """
 
     torch: Any

@@ -116,13 +116,13 @@ def machine_code(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> M
 
 
 def runtimes(cores: int) -> tuple[str, ...]:
-    """Returns TVM's pool of threads: none for one core."""
+    """Returns the name of TVM's pool of threads; nothing for one core."""
     return (RUNTIME_NAME,) if cores > 1 else ()
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns what the processor or the system lacks. Without ``requires``, as in earlier versions, the
-    processor family of the library determines what it needs."""
+    """Returns what the processor or the system lacks. Libraries of earlier versions have no ``requires``:
+    their processor family determines what they need."""
     if requires is None:
         llvm_cpu = cpu_of(Hardware.from_json(hardware)).llvm_cpu
         known = family(llvm_cpu)
@@ -145,5 +145,5 @@ def load(path: Path, cores: int) -> Any:
 
 
 def operands(name: str, dtype: str) -> tuple[str, str]:
-    """Returns the place of operands, and how to make them there."""
+    """Returns two texts for messages: where operands lie, and how to make an array there."""
     return "on the CPU", f"np.array(x, np.{dtype}, order='C') makes such an array."

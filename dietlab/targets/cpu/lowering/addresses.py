@@ -29,14 +29,12 @@ class Strided:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one array from some element on, ``apart`` elements from each other, where only the call knows
-    that distance.
+    """Rows of one array, ``apart`` elements from each other, a distance that may be known only at the call.
 
-    ``buffers`` hold ``together`` of them each
-    (:attr:`~dietlab.lower.decisions.Lowering.rows_together`). With a number for ``apart`` every row has a
-    constant offset to one pointer. With a variable the compiler keeps a pointer to every row through the
-    loop around it. For 14 rows these are more than the scalar registers: it saves and reads them again in
-    each step.
+    Each of ``buffers`` addresses ``together`` rows (:attr:`~dietlab.lower.decisions.Lowering.rows_together`).
+    With a number for ``apart`` every row has a constant offset to one pointer. With a variable the compiler
+    keeps a pointer to every row through the loop around it. For 14 rows these pointers exceed the scalar
+    registers: the compiler spills and reloads them in each step.
     Draws, for five rows from step ``k`` on, three together::
 
         before, in registers           after
@@ -50,7 +48,7 @@ class Rows:
 
     @classmethod
     def of(cls, buffer: Any, offset: Any, count: int, apart: Any, together: int) -> Rows:
-        """Emits the pointers to ``count`` rows of ``buffer``, of which the first begins at ``offset``."""
+        """Emits the pointers to ``count`` rows of ``buffer``; the first row begins at ``offset``."""
         pointer, buffers = buffer.access_ptr("r", offset=offset), []
         for _ in range(0, count, together):
             # LLVM knows only that this points to the same array, so that it cannot compute it from others.

@@ -30,10 +30,10 @@ class Assembly:
 
     Args:
         loop: instructions of the inner loop with most multiply-adds, in AT&T syntax.
-        multiply_adds: those of its instructions that multiply.
-        vector_registers: distinct ones that the loop names.
-        loop_spills: accesses of vectors to the stack in the loop.
-        spills: such accesses in all functions of the library.
+        multiply_adds: number of the loop's instructions that multiply.
+        vector_registers: number of distinct vector registers in the loop.
+        loop_spills: number of vector loads from and stores to the stack in the loop.
+        spills: the same in all functions of the library.
     """
 
     loop: tuple[str, ...]

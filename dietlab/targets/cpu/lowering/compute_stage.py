@@ -36,7 +36,7 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
 
 
 def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) -> None:
-    """Emits the iterations over ``depth`` steps, and the steps that fill none."""
+    """Emits the iterations over ``depth`` steps, and the steps left over."""
     unroll = tile.kernel.unroll
     iterations = quotient(depth, unroll)
     if ahead is None:
@@ -53,8 +53,8 @@ def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) ->
 
 
 def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
-    """Emits iterations of which one in ``tiles`` prefetches lines of the next panel, so that the row tiles of
-    a pass together prefetch each line once: a second prefetch takes another place in the queue of misses.
+    """Emits the iterations; one in ``tiles`` prefetches lines of the next panel, so that the row tiles of a
+    pass together prefetch each line once. A second prefetch would take another entry of the queue of misses.
 
     Draws::
 
@@ -64,8 +64,8 @@ def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any)
                                              iteration(ko)
 
     Many rows with a variable distance leave no scalar registers to an iteration that prefetches: the compiler
-    would load vectors early, to free their addresses, and save them (158 instead of 113 instructions for 48
-    multiply-adds). Such a group prefetches before its first iteration.
+    would load vectors early, to free their addresses, and spill them (158 instead of 113 instructions for 48
+    multiply-adds). In this case a group prefetches before its first iteration.
     """
     lanes, kernel = tile.lanes, tile.kernel
     apart = tile.geometry.panel_rows(tile.depth) * lanes if kernel.block else None

@@ -1,7 +1,7 @@
 """A micro-kernel whose vectors run along the reduction axis: every output is a dot product.
 
-Weights ``w[cols, depth]`` are read as they are, where vectors along the columns need them transposed.
-For few rows the transposition is most of the work.
+Weights ``w[cols, depth]`` are read as they are; vectors along the columns would need them transposed. For few
+rows the transposition is most of the work.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _multiply_add_any(tile: Tile) -> None:
 
 
 def _step(tile: Tile, k: Any, inside: Any, *, first: bool = False) -> None:
-    """Adds ``inside`` products to every accumulator; the first step begins it with them."""
+    """Adds ``inside`` products to every accumulator; the first step initialises the accumulators."""
     rows, cols, lanes = tile.kernel.rows, tile.kernel.cols, tile.lanes
 
     def load(buffer: Any, row: int) -> Any:

@@ -166,12 +166,12 @@ class Geometry(Contraction):
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
 
     def block_rows(self, depth: Any, steps: int) -> Any:
-        """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in their share of a
-        core's L2 beside the weights; at least 1.
+        """Returns how many rows of x, cut to ``steps`` reduction steps (0: all), stay in x's share of a
+        core's L2, next to the weights; at least 1.
 
         A cache line's set follows from its address, and rows begin at multiples of the largest power of two
-        that divides their length. Parts shorter than that leave sets unused, so that fewer parts stay. Draws,
-        for rows of 3 x 4 KiB and parts of 2 KiB::
+        that divides their length. Parts of rows shorter than that power leave sets unused, so that fewer
+        parts stay. Draws, for rows of 3 x 4 KiB and parts of 2 KiB::
 
             address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
             part 0 of every row      xxxxxxxxxxxxxxxx
@@ -235,7 +235,8 @@ class Tile:
 
     @property
     def rows_together(self) -> int:
-        """Rows that are addressed from one pointer; 0 if all are (a static depth), or each has its own."""
+        """Number of rows addressed from one pointer; 0 if one pointer serves all rows (a static depth) or
+        each row has its own."""
         return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
 
     @property
@@ -249,8 +250,8 @@ class Tile:
 
 
 def _short(workload: Workload, short_rows: int) -> int:
-    """Returns the last length with a separate program; 0 if there is none: neither strides nor depth depend
-    on the rows' dimension, or its range begins later."""
+    """Returns the last length with a separate program; 0 if there is none, because strides and depth do not
+    depend on the rows' dimension, or its range begins above ``short_rows``."""
     rows = axis_of(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
     shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows

@@ -99,7 +99,7 @@ def packing_module(geometry: Geometry) -> Any:
 
 
 def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
-    """Returns the function of one tile, of the kind that its micro-kernel has."""
+    """Returns the function of one tile, by the kind of its micro-kernel."""
     if kernel.facts.matrix:
         return matrix_tile_function(kernel, geometry)
     if kernel.along == "depth":

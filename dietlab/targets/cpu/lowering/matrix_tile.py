@@ -29,8 +29,9 @@ from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
 CONFIGURATION_BYTES, COLUMN_BYTES_AT, ROWS_AT = 64, 16, 48
-"""The operand of ``ldtilecfg``: its size, and where the bytes of a row of each register (16 bits) and the
-rows of each (8 bits) begin (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2)."""
+"""The operand of ``ldtilecfg``, in bytes: its size, the offset of the registers' bytes per row (16 bits
+each), and the offset of the registers' numbers of rows (8 bits each) (Intel 64 and IA-32 Architectures
+Software Developer's Manual, volume 2)."""
 
 ROW_BYTES = 64
 """A row of a tile register."""

@@ -1,5 +1,5 @@
-"""Prefetches of what the hardware alone would fetch too late: the next panel of packed weights, or a batch's
-next product."""
+"""Prefetches of data that the hardware alone would fetch too late: the next panel of packed weights, or a
+batch's next product."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Stream:
 
     Args:
         floats: elements of one product.
-        distance: elements from a product to the one that is prefetched while it is computed.
+        distance: elements from the product that is computed to the product that is prefetched.
         lines: cache lines of one product.
-        share: the lines that each piece of its work prefetches.
+        share: number of lines that each piece of a product's work prefetches.
     """
 
     buffer: Any
@@ -52,8 +52,8 @@ class Stream:
 
 @dataclass(frozen=True)
 class NextProduct:
-    """The operands of a batch that its plan prefetches (perhaps none), a share with each piece of work. A
-    column tile has ``pieces``: the panels that are transposed, then the row tiles."""
+    """The operands of a batch that its plan prefetches (perhaps none): a share with each piece of work.
+    ``pieces`` is the number of pieces of a column tile: its transposed panels and its row tiles."""
 
     streams: tuple[Stream, ...] = ()
     pieces: Any = 0
@@ -97,10 +97,11 @@ class NextPanel:
     """The packed weights that the row tiles of a pass prefetch for the next pass.
 
     Args:
-        lines: the array in which this row tile's prefetches begin.
+        lines: an array that begins at this row tile's first prefetched line.
         line: elements of a cache line.
         vectors: lines that one step of a tile reads.
-        apart: elements from panel to panel, if a K-block of each is read; None if all of it is.
+        apart: elements from panel to panel, if a K-block of each panel is read; None if panels are read
+            whole.
     """
 
     lines: Any
@@ -124,10 +125,10 @@ class NextPanel:
 
 
 def first_prefetched_line(tiling: Tiling, at: Position) -> Any:
-    """Returns where in the next column tile's weights this row tile's prefetches begin.
+    """Returns a pointer to the first line of the next column tile's weights that this row tile prefetches.
 
-    They follow the lines that the earlier row tiles of the pass prefetch, each in as many iterations. A
-    single row tile prefetches its own first lines once, which the hardware is fetching already
+    This line follows the lines of the pass's earlier row tiles, which all prefetch in the same number of
+    iterations. A single row tile prefetches its own first lines once; the hardware is fetching them already
     (:attr:`Lowering.single_tile_own_lines`).
     """
     kernel = tiling.kernel

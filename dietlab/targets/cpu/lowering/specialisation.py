@@ -67,8 +67,8 @@ def _needed(
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:
-    """Returns the lengths with separate pieces. There are none where any scheme may be called at any
-    length: that would be a piece for each scheme and length."""
+    """Returns the lengths with separate pieces. There are none if any scheme may be called at any length:
+    every scheme would need a piece for every length."""
     if only is not None:
         called = {shape[geometry.rows] for shapes in only for shape in shapes}
         return sorted(length for length in called if 0 < length <= geometry.short)

@@ -101,7 +101,7 @@ def prefetch(buffer: Any, offset: Any, level: int) -> None:
 
 
 def forget(*pointers: Any) -> None:
-    """Makes the compiler read again what two pointers point to, without an instruction. To the compiler,
+    """Makes the compiler reload the memory behind two pointers, without an instruction. To the compiler,
     LLVM's ``clear_cache`` may change memory; where the instruction cache is coherent it becomes no
     instruction (LLVM Language Reference)."""
     instruction("llvm.clear_cache", *pointers)

@@ -1,4 +1,4 @@
-"""Padding seen: the tiles of one shape, what is padding in them, and what other ways to pad waste."""
+"""Shows padding: the tiles of one shape, their padded part, and the waste of other padding policies."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape
 
 
 def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
-    """Returns whether the space has it, and if not, which limit it breaks first."""
+    """Returns a note: whether the space has the micro-kernel, else the first limit that it breaks."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(scheme) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
