@@ -35,7 +35,7 @@ class BoundedAdaptation(BlockAdaptation):
 
     The bound (:mod:`dietlab.targets.cuda.bound`) gives the speed of a multiprocessor full of a tile's blocks.
     If a tile's fitted throughput ``f_mk`` is below that of the bound ``f_bound``, the whole call is slower by
-    their ratio, including the beginnings and ends of its blocks::
+    their ratio, including the time in which its blocks begin and end::
 
         seconds = launch + (bound - launch) * f_bound / f_mk,    no step before memory has given its operands
     """
