@@ -1,5 +1,5 @@
 """Ablates one micro-kernel: times it without one of its ideas, or with an epilogue, against all ideas
-together; and tiles of several heights with symbolic extents against such with constants."""
+together. Also times tiles of several heights with symbolic against constant extents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from dietlab.tuning import Dispatcher, build, effort_named, versions
 
 FOLDER = "ablation"
 USUAL = 128
-"""The micro-kernel that serves most lengths up to this one is taken apart."""
+"""Longest length, in rows, that counts when the scheme to ablate is chosen: the one that serves most
+lengths."""
 
 EPILOGUES = (
     Epilogue(bias=True),
@@ -42,19 +43,19 @@ EPILOGUES = (
     Epilogue(bias=True, activation="gelu_erf"),
     Epilogue(bias=True, residual=True),
 )
-"""Those of a transformer's layers."""
+"""The epilogues of a transformer's layers."""
 
 SYMBOLIC = "symbolic extents"
-"""The variant, or the end of its name, whose columns and depth are known by the call only."""
+"""Name, or end of the name, of variants whose columns and depth are known only when they are called."""
 
 HEIGHTS = (4, 8, 14)
-"""Rows of the tiles that are timed with constant and with symbolic extents: from few, whose rows' addresses
+"""Rows of the tiles that are timed with constant and with symbolic extents: from few rows, whose addresses
 fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme, what it computes, and whether constant weights are packed for it and extents are symbolic."""
+    """A scheme, its workload, whether constant weights are packed, and whether extents are symbolic."""
 
     name: str
     scheme: CpuScheme
@@ -64,8 +65,8 @@ class Variant:
 
     @property
     def built(self) -> Workload:
-        """The workload that it is built for. It is called with the operands of ``workload``, so that a
-        variant without packing or with symbolic extents finds as much in the caches as the others."""
+        """The workload that the variant is built for. Calls get the operands of ``workload``, so that caches
+        hold the same data for all variants."""
         if not isinstance(self.workload, Dense):
             return self.workload
         layer = _symbolic(self.workload) if self.symbolic else self.workload
@@ -73,8 +74,9 @@ class Variant:
 
 
 def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
-    """Returns the composition of ``scheme`` and, by name, what is left without one of the ideas in it, and a
-    dense layer with each epilogue, if it has none; an idea that was not in it has no variant."""
+    """Returns the composition of ``scheme`` with all its ideas, then one variant without each of the ideas
+    that it has. A dense layer without an epilogue is followed by one variant with each of
+    :data:`EPILOGUES`."""
     whole = scheme_with(scheme, edge="even")
     others = {
         "full tiles, then the rest": scheme_with(whole, edge="rest"),
@@ -95,9 +97,9 @@ def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
 
 
 def heights(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> tuple[Variant, ...]:
-    """Returns ``scheme`` with symbolic extents, then tiles of each of :data:`HEIGHTS`, as wide as
-    ``scheme``'s or as the registers allow, with constant and with symbolic extents; none if the workload has
-    no constant ones."""
+    """Returns ``scheme`` with symbolic extents, then for each of :data:`HEIGHTS` a tile with constant and
+    with symbolic extents. A tile is as wide as ``scheme``'s or as the registers allow. Empty if the workload
+    has no constant extents."""
     if not isinstance(workload, Dense) or not workload.constant or _symbolic(workload) == workload:
         return ()
     whole, cpu = scheme_with(scheme, edge="even"), cpu_of(hardware)
@@ -117,7 +119,7 @@ def _symbolic(layer: Dense) -> Dense:
 
 
 def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
-    """Returns the scheme of most lengths up to ``usual``."""
+    """Returns the scheme that serves most lengths up to ``usual``."""
     ((name, dim),) = dispatcher.workload.dims.items()
     served = [length for length in dim if length <= usual] or [dim.low]
     schemes = (dispatcher.scheme(Shape.of(**{name: length})) for length in served)

@@ -42,7 +42,7 @@ MEASURED_ONCE = 256
 """Micro-kernels that the fourth notebook's cost model learns from."""
 
 NEAR = 0.05
-"""A prediction less than this share off counts as right: measurements differ by as much."""
+"""Relative error below which a prediction counts as right: repeated measurements differ by as much."""
 
 YOURS = "your prediction"
 MINE: dict[str, Any] = {"dash": "dashdot", "width": 3, "color": PALETTE["selected"]}
@@ -125,7 +125,7 @@ def about() -> str:
 
 
 def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
-    """Records of ``count`` micro-kernels at random, each on the one length where it wastes least."""
+    """Returns one record of each of ``count`` random micro-kernels, at the length where it wastes least."""
     found = {(record.scheme, record.shape): record for record in recorded().records}
     cost, lengths = adaptation_cost(workload(), hardware()), shapes()
     drawn = Random(seed).sample(sorted({kernel for kernel, _ in found}), count)
@@ -179,8 +179,8 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
 
 
 def judged(prediction: float | None, value: float, unit: str = "") -> str:
-    """Returns a sentence that compares a reader's prediction with what was found: by a share or a factor
-    where both have one sign, and by how far they are apart where they have two."""
+    """Returns a sentence that compares a reader's prediction with the value found: in percent or by a factor
+    if both have the same sign, else by their difference."""
     found = f"{value:.4g} {unit}".rstrip()
     if prediction is None:
         return f"it is {found}; you entered no prediction"
@@ -242,14 +242,16 @@ def _padded_to_longest() -> Line:
 
 
 def _one_kernel_medians() -> Line:
-    """Returns one micro-kernel's medians: a record keeps the least block and the median's spread above it."""
+    """Returns one micro-kernel's median times. A record keeps the time of the fastest block and the ratio by
+    which the median is above it."""
     key = largest_kernel()
     mine = [record for record in recorded().records if record.scheme.key == key]
     return {r.shape["T"]: 1e6 * (r.seconds or 0.0) * (1 + r.spread) for r in mine}
 
 
 def _by_model() -> Line:
-    """Returns the micro-kernels that a model predicts to be fastest, from one measurement of each of some."""
+    """Returns the times of the micro-kernels that a model predicts to be fastest; it is fitted on one
+    measurement each of :data:`MEASURED_ONCE` micro-kernels."""
     model = fit_cost_model(workload(), hardware(), once_each())
     return _fastest_by(model.seconds, space().schemes)
 

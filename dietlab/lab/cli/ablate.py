@@ -77,11 +77,11 @@ def ablate(
     with columns and depth that the call alone knows. The results go to STUDY/ablation; an
     interrupted run goes on with the same command.
 
-    Or it is a file of records in which every scheme was measured on every shape, or the name of one that
-    comes with dietlab: quickstart. Nothing is measured: tuning is replayed, and judged without the
-    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, waiting for
-    each round, and with smaller libraries. A second table has how many times faster the same tunings are on
-    a simulated fleet of devices that take what was recorded.
+    Or STUDY is a file of records in which every scheme was measured on every shape, or the name of such a
+    file that comes with dietlab: quickstart. Nothing is measured: tuning is replayed, and judged without the
+    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, waiting for each
+    round, and with smaller libraries. A second table has how many times faster the same tunings are on a
+    simulated fleet of devices, by recorded times.
 
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full

@@ -50,7 +50,7 @@ def compare_command(
     """Compare search strategies on a survey, without the hardware.
 
     RECORDS is a file of records in which every scheme was measured on every shape, as `dietlab survey` makes
-    it, or the name of one that comes with dietlab: quickstart.
+    it, or the name of such a file that comes with dietlab: quickstart.
 
     \b
     dietlab compare

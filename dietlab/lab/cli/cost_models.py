@@ -128,7 +128,7 @@ def judge_models(
     Args:
         splits: what is held out of the files; of no effect with a ``source``.
         counts: numbers of measurements to fit on.
-        source: records of another operator or processor, to fit on in place of the files' own.
+        source: records of another operator or processor, to fit models on instead of the files' records.
     """
     surveys = [Survey.load(recorded_file(name)) for name in files]
     names = named_words(COST_MODELS, models) if models else list(COST_MODELS)
@@ -166,7 +166,7 @@ def _require_options(context: click.Context, mode: str, names: str) -> None:
     """Checks that the command line has no options but those of the parameters ``names``, and ``--json``.
 
     Raises:
-        DietlabError: if it has, with the ``mode`` and its options as the invariant.
+        DietlabError: if it has others; the message names the ``mode`` and the options that go with it.
     """
     options = {str(one.name): one.opts[0] for one in context.command.params if isinstance(one, click.Option)}
     typed = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

@@ -1,6 +1,6 @@
 """Compares cost models with NVIDIA's heuristics: the ranks of their choices among the space's micro-kernels.
 
-Their configurations are looked up in a space of ours::
+The heuristics' configurations are looked up in dietlab's space of a GPU::
 
     for each shape:   128x64x32.s4  ->  the nearest of the micro-kernels of 128 rows and 64 columns
                                     ->  its rank among all, by predicted time
@@ -41,8 +41,8 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Match:
-    """A configuration and the scheme that is nearest to it, with its predicted seconds and its rank among all
-    of the space by them, 1 for the fastest; None where the space lacks the tile."""
+    """A configuration and the nearest scheme of the space, with the scheme's predicted seconds and, by them,
+    its rank among all schemes (1 is the fastest); None where the space lacks the tile."""
 
     configuration: Configuration
     scheme: CudaScheme | None = None
@@ -60,8 +60,8 @@ class Match:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The choices of the heuristics for one shape, best first, and of a model of ours: the scheme that it
-    predicts to be fastest out of ``ranked`` ones, and its ``seconds``."""
+    """The heuristics' choices for one shape, best first, and the model's ``choice``: of ``ranked`` schemes
+    the one with the least predicted ``seconds``."""
 
     shape: Shape
     matches: tuple[Match, ...]
@@ -109,12 +109,11 @@ def compare_with_heuristics(
     reference: Reference | None = None,
     count: int = COUNT,
 ) -> tuple[Comparison, ...]:
-    """Ranks, for each shape, the schemes that NVIDIA's heuristics would choose by the model's
-    predictions.
+    """Ranks the schemes that NVIDIA's heuristics would choose for each shape, by a model's predicted times.
 
-    Of all schemes with a configuration's tile those count whose splits are nearest, then those whose
-    step is, then those whose stages are; of these the one that is predicted to be fastest, since a
-    configuration says nothing of the rest, such as how many threads share a tile.
+    A configuration matches a scheme with the same tile, then with the nearest splits, then the nearest step,
+    then the nearest stages. Of several such schemes it matches the one with the least predicted time, since a
+    configuration does not state the rest, such as how many threads share a tile.
 
     Args:
         space: the schemes of a GPU.
@@ -125,7 +124,7 @@ def compare_with_heuristics(
 
     Raises:
         MissingDependencyError: if the heuristics are not installed.
-        HardwareError: if the space is a CPU's, or of a GPU that they do not know.
+        HardwareError: if the space is a CPU's, or of a GPU that the heuristics do not know.
     """
     gpu_of(space.hardware)
     reference = Heuristics(space.hardware) if reference is None else reference
@@ -159,11 +158,12 @@ def _match(wanted: Configuration, schemes: Sequence[CudaScheme], seconds: Values
 def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     """Returns one row a shape.
 
-    ``nvidia`` is the heuristics' first choice and ``nvidia_seconds`` their estimate; ``scheme`` is ours
-    of that tile, with its predicted seconds and its ``rank`` among ``ranked``; ``choice`` is what the model
-    prefers, and ``slowdown`` the predicted time of the first choice over its own. Of the configurations
-    ``proposed`` the space has the tiles of ``in_space``, and step, stages and splits too of ``exact``;
-    ``best_rank`` is the best among them.
+    ``nvidia`` is the heuristics' first choice, and ``nvidia_seconds`` their estimate of its time. ``scheme``
+    is the matching scheme of the space, with its predicted seconds and its ``rank`` among ``ranked`` schemes.
+    ``choice`` is the model's fastest scheme, and ``slowdown`` the predicted time of ``scheme`` over that of
+    ``choice``. ``proposed`` counts the configurations, ``in_space`` those whose tile the space has, and
+    ``exact`` those whose step, stages and splits it has, too. ``best_rank`` is the best rank of all
+    configurations.
 
     Args:
         comparisons: what :func:`compare_with_heuristics` returned.
@@ -192,7 +192,7 @@ RANDOM = "random.txt"
 """The file beside records that lists which of their schemes were drawn at random, one key a line."""
 
 METRICS = ("spearman", "pairwise", "peak@1", "peak@5", "off")
-"""The metrics: means over shapes but for ``off``, the median of how far off the logarithm of a time is."""
+"""The metrics. ``off`` is the median error of the logarithm of a time; all others are means over shapes."""
 
 Row = dict[str, object]
 
@@ -200,9 +200,9 @@ Row = dict[str, object]
 def frame_drafts(
     space: Space, shapes: Iterable[Shape], reference: Reference | None = None, count: int = COUNT
 ) -> pd.DataFrame:
-    """Returns one row for each draft and shape: ``share`` is the rank of the heuristics' first choice over
-    the schemes of the space, and ``best_share`` that of the best rank among its first ``count``; missing
-    where the space lacks the tiles."""
+    """Returns one row for each draft and shape: ``share`` is the rank of the heuristics' first choice,
+    divided by the number of schemes in the space; ``best_share`` is the same for the best rank of the first
+    ``count`` choices. Both are missing where the space lacks the tiles."""
     import pandas as pd
 
     gpu_of(space.hardware)
@@ -237,7 +237,7 @@ def add_rows(path: Path, table: pd.DataFrame) -> None:
 
 
 def drawn_beside(path: str | Path) -> frozenset[str]:
-    """Returns the keys of the schemes drawn at random, as the list beside a file of records has them."""
+    """Returns the keys of the schemes drawn at random, from the list in the folder of a file of records."""
     listed = Path(path).with_name(RANDOM)
     return frozenset(listed.read_text(encoding="utf-8").split() if listed.exists() else ())
 
@@ -245,9 +245,9 @@ def drawn_beside(path: str | Path) -> frozenset[str]:
 def frame_measured(
     survey: Survey, drawn: Collection[str] = (), fitted_on: int = FITTED_ON, seeds: int = SEEDS
 ) -> pd.DataFrame:
-    """Returns a row for each draft and what it was judged on: ``all`` schemes, those ``drawn`` at random, and
-    a fifth of them that was ``held out``, as a mean over draws; on that also for the learned model, fitted on
-    some of the others."""
+    """Returns a row for each draft and set of schemes: ``all``, those ``drawn`` at random (``random``), and a
+    fifth that was held out (a mean over ``seeds`` such fifths). Held-out schemes also have a row for the
+    learned model, fitted on ``fitted_on`` measurements of the others."""
     import pandas as pd
 
     gpu_of(survey.space.hardware)

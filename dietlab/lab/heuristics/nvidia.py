@@ -27,8 +27,9 @@ TARGETS: dict[KernelLibrary, str] = {
     "triton": "TRITON",
     "generic": "GENERIC",
 }
-"""Whose programs are chosen among. ``cutlass`` has the stages and instructions that ours have; ``cutlass3``
-those that only compute capability 9.0 and later have; ``generic`` tiles that perhaps no library has."""
+"""Libraries whose programs the heuristics can choose. ``cutlass`` has the stages and instructions of
+dietlab's kernels; ``cutlass3`` those that only compute capability 9.0 and later have; ``generic`` has tiles
+that perhaps no library has."""
 
 PRODUCTS = {"float32": "SSS", "float16": "HSH", "bfloat16": "TST"}
 """The heuristics' letters for operands, sums and output. ``SSS`` is timed as CUDA cores are (TF32 would be
@@ -72,14 +73,14 @@ COUNT = 8
 @dataclass(frozen=True)
 class Configuration:
     """A program that the heuristics propose; ``key`` reads ``128x64x32.s4``, with a split
-    ``128x64x32.s4.k3``, as ours do.
+    ``128x64x32.s4.k3``, as keys of dietlab do.
 
     Args:
         step: how much of the reduction axis one stage holds.
-        splits: blocks that share one tile's reduction (split-K); 1 for none. Theirs meet in memory, ours in a
-            cluster.
-        seconds: of a call, as NVIDIA's model estimates it, if it does. Configurations that differ in it alone
-            are equal.
+        splits: blocks that share one tile's reduction (split-K); 1 for none. NVIDIA's programs add up their
+            sums in memory, dietlab's in a cluster.
+        seconds: of a call, as NVIDIA's model estimates them; None without an estimate. Configurations that
+            differ only in them are equal.
     """
 
     rows: int
@@ -115,9 +116,9 @@ class Heuristics:
     """NVIDIA's heuristics for one GPU.
 
     Args:
-        hardware: a GPU of :data:`GPUS`; it need not be here.
-        target: whose programs are chosen among, of :data:`TARGETS`.
-        gpu: the heuristics' own name of a GPU, in place of the one that ``hardware`` has.
+        hardware: a GPU of :data:`GPUS`; this machine need not have it.
+        target: the library whose programs the heuristics choose, of :data:`TARGETS`.
+        gpu: the heuristics' name of a GPU (default: that of ``hardware``).
 
     Raises:
         MissingDependencyError: if the package is not installed or cannot be loaded.
@@ -151,10 +152,11 @@ class Heuristics:
     def configurations(
         self, workload: Workload, shape: Shape, count: int = COUNT
     ) -> tuple[Configuration, ...]:
-        """Returns the best configurations for one shape, best first: not always the order of their estimates.
+        """Returns the best configurations for one shape, best first; their estimates are not always in this
+        order.
 
-        Fewer than ``count`` where they know no more, or where some differ only in what :class:`Configuration`
-        lacks, such as the tiles of warps.
+        There are fewer than ``count`` if the heuristics know no more, or if some differ only in what
+        :class:`Configuration` leaves out, such as the tiles of warps.
 
         Raises:
             WorkloadError: if there is nothing to compute, or they know no such product.

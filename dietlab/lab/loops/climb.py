@@ -51,7 +51,7 @@ class Timed:
         return self.layer.flops / self.seconds_median / 1e9
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields, the layer's own in its place."""
+        """Returns all fields, with the layer's fields in place of ``layer``."""
         value = asdict(self)
         return {"step": value.pop("step"), **value.pop("layer"), **value}
 
@@ -129,7 +129,7 @@ def step_named(name: str) -> Step:
 
 
 ROOM = 2.5
-"""The ratio of the ends of the y-axis to the lowest and the highest of what the whole climb shows."""
+"""The factor by which the y-axis reaches below the lowest and above the highest value of the whole climb."""
 
 LINES = {DIETLAB: ("oracle", "dot"), "peak": ("muted", "solid")}
 """Roles of colours, and dashes, of the goal and the peak."""
@@ -179,8 +179,8 @@ def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd
 
 
 def plot_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> go.Figure:
-    """Draws the steps so far as bars, the last one strong, below the roofline and the goal; those to come
-    have their place on the axis and no bar.
+    """Draws the steps so far as bars, the last one strong, below the roofline and the goal; later steps have
+    a place on the axis but no bar.
 
     Args:
         climb, upto, T: as in :func:`frame_climb`.

@@ -26,11 +26,11 @@ from dietlab.targets.cpu.lowering import target_of
 Array = npt.NDArray[np.float32]
 
 LARGEST_ERROR = 1e-3
-"""The most that an output may be off by: sums of some thousand products of standard normal float32 values
-are right to a tenth of that."""
+"""The largest error that an output may have: sums of a thousand products of standard normal float32 values
+have a tenth of it."""
 
 WRITTEN_OUT = re.compile(r"^for .* in T\.(unroll|vectorized)\(")
-"""Loops that are none in the machine code."""
+"""Printed loops that are no loops in the machine code."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _shorter(text: str) -> str:
 
 
 def _indented(lines: Sequence[tuple[int, str]]) -> list[str]:
-    """Returns lines whose depth counts loops only: what lay below a line that was left out moves left."""
+    """Returns lines that only loops indent: lines below an omitted line move left."""
     found: list[str] = []
     around: list[int] = []
     for depth, text in lines:
@@ -197,14 +197,14 @@ def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
 
 
 def check(program: Program, seed: int = 0) -> float:
-    """Returns by how much an output differs from NumPy's at most, for :func:`inputs` of ``seed``.
+    """Returns the largest difference of an output from NumPy's, for :func:`inputs` of ``seed``.
 
     Args:
         program: is called once.
         seed: of the inputs.
 
     Raises:
-        BuildError: if that is more than rounding.
+        BuildError: if the difference exceeds rounding.
     """
     layer = program.layer
     x, w = inputs(layer, seed)
@@ -230,14 +230,15 @@ def instructions(program: Program) -> dict[str, int]:
 
 
 def _with_prefetches(module: Any) -> Any:
-    """Returns the module with a prefetch of each vector of the panel's row that is due some steps later, at
-    the head of each marked loop. Beyond the end of the weights it does no harm."""
+    """Returns the module with prefetches at the head of each marked loop: of all vectors of the panel's row
+    that the loop reads some steps later. Prefetches beyond the end of the weights do no harm."""
     function = module["main"]
     return tvm_module().IRModule({"main": function.with_body(_asking(function.body, function.params[1], ()))})
 
 
 def _asking(node: Any, weights: Any, loops: tuple[Any, ...]) -> Any:
-    """Returns a statement below ``loops`` with the prefetches of the marked loops in it."""
+    """Returns a statement with prefetches added to its marked loops; ``loops`` are the variables of the loops
+    around it."""
     tirx, s_tir = tvm_module().tirx, tvm_module().s_tir
     if isinstance(node, s_tir.SBlockRealize):
         block = node.block
@@ -299,8 +300,8 @@ def sketches(layer: Layer = BERT, seed: int = 0) -> tuple[Any, ...]:
 
 @contextmanager
 def _quickened() -> Iterator[None]:
-    """Spares a process the minute in which MetaSchedule reads the intrinsics of every target, without a
-    trace."""
+    """Skips the minute in which MetaSchedule reads the intrinsics of every target; restores the modules
+    afterwards."""
     known, lookup = MODULE in sys.modules, inspect.getmodule
     quicken_tvm()
     try:

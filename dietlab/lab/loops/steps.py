@@ -145,8 +145,8 @@ def block_reduction(schedule: Any, tile: Tile) -> None:
 
 
 def prefetch(schedule: Any, tile: Tile) -> None:
-    """Asks for weights some steps before they are used. No primitive does that: the loop over K is marked,
-    and the build writes the prefetches."""
+    """Prefetches weights some steps before their use. No primitive does that: this change marks the loop over
+    K, and the build adds the prefetches."""
     *_, k, _, _, _ = schedule.get_loops(summing(schedule))
     schedule.annotate(k, ASKS_AHEAD, tile.ahead)
 
@@ -199,11 +199,13 @@ OTHER_TILES = tuple(
     for rows, cols in ((1, 48), (4, 16), (4, 48), (8, 32), (14, 32), (16, 64))
     for tile in [Tile(rows=rows, cols=cols)]
 )
-"""Tiles to set beside the climb's: too few sums, too many for the registers, and between."""
+"""Steps with other tiles, for comparison with the climb's: too few sums, too many for the registers, and
+between."""
 
 
 def before(step: Step) -> Step:
-    """Returns the step that one changes: the one before it, or the plain loops if it takes that back."""
+    """Returns the step that ``step`` changes: the one before it, or the plain loops if ``step`` drops changes
+    of the one before."""
     if step not in STEPS[1:]:
         raise BuildError("a step but the first of the climb changes another", step.name)
     previous = STEPS[STEPS.index(step) - 1]

@@ -29,13 +29,15 @@ ROUNDS = 11
 """Blocks of each program: enough for a 95 % interval of the median that two slow ones do not move."""
 
 BLOCK_SECONDS = 0.01
-"""A block repeats a call for about this long: a thousand ticks of the clock and more."""
+"""Seconds for which a block repeats a call: a thousand ticks of the clock and more."""
 
 SLOW_SECONDS = 0.1
-"""Calls as long as this are not taken again when the processor slows down: that happens in most of them."""
+"""Seconds of a call from which a block is not repeated when the processor slows down: that happens in most
+such blocks."""
 
 SLOW_ROUNDS = 3
-"""Blocks of such programs, whose differences are factors and not percents."""
+"""Blocks of programs with calls of :data:`SLOW_SECONDS` or more, which differ by factors and not by
+percents."""
 
 
 @dataclass

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 ONNX_FILE = "model.onnx"
 
 EXAMPLE = 7
-"""Tokens of the words that a model is traced with: more than 1, which PyTorch would take for a constant, and
-no size of any layer."""
+"""Tokens of the example that a model is traced with: not 1, which PyTorch would take for a constant, and not
+the size of any layer."""
 
 
 def write_onnx(model: Model, home: Path) -> Path:
-    """Returns the file of a model for ONNX Runtime, for any batch and length; writes it, whole or not at all,
-    with its weights to a folder named after them unless it is there."""
+    """Returns the path of a model's file for ONNX Runtime, for any batch and length. If there is none, writes
+    the file with its weights, whole or not at all, to a folder named after the weights."""
     folder = home / f"{model.name}-{_digest(model)}"
     if not folder.is_dir():
         home.mkdir(parents=True, exist_ok=True)
@@ -89,9 +89,9 @@ def _export(model: Model, path: Path) -> None:
 
 
 def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = False) -> Any:
-    """Returns a model as PyTorch compiles it ahead of time, for the model's batch and any of its lengths.
-    Nothing in a call is Python any more: no module, and no guard of the compiler. ``module`` is the model,
-    perhaps with other layers inside; ``freezing`` takes weights for constants, which are packed then."""
+    """Returns a model as PyTorch compiles it ahead of time, for the model's batch and any of its lengths. A
+    call runs no Python: no module, and no guard of the compiler. ``module`` is the model, perhaps with other
+    layers inside. ``freezing`` makes weights constants, which PyTorch then packs."""
     import torch
 
     lengths = Dim(min(model.T.low, EXAMPLE), max(model.T.high, EXAMPLE))  # the words it is traced with, too
@@ -111,7 +111,7 @@ def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = Fal
 
 
 def _hidden(model: torch.nn.Module) -> torch.nn.Module:
-    """Returns a model of words alone, whose result is the last layer's output alone."""
+    """Returns a model whose only argument is the words and whose only result is the last layer's output."""
     import torch
 
     class Hidden(torch.nn.Module):  # type: ignore[misc]
@@ -172,9 +172,9 @@ def tune_layers(
 
 
 def with_programs(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
-    """Lets every linear layer of a model run through the programs in ``folder``, in place, and returns the
-    model. An activation behind a layer stays PyTorch's: MetaSchedule's rules for a CPU know no GELU. So do
-    experts, whose rows only the call knows."""
+    """Makes every linear layer of a model run the programs in ``folder``, in place; returns the model.
+    PyTorch still computes the activation behind a layer, since MetaSchedule's rules for a CPU know no GELU;
+    and experts, whose rows only the call knows."""
     from dietlab.torch.static_linear import StaticLinear
 
     for linear in _linears(model):

@@ -30,16 +30,17 @@ from dietlab.problem import Shape, ShapeSet
 from dietlab.tuning import Effort, effort_named, versions
 
 MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
-"""Who can take part, besides the model that was compiled ahead of time with dietlab inside."""
+"""Contenders that can take part, in addition to the model compiled ahead of time with dietlab's layers."""
 
 DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != ANSOR)
-"""Who takes part in an evaluation that names none: not who must be tuned for each length."""
+"""Contenders of an evaluation that names none: all that need no tuning for each length."""
 
 CACHE = "model"
 """The cache state: each layer's weights were last read one call ago, and all together exceed any cache."""
 
 WORKER = WorkerModule("dietlab.lab.models.worker", 600.0)
-"""The first call of a model that is compiled takes minutes."""
+"""The worker of all contenders, and the most seconds of a request: the first call of a compiled model takes
+minutes."""
 
 
 def evaluate_model(
@@ -61,12 +62,12 @@ def evaluate_model(
 
     Args:
         model: with its batch.
-        studies: of the dense layers; and where attention runs through libraries, of its scores and
-            context. All are of this processor and as many cores.
+        studies: of the dense layers and, if attention runs through libraries, of its scores and context. All
+            are of this processor with the same number of cores.
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
         against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
         skip_absent: whether contenders that are not installed are only reported (default: those not named).
-        also: lengths that are timed besides, and count in no mean.
+        also: lengths that are timed in addition, and count in no mean.
         effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
         ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
             others.
@@ -151,7 +152,8 @@ def _entries(
     trials: int,
     listeners: Audience,
 ) -> tuple[list[Entrant], list[ContenderInfo], tuple[AnsorResult, ...]]:
-    """Returns who takes part, ours first, who cannot, and what was tuned for each shape."""
+    """Returns the contenders that take part, dietlab first; those that cannot; and the results of per-shape
+    tuning."""
     ours = {"studies": [str(study.folder.resolve()) for study in studies]}
     options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
     absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
@@ -190,7 +192,7 @@ def _rows(
 
 
 def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
-    """Returns what tuning all libraries of the model cost together."""
+    """Returns the total seconds, trials and measurements of tuning all libraries of the model."""
     runs = [study.run() for study in studies]
     return {
         "total_seconds": round(sum(run.seconds.total for run in runs), 2),

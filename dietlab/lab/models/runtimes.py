@@ -32,11 +32,11 @@ Run = Callable[[Words], Any]
 """Computes ``[batch, T, hidden]`` of words ``[batch, T]``, all PyTorch tensors."""
 
 OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
-"""Ours in a model as PyTorch runs it, and in one that it compiles at the first call;
-:data:`~dietlab.compare.results.row.OURS` is in one that was compiled ahead of time."""
+"""dietlab's layers in a model that PyTorch runs eagerly, and in one that it compiles at the first call.
+:data:`~dietlab.compare.results.row.OURS` are the layers in a model compiled ahead of time."""
 
 ALSO_OURS = (OURS_EAGER, OURS_COMPILED)
-"""No rivals of ours."""
+"""Contenders with dietlab's layers, which are no rivals of :data:`OURS`."""
 
 FROZEN = "torch-compile-frozen"
 """PyTorch's compiler with frozen weights: the only form in which it packs them where the number of rows is
@@ -44,7 +44,7 @@ dynamic, by oneDNN."""
 
 TORCH_AHEAD, FROZEN_AHEAD = "torch-aot", "torch-aot-frozen"
 AHEAD = (OURS, TORCH_AHEAD, FROZEN_AHEAD, ANSOR, "openvino")
-"""Those that were compiled ahead of time, of which PyTorch's profiler sees hardly any operation."""
+"""Contenders that are compiled ahead of time: PyTorch's profiler sees hardly any of their operations."""
 
 KINDS: Mapping[str, str] = {
     "torch": "eager",
@@ -60,13 +60,13 @@ KINDS: Mapping[str, str] = {
     OURS_COMPILED: "compiled",
     OURS: "compiled",
 }
-"""How each runs the model."""
+"""How each contender runs the model."""
 
 
 def runtime(
     name: str, model: Model, original: torch.nn.Module, options: Mapping[str, Any]
 ) -> tuple[Run, str]:
-    """Returns one that runs the model, by name, and its version.
+    """Returns the function with which the contender ``name`` runs the model, and the contender's version.
 
     Args:
         options: ``studies``, three folders (dense layers, scores, context), or the first alone; ``onnx``,
@@ -163,7 +163,8 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
 
 
 def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
-    """Returns a session of ONNX Runtime; with ``profile`` its trace goes to a file whose name begins so."""
+    """Returns a session of ONNX Runtime; with ``profile`` it writes a trace to a file whose name begins with
+    it."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -177,10 +178,10 @@ def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
 
 
 def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Run, str]:
-    """Returns OpenVINO with a model that it converts, which gets a mask of ones beside the words.
+    """Returns OpenVINO with a model that it converts; the model gets a mask of ones with the words.
 
-    Without one its attention is wrong for as many words as a vector has float32 values, and more, if the
-    first call had one word (2026.4.1; ``findings/openvino_first_length.sh``)."""
+    Without a mask, if the first call had one word, attention is wrong for calls with at least as many words
+    as a vector has float32 values (2026.4.1; ``findings/openvino_first_length.sh``)."""
     import torch
 
     vendor, words = OpenVino(threads), model.words(Shape.of(T=EXAMPLE))
@@ -227,17 +228,18 @@ PARTS = {
         "aten::bmm",
     ),
 }
-"""PyTorch's names of products with weights, of which ours compute the activation, too; and of fused attention
-(both batched products and the softmax), or of the products alone."""
+"""PyTorch's names of operations by part. Contractions are products with weights; dietlab's compute the
+activation, too. Attention is fused (both batched products and the softmax), or the batched products alone."""
 
 PART_OF = {name: part for part, names in PARTS.items() for name in names}
 
 PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
-"""ONNX Runtime's products, of attention if an operand is a batch of heads: it has four dimensions."""
+"""ONNX Runtime's names of products. A product is of attention if an operand has four dimensions, a batch of
+heads."""
 
 CALLS, SECONDS = 10, 1.0
-"""Calls over which a profiler sums, if they take no longer: a profile of one short call would hold a slow
-moment of a shared processor."""
+"""Most calls over which a profiler sums, and seconds after which it stops. A profile of one short call might
+hold a slow moment of a shared processor."""
 
 CALL = "a call of the model"
 
@@ -267,7 +269,7 @@ def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
 
 
 def _enough(calls: int | None) -> Iterator[None]:
-    """Yields once for each call, or until they have taken long enough."""
+    """Yields ``calls`` times or, without a number, up to :data:`CALLS` times within :data:`SECONDS`."""
     until = time.monotonic() + SECONDS
     for done in range(CALLS if calls is None else calls):
         if calls is None and done and time.monotonic() >= until:

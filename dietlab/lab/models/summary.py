@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BEST = "the best of all"
-"""The contender that is, at each length, the fastest of all that serve any length."""
+"""Name for the fastest contender at each length, of all that serve any length."""
 
 NO_PADDING = "none"
 """The policy that executes every length as it is."""
@@ -30,8 +30,8 @@ EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLIC
 
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
-    """Returns, by contender, our speedup, of the model compiled ahead of time, at each length; first that
-    over :data:`BEST`. Results that were wrong do not count, nor lengths that were timed besides.
+    """Returns the speedup of dietlab's model, compiled ahead of time, by contender and length; first that
+    over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition.
 
     Args:
         report: of a model, from :func:`~dietlab.lab.models.evaluate_model`.
@@ -72,8 +72,8 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
 
 
 def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
-    """Returns the lengths to which policies pad the lengths of a set, besides these: none is longer than the
-    model's longest.
+    """Returns the lengths to which padding policies pad ``lengths``, without ``lengths`` themselves. None is
+    longer than the model's longest.
 
     Args:
         model: gives the longest length.

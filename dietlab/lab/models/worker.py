@@ -1,8 +1,8 @@
 """Checks a contender's results for a whole model, then times it, in a separate process.
 
-``python -m dietlab.lab.models.worker`` answers as :mod:`dietlab.measure.timing.bench` says. Calls follow
-each other without other work between: a model's weights are larger than any cache. With ``options``
-``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
+``python -m dietlab.lab.models.worker`` answers as :mod:`dietlab.measure.timing.bench` says. Calls follow each
+other without other work between: a model's weights are larger than any cache. With ``options`` ``{"lengths":
+[..]}`` a contender serves these lengths only. One more request is answered::
 
     {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}, or nothing if no profiler sees them
 """
@@ -27,7 +27,8 @@ from dietlab.problem import Shape
 from dietlab.targets.cpu.contenders.pytorch import in_float32
 
 TOLERANCE = 1e-4
-"""The most that an output may differ from PyTorch's; they are of the size of 1, being normalised."""
+"""The largest difference that an output may have from PyTorch's; outputs are normalised, of the order of
+1."""
 
 
 class Service:

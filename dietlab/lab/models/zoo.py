@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 0
-"""Of the weights and of the words."""
+"""The seed of the weights and of the words."""
 
 LENGTHS = Dim(1, 512)
 """The lengths that BERT has positions for."""
@@ -30,7 +30,8 @@ def _bert_layers(c: Any) -> Layers:
 
 
 def _attention(c: Any) -> list[tuple[int, int, int]]:
-    """Returns (N, K, how many) of the projections, several heads of queries for each of keys and values."""
+    """Returns (N, K, count) of attention's projections; several heads of queries may share one head of keys
+    and values."""
     shared = c.hidden_size // c.num_attention_heads * c.num_key_value_heads
     return [(c.hidden_size, c.hidden_size, 2), (shared, c.hidden_size, 2)]
 
@@ -46,7 +47,7 @@ def _mixtral_layers(c: Any) -> Layers:
 
 
 def _counted(c: Any, *each: tuple[int, int, int]) -> Layers:
-    """Returns the layers of a model, of which each hidden layer has these."""
+    """Returns how many dense layers a model has, by (N, K), if each hidden layer has ``each``."""
     found = Counter[tuple[int, int]]()
     for n, k, count in each:
         found[n, k] += count * c.num_hidden_layers
@@ -98,7 +99,7 @@ CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
     "experts-tiny": (MIXTRAL, {**EXPERTS, **TINY, "intermediate_size": 48, "num_key_value_heads": 2}),
 }
 """The family of each model, and what differs from the family's own configuration, which for BERT is
-BERT-base's. The widths of ``decoder`` and ``experts`` are none that a library was tuned for."""
+BERT-base's. No library was tuned for the widths of ``decoder`` and ``experts``."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class Model:
         return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
 
     def layers(self) -> Layers:
-        """Returns how many dense layers (N, K) a token meets: of a layer's experts those that it chooses."""
+        """Returns how many dense layers, by (N, K), a token passes; of a layer's experts only the chosen ones
+        count."""
         return self.family.layers(self.configuration)
 
     def flops(self, shape: Shape) -> int:

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 REPOSITORY = "https://github.com/AlnisM/autoheuristic-datasets"
 COMMIT = "3ed2bc4775bb1440d0622df93387824e10130248"
-"""The commit whose files :data:`ARCHIVES` are, of 2024-08-13."""
+"""The commit of the files in :data:`ARCHIVES`, of 2024-08-13."""
 RAW = "https://raw.githubusercontent.com/AlnisM/autoheuristic-datasets"
 """The address of its files, by commit."""
 
 LICENCE = "none stated"
 
 MOST_BYTES, MOST_DOWNLOADED = 1 << 30, 64 << 20
-"""The most bytes of an archive's texts, of which the A100 has 0.2 GB, and of an archive: they have 1.7 and
-4.1 MB."""
+"""The most bytes of an archive's texts (the A100's have 0.2 GB), and of an archive (the two have 1.7 and 4.1
+MB)."""
 
 SECONDS = 60
 """Seconds without an answer after which a download is given up."""
@@ -73,9 +73,9 @@ KEYS = ["dtype", "layout", "T", "N", "K", "choice"]
 
 
 def fetch_autoheuristic(gpu: str, source: str, folder: Path) -> Published:
-    """Returns the records of one GPU, and writes them to a folder as ``GPU.jsonl.gz``. The ``source`` is an
-    archive, a text file or a folder on this machine; the https address of an archive or, with a slash at its
-    end, of their folder; empty for the repository's."""
+    """Returns the records of one GPU, and writes them to a folder as ``GPU.jsonl.gz``. ``source`` is an
+    archive, a text file or a folder on this machine; or the https address of an archive or, with a slash at
+    its end, of a folder of archives. If it is empty, the repository is the source."""
     place = Path(source)
     folder.mkdir(parents=True, exist_ok=True)
     if not source or "://" in source:
@@ -89,7 +89,7 @@ def fetch_autoheuristic(gpu: str, source: str, folder: Path) -> Published:
 
 
 def download(address: str, digest: str) -> bytes:
-    """Returns what an address gives, whose SHA-256 must be ``digest``."""
+    """Returns the bytes at an address; their SHA-256 must be ``digest``."""
     by_hand = f"Download it by hand from {REPOSITORY} and read it with --from FILE."
     if not address.startswith("https://"):
         raise RecordError("records are downloaded over https", address, by_hand)
@@ -105,8 +105,7 @@ def download(address: str, digest: str) -> bytes:
 
 
 def read_autoheuristic(place: str | Path, gpu: str) -> Published:
-    """Reads the records of one GPU from what was downloaded; sets rows that are no result aside, with
-    reasons."""
+    """Reads the records of one GPU from downloaded files; counts rows that are no result by reason."""
     require_names("GPUs of these records", ARCHIVES, [gpu], RecordError)
     aside, records = Counter[str](), list[PublishedRecord]()
     files = [(file, file.read_bytes()) for file in _files(Path(place), gpu)]
@@ -154,7 +153,7 @@ def _texts(files: Iterable[tuple[Path, bytes]]) -> Iterator[tuple[str, bytes]]:
 
 
 def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
-    """Returns the rows of a text as they stand there, if it is of the GPU."""
+    """Returns the rows of a text as strings, if the text is of the GPU."""
     import pandas as pd
 
     try:
@@ -195,7 +194,7 @@ def _require_gpu(name: str, head: str, gpu: str) -> None:
 
 
 def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Returns the rows that are results, typed, and how many others there are of each reason."""
+    """Returns the rows that are results, typed, and the number of other rows by reason."""
     import pandas as pd
 
     numbers = frame[[*COLUMNS[:3], *COLUMNS[5:9]]].apply(pd.to_numeric, errors="coerce")
@@ -230,7 +229,7 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
 
 
 def _records(frame: pd.DataFrame, collection: str) -> Iterator[PublishedRecord]:
-    """Yields one record of each program and shape. The same time twice is a copy and no second
+    """Yields one record of each program and shape. An equal time counts as a copy, not as a second
     measurement."""
     distinct = frame.drop_duplicates()
     found = distinct.groupby(KEYS, sort=True)["seconds"].agg(["median", "min", "max", "size"])

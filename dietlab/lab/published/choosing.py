@@ -31,21 +31,21 @@ Values = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]
 
 FITS = 4
-"""Fits of trees that fill the grid in; with one, their own noise misleads the tree."""
+"""Fits of boosted trees whose mean fills the grid; the noise of a single fit misleads the decision tree."""
 
 BETWEEN = 2.0
-"""The largest ratio of two neighbouring lengths of a layer's grid, and how far it goes beyond its ends: the
-factor that separates tiles of one height from the next."""
+"""The largest ratio of two neighbouring lengths in a layer's grid, and the factor by which the grid exceeds
+the layer's shortest and longest length. Heights of tiles differ by this factor."""
 
 OTHER_LAYERS = 3
 """Shapes of other layers in the grid for each training shape: extents that occur, put together anew."""
 
 ELSEWHERE = 0.5
-"""The share of the weight, 0 to 1, of shapes that nobody measured: as much as of those that were, since it is
-they that are held out."""
+"""The share of the total weight, 0 to 1, that shapes without measurements get: as much as measured shapes,
+since held-out shapes are of this kind."""
 
 FOLDS = 5
-"""Parts of the shapes, each of which is held out once for each seed."""
+"""Parts of the shapes; with each seed, each part is held out once."""
 
 TILES = 8
 """Tiles of a portfolio, as many as micro-kernels of our libraries."""
@@ -72,8 +72,8 @@ FEWEST_TILES = 8
 
 @dataclass(frozen=True)
 class Times:
-    """The times of every tile on every shape. A tile larger than a shape counts by the one that it is cut to
-    (:meth:`~dietlab.lab.published.triton_tile.TritonTile.cut`).
+    """The times of every tile on every shape. A tile larger than a shape has the time of the tile that it is
+    cut to (:meth:`~dietlab.lab.published.triton_tile.TritonTile.cut`).
 
     Args:
         seconds: ``[tiles, shapes]``.
@@ -89,8 +89,8 @@ class Times:
 
     @classmethod
     def of(cls, published: Published, operator: Operator, collections: Sequence[str]) -> Times:
-        """Returns the times of the tiles that were measured on all shapes of some collections, the least of
-        each."""
+        """Returns the times of the tiles that were measured on all shapes of some collections: the least time
+        of each tile on each shape."""
         known: dict[Shape, dict[TritonTile | None, float]] = {}
         for record in published.records:
             if record.operator == operator and record.collection in collections:
@@ -131,7 +131,8 @@ class Times:
         return Pairs.of([(t.cut(shape), shape) for t in self.tiles for shape in shapes], self.hardware)
 
     def measured(self) -> tuple[Pairs, Values]:
-        """Returns the programs that were measured, each once a shape, with their seconds, shape by shape."""
+        """Returns the measured pairs of a program and a shape, each once, shape by shape; and their
+        seconds."""
         found = {
             (tile.cut(shape), shape): self.seconds[row, column]
             for column, shape in enumerate(self.shapes)
@@ -148,11 +149,12 @@ def dense_of(shapes: Iterable[Shape], dtype: str) -> Dense:
 
 
 def grid(times: Times, seed: int = 0) -> Choice:
-    """Returns the choice among all tiles on the training shapes and others around them.
+    """Returns the table of times from which tiles are chosen, on the training shapes and on others around
+    them.
 
-    Between and beside the training shapes, times are those of trees that learned from them; at them, the
-    geometric mean of measured and learned, since a single measured time is noisy and the best of thirty even
-    more.
+    Boosted trees, fitted on the training shapes, predict the times. On the training shapes themselves, the
+    geometric mean of measured and predicted time counts: a single measured time is noisy, and the least of
+    thirty even more.
     """
     shapes = ShapeSet.of(weighted_shapes(times.shapes, seed))
     model = LearnedTiles(seed=seed, count=FITS).fit(*times.measured())
@@ -179,8 +181,8 @@ def choose_tiles(
 
 
 def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]:
-    """Returns the weights of the shapes that the tree is trained on: the given ones, lengths between and
-    around each layer's, and other layers, whose N and K occur apart."""
+    """Returns the shapes that the tree is trained on, with their weights: the given shapes, lengths between
+    and around those of each layer, and new layers that combine an N and a K of different shapes."""
     random = np.random.default_rng(seed)
     others: set[Shape] = set()
     for layer, places in _by_layer(shapes).items():
@@ -196,7 +198,7 @@ def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]
 
 
 def _by_layer(shapes: Sequence[Shape]) -> dict[Shape, list[int]]:
-    """Returns the places of the shapes of each layer, its N and K."""
+    """Returns the indices of the shapes of each layer (its N and K)."""
     layers: dict[Shape, list[int]] = {}
     for place, shape in enumerate(shapes):
         layers.setdefault(shape.without("T"), []).append(place)
@@ -207,8 +209,8 @@ def _by_layer(shapes: Sequence[Shape]) -> dict[Shape, list[int]]:
 
 
 def folds(times: Times, seed: int) -> Iterator[tuple[Chosen, Chosen]]:
-    """Yields the shapes to train on and those held out: of each layer with several lengths some, such that
-    each of these shapes is held out once. Layers with one length are always trained on."""
+    """Yields masks of the training shapes and of the held-out shapes. Each shape of a layer with several
+    lengths is held out once; layers with one length are always trained on."""
     random = np.random.default_rng(seed)
     part = np.full(len(times), -1)
     for places in _by_layer(times.shapes).values():
@@ -223,10 +225,10 @@ def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFram
     """Chooses tiles on each fold's training shapes and judges them on those held out.
 
     Returns:
-        A row for each held-out shape: T, N, K, the ``tile`` of the tree, whether it was ``cut``, and over
-        cuBLAS (time of that over its time) the speedups of the ``best`` tile, the best of the ``portfolio``,
-        the ``tree``'s, and the ``one`` tile that would lose least if it served all. And for each of
-        :data:`SIZES` the mean regret (%) if the best of that many ``tiles`` always ran.
+        A row for each held-out shape: T, N, K, the ``tile`` that the tree chooses, whether it was ``cut``,
+        and speedups over cuBLAS: of the ``best`` tile, of the best in the ``portfolio``, of the ``tree``'s
+        choice, and of the ``one`` tile that loses least if it serves all shapes. And a row for each of
+        :data:`SIZES`: the mean regret (%) if the best of that many ``tiles`` always ran.
     """
     import pandas as pd
 

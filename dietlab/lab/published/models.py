@@ -18,27 +18,28 @@ from dietlab.targets.cuda.bound import step_cycles
 Values = npt.NDArray[np.float64]
 
 FEW = 1000
-"""The most records of which a process learns too: its cost grows with their cube."""
+"""The most records on which a Gaussian process is fitted, too: its cost grows with their cube."""
 
 TREES, ROUNDS = {**SHARED, "eta": 0.05, "max_depth": 5, "subsample": 0.7, "colsample_bynode": 0.4}, 400
 """XGBoost's parameters and boosting rounds: more and smaller steps than for our own records, since a program
 was timed once and its noise is some 5 %."""
 
 FITS = 8
-"""Fits of trees whose mean counts, each with other draws of rows and features, as the ensemble of
-:mod:`dietlab.cost.registry` has them."""
+"""Fits of trees that are averaged, each with other draws of rows and features, as in the ensemble of
+:mod:`dietlab.cost.registry`."""
 
 ALIGNED = 64
-"""The largest power of two, in elements, up to which it matters that it divides an extent: a line of memory
-has 64 elements of 16 bits."""
+"""The largest power of two, in elements, that counts as a divisor of an extent: a line of memory has 64
+elements of 16 bits."""
 
 
 LENGTHS = (0.7, 1.0, 1.5, 2.5)
-"""Distances over which values become unlike, tried, in the root mean square of all features' deviations: at
-one the covariance has fallen to 0.6."""
+"""Length scales of the covariance that are tried, in root mean squares of all features' deviations; at a
+distance of one length scale the covariance has fallen to 0.6."""
 
 WIDE, NOISES = (0.3, 0.6), (0.03, 0.06, 0.1)
-"""Standard deviations of a logarithm of time that are tried: of what features explain, and of the rest."""
+"""Standard deviations that are tried, of the logarithm of a time: of the part that features explain, and of
+the rest."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,13 @@ class Formula:
 
 @dataclass(frozen=True)
 class LearnedTiles:
-    """Boosted trees over logarithms of times; over the bound, of few records, they meet a Gaussian process
-    halfway, which errs differently.
+    """Boosted trees that predict logarithms of times. With ``over_bound`` and at most :data:`FEW` records,
+    the prediction is the mean of trees and a Gaussian process, which errs differently.
 
     Args:
-        over_bound: whether they learn what the bound misses, and see its parts; otherwise they learn the
-            throughput from sizes alone.
-        count: of fits of trees, whose mean counts.
+        over_bound: whether trees learn what the bound misses, with the bound's parts as features; otherwise
+            they learn the throughput from sizes alone.
+        count: number of fits of trees that are averaged.
     """
 
     over_bound: bool = True
@@ -98,7 +99,7 @@ class LearnedTiles:
 
 
 def size_features(pairs: Pairs) -> dict[str, Values]:
-    """Returns the sizes of tiles and shapes, and how the one covers the other, as logarithms or shares."""
+    """Returns the sizes of tiles and shapes, and how tiles cover shapes, as logarithms or shares."""
     tile, extents, warps = pairs.tile, pairs.extents, pairs.of_tiles("warps")
     return {
         **{f"tile {role}": np.log2(extent) for role, extent in tile.items()},
@@ -132,8 +133,8 @@ def bound_features(pairs: Pairs) -> dict[str, Values]:
 @dataclass(frozen=True)
 class Smooth:
     """A Gaussian process over features with squared-exponential covariance (Rasmussen and Williams, Gaussian
-    Processes for Machine Learning, 2006, chapter 2): it errs otherwise than trees, whose steps know no
-    distance.
+    Processes for Machine Learning, 2006, chapter 2): it errs differently from trees, whose steps ignore
+    distances.
 
     Args:
         centre, scale: of each feature.
@@ -151,7 +152,7 @@ class Smooth:
 
     @classmethod
     def fit(cls, features: Values, values: Values) -> Smooth:
-        """Returns the process under which the values ``[n]`` are most likely, out of those that are tried."""
+        """Returns the process under which the values ``[n]`` are most likely, of all that are tried."""
         centre, scale, level = features.mean(axis=0), features.std(axis=0) + 1e-9, float(values.mean())
         seen, rest = (features - centre) / scale, values - level
         tried = []

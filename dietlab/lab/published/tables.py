@@ -31,7 +31,7 @@ CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.lab.published.choosing.judge_choice`."""
 
 MAKER = "Triton (tree)"
-"""Whose speedups the reports have: the programs are Triton's, and a tree chose among them."""
+"""The name in reports of the programs whose speedups they have: Triton's, chosen by a tree."""
 
 GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
@@ -42,8 +42,8 @@ RIVALS = {
     "cuBLASLt-heuristic-max": "cuBLASLt heuristic",
     "cuBLASLt-auto-tuning-max": "cuBLASLt autotuned",
 }
-"""The columns that are read, and what they are called here. Those of ``max`` are over the faster layout of
-the weights; a value is the rival's time over that of CUDA-L2's program for the shape."""
+"""The columns that are read, and their names here. A value is the rival's time over that of CUDA-L2's program
+for the shape. Columns with ``max`` take the faster layout of the weights."""
 
 
 def derive_tables(
@@ -108,8 +108,8 @@ def read_table(name: str) -> pd.DataFrame:
 
 def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
     """Returns reports of the choices that a tree over published records makes on held-out shapes, one a
-    layout of the operands, for :func:`dietlab.speedup_explorer`. They have speedups without times, which are
-    not dietlab's to give away; ``oracle`` is the best tile, ``one tile`` the one that would serve all shapes
+    layout of the operands, for :func:`dietlab.speedup_explorer`. They have speedups but no times, which
+    dietlab may not publish. ``oracle`` is the best tile; ``one tile`` is the tile that would serve all shapes
     alone."""
     chip = replace(Hardware.preset(gpu), name=f"{GPUS[gpu]} (recorded by others, Triton tiles)").to_json()
     table = read_table(f"{gpu}-speedups")
@@ -135,7 +135,8 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
 
 
 def reduce_cuda_l2(folder: Path) -> pd.DataFrame:
-    """Returns CUDA-L2's tables, in its folder ``eval_results``, as the curves of ``cuda_l2.csv``."""
+    """Returns the curves of ``cuda_l2.csv``, geometric means by M, from the tables in CUDA-L2's folder
+    ``eval_results``."""
     import pandas as pd
 
     files = sorted(folder.glob("cuda_l2_*_speedup_*.csv"))

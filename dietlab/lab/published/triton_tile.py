@@ -43,11 +43,11 @@ BYTES = 2
 """Bytes of an element."""
 
 SUMS_BESIDE = 64
-"""Registers of a thread beside its sums: addresses and operands; an estimate."""
+"""Registers of a thread in addition to its sums: addresses and operands; an estimate."""
 
 GROUP_ROWS, GROUP_WARPS = 64, 4
-"""The rows and warps of one group that multiplies together (``wgmma``): Triton uses groups for a tile that
-has as many of both, if the GPU has them."""
+"""The rows and warps of one group that multiplies together (``wgmma``): Triton uses groups for tiles with at
+least as many rows and warps, if the GPU has ``wgmma``."""
 
 WARP_ROWS = 16
 """The rows that one warp multiplies at a time."""
@@ -224,7 +224,8 @@ class Pairs:
 
     @cached_property
     def paper(self) -> Values:
-        """Seconds by DietCode's formulas without a measurement: the peak, over padding and waves."""
+        """Seconds by DietCode's formulas without a measurement: at the peak, slowed by padding and partial
+        waves."""
         below, above = IMBALANCE
         imbalance = np.where(self.blocks < self.places, below, above)
         occupied, useful = f_occ(self.blocks, self.places, imbalance), f_pad(self.extents, self.tile)

@@ -86,7 +86,7 @@ def _text(value: Any) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns one sentence on an error of a student's function: of TVM's errors the reason and the
+    """Returns one sentence on an error of a student's function; for TVM's errors it has the reason and the
     primitive."""
     text = str(error)
     reason = re.search(r"Error message: (.*?)(?:\n\s*\n|$)", text, re.DOTALL)

@@ -20,9 +20,10 @@ COLS, DEPTH = 24, 16
 LENGTH, ROWS = 43, 8
 """A length that no even number of rows divides, and the tile height of the picture."""
 CHECKS = ("where", "if_then_else", "Select")
-"""What a bound check is called in a printed program."""
+"""Names of a bound check in a printed program."""
 LARGEST_ERROR = 1e-4
-"""Sums of 16 products of standard normal float32 values are right to far less."""
+"""The largest error that an output may have: sums of 16 products of standard normal float32 values have far
+less."""
 
 
 def dense_schedule() -> Any:
@@ -58,7 +59,7 @@ def _fault(given: Given, schedule: Any, expected: Any) -> str:
 
 
 def _wrong_form(schedule: Any, rows: int) -> str:
-    """Returns the steps that the program lacks to be local padding; empty if none."""
+    """Returns in words what the program lacks to be local padding; empty if it lacks nothing."""
     blocks = list(_blocks(ast.parse(schedule.mod["main"].script()), (), 0))
     computing = [block for block in blocks if block.reduces]
     if not computing:
@@ -151,7 +152,8 @@ def _points(given: Given, schedule: Any) -> list[Point]:
 
 
 def _steps(given: Given, schedule: Any) -> int:
-    """Returns the instructions of a schedule that pads locally; another one has no score."""
+    """Returns the number of instructions of a schedule that pads locally; raises ``ValueError`` for any
+    other, which gets no score."""
     count = len(schedule.trace.insts)  # first: looking at its form gets loops, which is traced, too
     if wrong := _wrong_form(schedule, given["rows"]):
         raise ValueError(wrong)

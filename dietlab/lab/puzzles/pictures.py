@@ -28,7 +28,7 @@ GIVEN, EXPECTED, YOURS = "given", "expected", "yours"
 COLOURS = {GIVEN: PALETTE["muted"], EXPECTED: PALETTE["needed"], YOURS: PALETTE["selected"]}
 LINES = {"gridcolor": GRID, "zerolinecolor": GRID}
 LARGEST_TEXT = 64
-"""Cells of a grid that are labelled with their value at most: more would lie over each other."""
+"""The most cells of a grid that are labelled with their values: more labels would overlap."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ Answer = Callable[..., Any]
 """The function that a student writes."""
 
 Fault = Callable[[Given, Any, Any], str]
-"""What is wrong with a value, from a case, that value and the reference's; empty if it is right."""
+"""Returns what is wrong with a value, from the case, the value and the reference's value; empty if it is
+right."""
 
 Run = Callable[[Answer, Given], Any]
 """A call of an answer with the arguments of a case."""
@@ -61,12 +62,12 @@ def _tasks() -> Mapping[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Score:
-    """A count by which right answers are compared: less is better, unless ``what`` says so.
+    """A count by which right answers are compared: less is better, unless ``what`` says otherwise.
 
     Args:
-        what: is counted, with its unit.
-        yours: of the answer, summed over the cases of the picture.
-        reach: of the reference.
+        what: what is counted, with its unit.
+        yours: the answer's count, summed over the cases of the picture.
+        reach: the reference's count.
     """
 
     what: str
@@ -258,7 +259,7 @@ class Puzzle:
         return CheckResult(solved, passed, text + said_too, score, self.picture, looks)
 
     def _looks(self, answer: Answer | None = None) -> tuple[Look, ...]:
-        """Returns the cases of the picture with what an answer gives on each, if it gives anything."""
+        """Returns the cases of the picture, each with the answer's value; None where the answer fails."""
         looks = []
         for given in map(self._given, self.shown):
             expected, yours = self.run(self.reference, given), None
@@ -271,7 +272,8 @@ class Puzzle:
         return tuple(looks)
 
     def _score(self, looks: tuple[Look, ...]) -> Score | None:
-        """Returns the score, if every value of the picture is of the kind that can be counted."""
+        """Returns the score; None if the puzzle counts nothing, or if a value of the picture cannot be
+        counted."""
         if self.counts is None:
             return None
         what, count = self.counts

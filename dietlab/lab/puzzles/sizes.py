@@ -20,13 +20,13 @@ MEASURED, MICROSECONDS = 16, 500.0
 """The measurement of the picture: rows, and the time of a call (us)."""
 
 COLS, DEPTH, LANES = 8, 4, 4
-"""Of the packed weights in the picture: two panels, small enough to label each element."""
+"""Sizes of the packed weights in the picture: two panels, small enough to label each element."""
 
 LEAST, MOST = 3, 64
 """Registers: a tile of one vector takes three, and 64 are twice what AVX-512 has."""
 
 BANKS, THREADS = 32, 32
-"""Of shared memory, and of a warp (CUDA C Programming Guide, shared memory)."""
+"""Banks of shared memory, and threads of a warp (CUDA C Programming Guide, shared memory)."""
 
 Tile = tuple[int, int]
 
@@ -211,7 +211,7 @@ def _heights(T: int, rows: int) -> list[int]:
 
 
 def _wrong_heights(given: Given, found: Any, expected: list[int]) -> str:
-    """Returns which property fails: the right list would be the solution."""
+    """Returns which property fails. It does not return the right list: that would be the solution."""
     tiles, rows = whole_numbers(found, "a list of heights"), given["rows"]
     got = f", got {said(tiles)}"
     if sum(tiles) != given["T"]:

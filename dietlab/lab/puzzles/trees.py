@@ -16,12 +16,12 @@ from dietlab.lab.puzzles.puzzle import Puzzle
 
 Tile = tuple[int, int]
 BUSY = 2
-"""Panels that a cache needs beside those kept: the last two that streamed through. With one place, the least
-recently used panel would be a kept one."""
+"""Panels that a cache needs in addition to those kept: the last two that streamed through. With room for only
+one, the least recently used panel would be a kept one."""
 
 
 def loads(tiles: Sequence[Tile], fits: int) -> int:
-    """Returns the panels loaded through a cache that forgets the panel that was not used for longest."""
+    """Returns how many panels are loaded through a cache that evicts the least recently used panel."""
     cache: dict[tuple[str, int], None] = {}  # a dict keeps its order: the least recently used is first
     count = 0
     for row, col in tiles:
@@ -43,8 +43,8 @@ def _strips(rows: int, cols: int, high: int) -> list[Tile]:
 
 
 def _order(rows: int, cols: int, fits: int) -> list[Tile]:
-    """Returns strips as high as fit, in the direction that should load less; of two equal ones the one that
-    loads more, so that either is a right answer."""
+    """Returns tiles in strips as high as fit, in the direction that loads less by the formula. If both are
+    equal, returns the one that loads more in fact, so that either direction is a right answer."""
     high = fits - BUSY
     lying, upright = _strips(rows, cols, high), [(i, j) for j, i in _strips(cols, rows, high)]
     by_formula = ((-(-rows // high) * cols + rows, lying), (-(-cols // high) * rows + cols, upright))
@@ -144,7 +144,7 @@ def _as_split(given: Given, found: Any) -> Split:
 
 
 def _lost_on(random: Random, *shape: int) -> Array:
-    """Returns what plans, the last axis, lose on shapes against the best, of times at random."""
+    """Returns the losses of plans (the last axis) against the best plan on each shape, for random times."""
     times = np.array([random.uniform(50, 200) for _ in range(int(np.prod(shape)))]).reshape(shape)
     return np.asarray(times - times.min(axis=-1, keepdims=True))
 
@@ -222,7 +222,8 @@ def _best_tree(losses: Array, calls: Array, depth: int) -> Tree:
 
 
 def _search(lost: Array, first: tuple[int, int], depth: int) -> tuple[float, Tree]:
-    """Returns what the best tree of a rectangle loses, and that tree; ``first`` is its first corner."""
+    """Returns the loss of a rectangle's best tree, and the tree; ``first`` is the rectangle's first
+    corner."""
     totals = lost.sum(axis=(0, 1))
     best: tuple[float, Tree] = (float(totals.min()), int(totals.argmin()))
     for axis in (0, 1) if depth else ():

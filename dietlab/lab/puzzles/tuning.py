@@ -101,13 +101,13 @@ class Evolved:
 
 
 def predicted(schedule: Schedule) -> float:
-    """Returns predicted microseconds: a bowl, with a small share that no two schedules have in common."""
+    """Returns predicted microseconds: a bowl, plus a small part that differs between schedules."""
     bowl = sum((place + 1) * (value - 5 - place) ** 2 for place, value in enumerate(schedule))
     return 100.0 + bowl + Random(repr(schedule)).random() / 2
 
 
 def _mutated(schedule: Schedule, seed: int) -> Schedule:
-    """Returns a schedule with one number changed; the same one in each call."""
+    """Returns a schedule with one number changed; equal arguments give the same result."""
     random, changed = Random(repr((schedule, seed))), list(schedule)
     place = random.randrange(len(changed))
     changed[place] = min(SETTINGS - 1, max(0, changed[place] + random.choice((-3, -2, -1, 1, 2, 3))))
@@ -125,7 +125,7 @@ def _evolve(
 
 
 def _run(answer: Answer, given: Given) -> Evolved:
-    """Returns what some steps of an answer give, each with other mutations."""
+    """Returns the populations after some steps of an answer; each step has other mutations."""
     calls, population, found = 0, list(given["population"]), []
 
     def predict(schedule: Schedule) -> float:
@@ -183,7 +183,8 @@ def _bests(given: Given, value: Evolved) -> list[Point]:
 
 
 def _questions(given: Given, value: Evolved) -> int:
-    """Returns how often a right answer called the model; another one has no score."""
+    """Returns how often a right answer called the model; raises ``ValueError`` for a wrong one, which gets no
+    score."""
     if wrong := _wrong_population(given, value, _run(_evolve, given)):
         raise ValueError(wrong)
     return value.predictions

@@ -1,5 +1,5 @@
-"""Our value of each claim of the paper, out of a folder of records such as ``data/results``, and figures that
-set reported values beside ours."""
+"""Finds dietlab's value for each claim of the paper in a folder of records such as ``data/results``, and
+draws figures of reported values and dietlab's."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
 PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
-"""Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
+"""The number of lengths that the paper tuned for, the number of all lengths in its range, and Ansor's trials
+for each length in the paper."""
 TUNED_PER_LENGTH = "bert-ansor"
-"""The kind of records of BERT beside programs that were tuned for each length, which are of few lengths."""
+"""The kind of records that compare BERT with programs tuned for each length; they cover few lengths."""
 HEADER = ("claim", "reported", "ours", "on", "method", "reached")
 """The columns of the table of claims."""
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
@@ -78,13 +79,14 @@ def _machine(path: Path) -> str:
 
 
 def rivals(report: Report) -> tuple[str, ...]:
-    """Returns the contenders of a whole model that took part, but ours and programs tuned for each length."""
+    """Returns the contenders of a whole model that took part, except dietlab's and programs tuned for each
+    length."""
     present = (info.name for info in report.contenders if not info.absent)
     return tuple(name for name in present if name not in (OURS, *ALSO_OURS, ANSOR))
 
 
 def prepacked(report: Report) -> tuple[str, ...]:
-    """Returns the contenders that may pack constant weights beforehand, as ours."""
+    """Returns the contenders that may pack constant weights beforehand, as dietlab does."""
     return tuple(info.name for info in report.contenders if info.kind == "prepacked")
 
 
@@ -94,9 +96,9 @@ def over(
     caches: Collection[str] | None = None,
     longest: int = SHORT[1],
 ) -> Speedups:
-    """Returns our speedup over the fastest of some contenders at each length of the paper's range, up to
-    ``longest``: of rows that are tokens that of a sentence. Of the ``caches`` that count (default: all) the
-    report has one."""
+    """Returns dietlab's speedup over the fastest of some contenders, by length from 1 to ``longest``
+    (default: the end of the paper's range). The report must have exactly one cache state of ``caches``
+    (default: all)."""
     besides = {row.contender for row in report.rows} - {*contenders}
     return {
         shape[LENGTH]: speedup
@@ -170,7 +172,8 @@ def _dense_one_schedule(results: Path) -> Iterator[Finding]:
 
 
 def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
-    """Yields per-shape tuning's seconds for some lengths over ours for all."""
+    """Yields the seconds of per-shape tuning for some number of lengths over dietlab's seconds for all
+    lengths."""
     for where, report in _tuned_per_shape(results):
         seconds = report.tuning["ansor_seconds"].values()
         ratio = sum(seconds) / len(seconds) * lengths / report.tuning["total_seconds"]
@@ -238,7 +241,8 @@ FINDERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
     "checks-batched-2080": partial(_padding, _PRODUCT, CHECKED),
     "checks-most": _padding_most,
 }
-"""The way to our value of each claim in a folder of records; a claim that was not measured has none."""
+"""For each claim, the function that yields dietlab's values from a folder of records; none if nothing was
+measured."""
 
 
 def claims_table(claims: Iterable[Claim], results: Path) -> Table:
@@ -302,7 +306,8 @@ def served_figures(table: ResultTable) -> Figures:
 def _beside(
     title: str, reported: pd.Series[float], reports: Mapping[str, Report], contenders: Collection[str]
 ) -> Figures:
-    """Yields reported speedups and ours over the fastest of some contenders, if they took part."""
+    """Yields a figure of reported speedups and of dietlab's over the fastest of some contenders, if these
+    took part."""
     import pandas as pd
 
     found = {name: pd.Series(over(report, contenders), dtype=float) for name, report in reports.items()}

@@ -1,5 +1,5 @@
-"""The paper's side, its claims and reported values as ``data/paper`` has them; and the amount of measuring by
-effort: operators, lengths, trials and models."""
+"""The paper's claims and reported values, from ``data/paper``; and what is measured with each effort:
+operators, lengths, trials and models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DENSE = "dense-k768-n2304"
 """The dense layer of the paper's figure 10, with as many columns and as deep."""
 
 PAPER = "DietCode"
-"""The name of the paper's programs: whose speedups it reports."""
+"""The name of the programs whose speedups the paper reports."""
 
 DENSE_REPORTED, SENTENCES = "dense_16Tx768_2304", 16
 """The name of the same layer in the reported table, and its sentences in a batch."""
@@ -41,8 +41,9 @@ TREATMENTS: Mapping[str, str] = {
     "local_padding": "local padding",
     "both": "both",
 }
-"""Treatments of the edge by their names in the reported table, as ``dietlab ablate`` calls them. On a CPU
-full tiles need no copy, so that local padding is both at once here."""
+"""Treatments of the edge: from their names in the reported table to those of ``dietlab ablate``. The paper's
+``both`` is loop partitioning with local padding; on a CPU full tiles need no copy, so local padding alone
+does both."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,14 @@ TOKENS = Dim(1, 128)
 """Tokens of a sentence of the paper's model."""
 
 STEPS, SHORT_STEPS = Dim(1, 2048), Dim(1, 512)
-"""Tokens of a server's step: of ``data/traffic``'s trace all, and the short ones for an effort that is
-quick."""
+"""Tokens of a server's step: all of the trace in ``data/traffic``, and only short ones for quick efforts."""
 
 
 @dataclass(frozen=True)
 class EdgeCase:
-    """An operator on which treatments of the edge are compared: the study of ``task`` lends a scheme, whose
-    tiles do not divide ``extent`` rows; ``lengths`` are the rows that are measured, this one among them."""
+    """An operator on which treatments of the edge are compared. The scheme comes from the study of ``task``;
+    its tiles do not divide ``extent`` rows. ``lengths`` are the measured numbers of rows, with ``extent``
+    among them."""
 
     name: str
     task: Task
@@ -132,9 +133,8 @@ class EdgeCase:
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of a model that are timed: with ``lengths`` in tokens, or with as many different ones as
-    ``steps`` out of the trace of a server, and then also with those to which servers pad them. ``timing`` is
-    the effort."""
+    """The calls of a model that are timed: at ``lengths`` in tokens; or at ``steps`` different lengths from a
+    server's trace and at the lengths to which servers pad them. ``timing`` is the effort."""
 
     model: Model
     timing: str
@@ -149,7 +149,7 @@ class Calls:
 
     @property
     def also(self) -> tuple[Shape, ...]:
-        """The lengths that are timed besides."""
+        """The lengths that are timed in addition."""
         return padded_lengths(self.model, self.shapes) if self.steps else ()
 
 
@@ -158,7 +158,7 @@ class Amounts:
     """The amount that an effort measures.
 
     Args:
-        effort: the bench's: how long each is timed.
+        effort: the bench's effort: how long each contender is timed.
         suite: the paper's operators; the dense layer is the first.
         ansor_trials: of per-shape tuning, for each length.
         ablated: lengths of the ablation.
@@ -180,7 +180,8 @@ class Amounts:
 
 
 def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
-    """Returns the paper's two operators. Half as many rows again and again make the edge a growing share."""
+    """Returns the paper's two operators. Their rows are halved repeatedly, so that the edge is a growing
+    share."""
     dense, scores, _ = suite.tasks
     works = (replace(dense.workload, K=770), scores.workload)  # type: ignore[type-var]
     cases = zip(EDGES.items(), (dense, scores), works, strict=True)
@@ -202,7 +203,7 @@ def _real(
 
 
 def _tiny() -> Amounts:
-    """Returns small operators that nobody learns from: does everything run?"""
+    """Returns small operators, whose times say nothing: they show only that everything runs."""
     ends = ((1, 1.0), (16, 1.0))
     lengths = dict.fromkeys(LENGTHS, (1, 7, 15))
     T = Dim(1, 16)

@@ -80,7 +80,7 @@ class Reproduction:
             return cls(Path(folder), *(value[field.name] for field in fields(cls)[1:]))
 
     def with_outcome(self, name: str, outcome: Outcome) -> Reproduction:
-        """Returns it with another outcome of a step, which is on disk then."""
+        """Returns the reproduction with another outcome of a step, and saves it."""
         changed = replace(self, outcomes={**self.outcomes, name: outcome})
         changed.save()
         return changed
@@ -93,7 +93,7 @@ class Reproduction:
         write_json(self.folder / FACTS, {"schema_version": SCHEMA_VERSION, **value})
 
     def left(self, only: Sequence[str] = (), steps: Mapping[str, Step] = STEPS) -> tuple[Step, ...]:
-        """Returns the steps that are still to be done, of all or of some."""
+        """Returns the steps that are not done, of ``only`` some steps or of all."""
         require_names("steps of a reproduction", steps, only)
         done = {
             name
@@ -104,7 +104,7 @@ class Reproduction:
 
 
 def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reproduction:
-    """Returns the reproduction in a folder, which is begun there if there is none."""
+    """Returns the reproduction in a folder; begins one if there is none."""
     amounts_named(effort)
     here = Hardware.detect(measure=False)
     if not 1 <= threads <= here.cores:
@@ -135,8 +135,9 @@ def reproduce(
     deadline: Deadline | None = None,
     steps: Mapping[str, Step] = STEPS,
 ) -> Reproduction:
-    """Runs the steps that are left, each in turn; what was measured is not measured again. A step that lacks
-    a package is absent, one with an error has failed, each with the reason; the others go on."""
+    """Runs the steps that are not done, one after the other; saved measurements are not repeated. A step
+    without a required package becomes ``absent``, a step with an error becomes ``failed``, each with the
+    reason; the other steps still run."""
     deadline = deadline or Deadline()
     listeners = Audience((*observers, deadline))
     with locked(work.folder, "one reproduction at a time works in a folder"):
@@ -149,7 +150,7 @@ def reproduce(
 
 
 def _attempt(work: Reproduction, step: Step, listeners: Audience, deadline: Deadline) -> Reproduction:
-    """Runs one step as a stage that advances with the time; whatever ends it, its outcome is kept."""
+    """Runs one step as a stage whose progress follows the clock; saves the outcome however the step ends."""
     before, started = work.outcomes.get(step.name, Outcome("not run")).seconds, perf_counter()
     outcome, total = Outcome("stopped", reason="The same command goes on."), round(step.seconds[work.effort])
     try:
@@ -174,7 +175,8 @@ def _attempt(work: Reproduction, step: Step, listeners: Audience, deadline: Dead
 
 
 class EstimatedProgress:
-    """An observer that advances a step with the time up to a second before its estimate."""
+    """An observer that sets a step's progress to the seconds passed, at most one second less than the
+    estimate."""
 
     def __init__(self, stage: Stage, total: int) -> None:
         self._stage, self._total, self._started = stage, total, perf_counter()

@@ -36,14 +36,14 @@ BENCH, RESULTS = "bench", "results"
 """Folders of a reproduction: the bench with all studies, and the records as ``data/results`` names them."""
 
 HERE = "here"
-"""The machine in the names of records."""
+"""The name of this machine in the names of records."""
 
 CACHES = (findings.FROM_MEMORY,)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a step: the amounts, the processor, who listens, and when it ends."""
+    """The settings of a step: the amounts, the processor, the observers, and the deadline."""
 
     amounts: Amounts
     hardware: Hardware
@@ -86,7 +86,7 @@ def bench(tasks: slice, folder: Path, settings: Settings) -> tuple[Path, ...]:
 
 
 def ablations(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Takes the scheme apart that serves most short lengths of the dense layer."""
+    """Ablates the scheme that serves most short lengths of the dense layer."""
     study, target = _study(folder, settings.amounts.suite.tasks[0], settings), _record(folder, "ablation")
     with _kept(study.folder / "ablation", target):
         run_ablation(
@@ -133,8 +133,8 @@ def sticking_out(run: TuningRun, rows: int) -> Scheme:
 
 
 def models(which: Literal["sentences", "served"], folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Times the paper's model, or models that nobody tuned for in a server, with one library for all dense
-    layers of the paper's; returns a report for each model and batch."""
+    """Times the paper's model, or models in a server. All use one library, tuned for the dense layers of the
+    paper's model. Returns a report for each model and batch."""
     study = _study(folder, settings.amounts.layers, settings)
     every: tuple[Calls, ...] = getattr(settings.amounts, which)
     return tuple(_model(folder, study, calls, settings) for calls in every)
@@ -182,7 +182,8 @@ def _record(folder: Path, kind: str) -> Path:
 
 @contextmanager
 def _kept(folder: Path, target: Path) -> Iterator[None]:
-    """Writes what the journal in a folder has to ``target`` at the end, also if it was stopped."""
+    """Saves the table of a folder's journal to ``target`` when the context ends, also after an
+    interruption."""
     try:
         yield
     finally:
@@ -224,11 +225,11 @@ class Step:
 
     Args:
         shows: what it shows of the paper, a sentence.
-        seconds: about how long it takes, by effort, if the steps before it were done.
-        run: measures in a folder, goes on where it was stopped, and returns the files of its records.
+        seconds: the estimated time by effort, if the steps before it are done.
+        run: measures in a folder, resumes an interrupted run, and returns the files of its records.
         table: the records that the page shows, out of the folder of records.
-        beside: figures of reported values beside those of such a table, by heading.
-        needs: modules that must be installed, and the extras that have them.
+        beside: figures that show reported values and those of the table, by heading.
+        needs: modules that must be installed, and the extras that install them.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""Compares search strategies on a survey, a space of which every time is known: how good what they tried is,
-against trials and against seconds."""
+"""Compares search strategies on a survey, a space with all times known: the quality of the schemes that they
+tried, over trials and over seconds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A space whose every scheme was timed on every shape: one of the ``records`` is of each pair."""
+    """A space with every scheme timed on every shape; ``records`` has one record of each pair."""
 
     name: str
     space: Space
@@ -56,7 +56,8 @@ class Surveyed:
 
     @cached_property
     def efficiency(self) -> Values:
-        """The time of the exhaustive optimum of each shape over every scheme's, ``[schemes, shapes]``."""
+        """The time of each shape's exhaustive optimum over the time of every scheme, ``[schemes,
+        shapes]``."""
         return np.asarray(self.seconds.min(axis=0) / self.seconds)
 
     @cached_property
@@ -73,11 +74,12 @@ class Surveyed:
         return found
 
     def chosen(self, numbers: npt.NDArray[np.intp]) -> float:
-        """Returns :meth:`quality` of one scheme for each shape, by number."""
+        """Returns the :meth:`quality` of a choice: one scheme's number for each shape."""
         return self.quality(self.efficiency[numbers, range(len(numbers))])
 
     def quality(self, efficiencies: Values) -> float:
-        """Returns the weighted geometric mean over the shapes, 1 where each has its optimum."""
+        """Returns the weighted geometric mean of efficiencies over the shapes; 1 if each shape has its
+        optimum."""
         weights = np.array(self.shapes.weights)
         return float(np.exp(np.log(efficiencies) @ weights / weights.sum()))
 
@@ -91,7 +93,8 @@ def by_shape(records: Iterable[Record]) -> dict[Shape, list[Record]]:
 
 
 def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
-    """Returns the schemes of a survey with a time on every shape, that of all rounds together."""
+    """Returns the schemes of a survey that have a time on every shape; the time is that of all rounds
+    together."""
     timed = {(record.scheme, record.shape): record for record in survey.truth}
     wanted = tuple(sorted(shapes)) or tuple(sorted({shape for _, shape in timed}))
     whole = [scheme for scheme in survey.space if all((scheme, shape) in timed for shape in wanted)]
@@ -132,7 +135,8 @@ VARIANTS: Mapping[str, Rival] = {
     "draft ahead": Rival("draft", ahead=True),
     "paper, its own model": Rival("paper", "paper"),
 }
-"""The default as several devices have it, and the paper's with the paper's adaptation cost."""
+"""The default with rounds proposed ahead, as for several devices; and the paper's with the paper's adaptation
+cost."""
 
 
 def rivals(strategies: Sequence[str] = ()) -> dict[str, Rival]:
@@ -146,10 +150,11 @@ class Course:
     """One run of a strategy, a name among :func:`rivals`.
 
     Args:
-        quality: after each trial, of the best tried scheme of each shape: the mean share of the exhaustive
-            optimum, as it was surveyed.
-        seconds: after each trial: recorded ones of building and timing, and this run's of model and search.
-        chosen: the quality of the schemes that the fitted model would choose among those tried, at the end.
+        quality: after each trial: the mean share of the exhaustive optimum that each shape's best tried
+            scheme reaches, by surveyed times.
+        seconds: after each trial: the recorded seconds of building and timing, plus this run's seconds of
+            model and search.
+        chosen: at the end, the quality of the schemes that the fitted model chooses among those tried.
     """
 
     strategy: str
@@ -171,7 +176,7 @@ class Course:
 @dataclass(frozen=True)
 class Comparison:
     """Strategies on one survey, over several seeds, each strategy's runs one after the other. ``analytic`` is
-    the quality of what the draft alone chooses, without a measurement."""
+    the quality of the schemes that the draft alone chooses, without a measurement."""
 
     survey: str
     analytic: float
@@ -185,10 +190,11 @@ class Comparison:
         return tuple(dict.fromkeys(course.strategy for course in self.courses))
 
     def summary(self, target: float = TARGET) -> pd.DataFrame:
-        """Returns a row for each strategy: medians over the seeds of ``trials`` to the target, with their 95
-        % bootstrap interval, and of ``seconds``, where one more than the budget stands for a run that never
-        came there; ``times_random``, that median over random search's; the share of seeds that ``reached``
-        the target; and the means of ``quality`` and ``chosen`` at the end."""
+        """Returns a row for each strategy. ``trials`` and ``seconds`` to the target are medians over the
+        seeds; ``trials`` has a 95 % bootstrap interval. A run that never reaches the target counts one trial
+        more than the budget, and all its seconds. ``times_random`` is ``trials`` over that of random search,
+        and ``reached`` the share of seeds that reach the target. ``quality`` and ``chosen`` are means at the
+        end."""
         import pandas as pd
 
         rows = [self._row(name, target) for name in self.strategies]
@@ -250,7 +256,7 @@ def _at(course: Course, x: str, place: float) -> float | None:
 
 @dataclass
 class RoundClock:
-    """An observer that keeps the seconds of model and search until the end of each round."""
+    """An observer that records the seconds of model and search up to the end of each round."""
 
     thinking: list[float] = field(default_factory=list)
 
@@ -267,8 +273,8 @@ def compare_strategies(
     observers: Iterable[Observer] = (),
 ) -> Comparison:
     """Runs the search of each strategy (default: all that are known) on a survey with each seed, in turns,
-    without hardware. All have the same budget of trials and the same rounds, and the same model but where its
-    name says otherwise; nothing is decided after the search."""
+    without hardware. All have the same budget of trials, the same rounds and, unless a name says otherwise,
+    the same model. No deciding measurements follow the search."""
     known = rivals(strategies or ())
     strategies = tuple(known) if strategies is None else strategies
     require_names("strategies", known, strategies, DietlabError, at_least=1)
@@ -298,7 +304,7 @@ def _course(survey: Surveyed, name: str, rival: Rival, seed: int, effort: Effort
 
 
 def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tuple[Any, float]]:
-    """Yields each scheme when it was tried first, and all seconds until then."""
+    """Yields each scheme at its first trial, with all seconds up to then."""
     recorded, seen = 0.0, set()
     rounds = groupby(run.records, lambda record: record.asked_by)
     for thinking, (_, records) in zip(clock.thinking, rounds, strict=True):

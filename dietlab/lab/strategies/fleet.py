@@ -1,7 +1,7 @@
 """Simulates tuning with many devices, in virtual time: how long it takes, and what it waits for.
 
-Rounds come from a tuning that ran (:func:`worked`), with rounds ahead or not as that had them. From then on
-all is a pure function of their work: nothing is built or measured.
+Rounds come from a tuning that ran (:func:`worked`), with rounds proposed ahead or not. The simulation is a
+pure function of their work: nothing is built or measured.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class RoundWork:
 
     Args:
         serial: seconds that the tuner itself takes, fitting and searching, before the round.
-        jobs: none at last, when the tuner fits once more.
-        ahead: whether the tuner proposed the round while the one before was measured.
-        told: seconds that the tuner takes once the round was measured.
+        jobs: the schemes to measure; none in the last entry, when the tuner fits once more.
+        ahead: whether the tuner proposed the round while the previous one was measured.
+        told: seconds that the tuner takes after the round was measured.
     """
 
     serial: float
@@ -61,7 +61,7 @@ class RoundWork:
 
 
 Tunings = Mapping[str, Sequence[Sequence[RoundWork]]]
-"""The rounds of tunings, one of each seed, by how they were proposed: :data:`WAITS` or :data:`AHEAD`."""
+"""The rounds of one tuning for each seed, by how rounds were proposed: :data:`WAITS` or :data:`AHEAD`."""
 
 
 # --- what a tuning works ----------------------------------------------------------------------
@@ -94,9 +94,9 @@ class Priced:
 def worked(
     tuner: Tuner, runner: Measures, *, ahead: bool, now: Callable[[], float] = thread_time
 ) -> tuple[Tuner, tuple[RoundWork, ...]]:
-    """Runs the rounds of a tuner one after the other, and returns it at the end and the work of its rounds.
-    What ``tune`` does at the same time, ``ahead``, stands in its place; ``now`` reads the tuner's own
-    seconds, by default of the processor, which others hardly disturb."""
+    """Runs the rounds of a tuner one after the other; returns the final tuner and the work of its rounds.
+    With ``ahead``, each round is proposed before the results of the previous one are known, as in ``tune``.
+    ``now`` reads the tuner's own seconds: by default processor time, which other processes hardly disturb."""
 
     def timed(work: Callable[[], Result]) -> tuple[float, Result]:
         started = now()
@@ -126,8 +126,8 @@ def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
 
 
 def tunings_to_json(tunings: Tunings) -> dict[str, Any]:
-    """Returns what rounds took of the tuner itself, and their jobs: of those that are equal the seconds to
-    build one, those of a shape, the number of shapes, and how many such jobs there are."""
+    """Returns the tuner's own seconds in each round, and the round's jobs. Equal jobs are one entry: seconds
+    to build one, seconds of a shape, number of shapes, number of jobs."""
     return {way: [[_written(work) for work in rounds] for rounds in of] for way, of in tunings.items()}
 
 
@@ -142,7 +142,8 @@ def _written(work: RoundWork) -> dict[str, Any]:
 
 
 def tunings_from_json(value: Mapping[str, Any], measure: float | None = None) -> dict[str, Any]:
-    """Returns what :func:`tunings_to_json` wrote; with ``measure`` seconds for each shape, if not as then."""
+    """Returns what :func:`tunings_to_json` wrote; ``measure``, if given, replaces the seconds of each
+    shape."""
 
     def read(work: Mapping[str, Any]) -> RoundWork:
         jobs = [
@@ -172,7 +173,7 @@ class Fleet:
         builders: programs that are built at the same time, elsewhere.
         latency: seconds to send a program to a device and to get its answer.
         failure: the probability that a device dies during a measurement, which is repeated elsewhere, once.
-        timeout: seconds until a dead device is noticed, and back.
+        timeout: seconds until a dead device is noticed and works again.
         seed: of the failures.
     """
 
@@ -186,8 +187,8 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetTime:
-    """The ``seconds`` of a tuning on a fleet: ``serial`` are those in which the fleet waited for the tuner,
-    ``busy`` those that all devices together measured, latency included. ``lost`` measurements failed
+    """The ``seconds`` of a tuning on a fleet. In ``serial`` seconds the fleet waited for the tuner. ``busy``
+    is the sum of all devices' measuring seconds, with latency. ``lost`` counts measurements that failed
     twice."""
 
     seconds: float
@@ -197,9 +198,9 @@ class FleetTime:
 
 
 def simulate(rounds: Sequence[RoundWork], fleet: Fleet) -> FleetTime:
-    """Returns the time that rounds take on a fleet. A round begins when the one before was measured, and the
-    tuner is ready. Its programs are built in their order, and whichever is built goes to the device that is
-    free first."""
+    """Returns the time that rounds take on a fleet. A round begins when the previous one is measured and the
+    tuner is ready. Its programs are built in their order; each built program goes to the device that is free
+    first."""
     random = Random(fleet.seed)
     now = serial = busy = 0.0
     begun, lost = 0.0, 0
@@ -245,10 +246,10 @@ def _built(jobs: Sequence[Job], builders: int, begun: float) -> Iterator[tuple[f
 def scaling(
     tunings: Tunings, fleet: Fleet, devices: Iterable[int] = DEVICES, stage: str = ""
 ) -> pd.DataFrame:
-    """Returns a table with one row for each way to propose rounds and number of ``devices``, of medians over
-    the seeds: ``seconds``, the ``serial`` ones, and how many ``times_faster`` that is than one device and the
-    same seed's rounds in the first way, from ``low`` to ``high`` over the seeds. With ``stage``, of that one
-    alone."""
+    """Returns a table with one row for each way to propose rounds and number of ``devices``. ``seconds``,
+    ``serial`` seconds and ``times_faster`` are medians over the seeds. ``times_faster`` compares with one
+    device and the same seed's rounds in the first way; its range over the seeds is ``low`` to ``high``. With
+    ``stage``, only rounds of this stage count."""
     import pandas as pd
 
     def time(rounds: Sequence[RoundWork], count: int) -> FleetTime:

@@ -42,13 +42,13 @@ MOST = 8
 """Micro-kernels of the whole library."""
 
 SIZES = (1, 2, 4)
-"""Micro-kernels of smaller ones."""
+"""Micro-kernels of the smaller libraries."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The worth of one part: ``ratios`` are for each seed the time without it over that with it, geometric
-    means over the judged ``shapes``: ``all``, those that were ``tuned``, or ``held out``."""
+    """The worth of one part. ``ratios`` has, for each seed, the time without the part over the time with it,
+    a geometric mean over the judged ``shapes``: ``all``, those that were ``tuned``, or those ``held out``."""
 
     without: str
     instead: str
@@ -93,8 +93,8 @@ class MethodAblation:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole method with one seed, tuned for every second shape of a survey. Each rule returns the scheme
-    that it takes for every shape of the survey, by number, ``[shapes]``."""
+    """The whole method with one seed, tuned for every second shape of a survey. Each rule below returns the
+    numbers of the schemes that it takes for the survey's shapes, ``[shapes]``."""
 
     survey: Surveyed
     tuned: ShapeSet
@@ -111,7 +111,8 @@ class Whole:
         return np.array([self.survey.number[dispatcher.scheme(shape)] for shape in self.shapes])
 
     def nearest(self, chosen: Numbers) -> Numbers:
-        """Returns a choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
+        """Returns, for every shape, the scheme of ``chosen`` for the nearest tuned shape, by logarithms of
+        extents."""
         places = {shape: np.log([max(1, extent) for _, extent in shape.bindings]) for shape in self.shapes}
         columns = [column for column, shape in enumerate(self.shapes) if shape in set(self.tuned)]
 
@@ -122,8 +123,8 @@ class Whole:
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
     def separate(self) -> Numbers:
-        """Returns the choice after as many measurements as the run took, an equal part on each tuned shape by
-        itself: schemes at random, the fastest of which serves it and what is nearest to it."""
+        """Returns the choice of tuning each tuned shape by itself, with an equal part of the run's
+        measurements. The fastest of schemes at random serves the tuned shape and all shapes nearest to it."""
         random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
         found = np.zeros(len(self.shapes), np.intp)
         for shape in self.tuned:
@@ -158,8 +159,8 @@ class Whole:
 
 
 def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
-    """Returns what each part is worth with one seed, by what is taken away, what stands in its place, and the
-    judged shapes; ``ahead`` is the method with rounds ahead."""
+    """Returns what each part is worth with one seed. Keys are the removed part, its replacement and the
+    judged shapes. ``ahead`` is the method with rounds proposed ahead."""
     survey, shapes, run = whole.survey, whole.shapes, whole.run
     schemes = survey.space.schemes
     model = run.seconds_table(schemes, shapes).argmin(axis=0)
@@ -211,7 +212,7 @@ def ablate_method(
 def _tuned(
     survey: Surveyed, tuned: ShapeSet, effort: Effort, seed: int, *, ahead: bool
 ) -> tuple[Whole, tuple[RoundWork, ...]]:
-    """Tunes with one seed; returns what it came to and the work of its rounds."""
+    """Tunes with one seed; returns the tuned method and the work of its rounds."""
     predictor, draft = LearnedPredictor(cache=survey.cache, seed=seed), strategy_named("draft")
     pairs = survey.runner.pairs
     first = Tuner(survey.space, tuned, effort, draft, predictor, seed=seed, measurable=pairs)

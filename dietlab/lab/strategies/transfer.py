@@ -1,4 +1,5 @@
-"""Replays of tunings from nothing and from a prior: how many measurements each takes to become as good."""
+"""Replays tunings from nothing and from a prior, and counts the measurements that each needs for the same
+quality."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ REPLAYED = replace(effort_named("quick"), name="replay", trials=64, batch=4, dec
 """Small rounds, so that a curve has many points."""
 
 AS_GOOD = 0.97
-"""The share of the quality from nothing, at its end, that counts as reached."""
+"""The share of the final quality of tuning from nothing that counts as equally good."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """The :func:`quality` of a replayed tuning from ``nothing`` or a ``prior`` after each round, by the
-    number of its measurements. A prior's first point is of none."""
+    number of its measurements. With a prior, the first point has no measurements."""
 
     start: str
     seed: int
@@ -33,16 +34,16 @@ class Curve:
     quality: tuple[float, ...]
 
     def reaches(self, quality: float) -> int | None:
-        """Returns the measurements after which it first is as good; None if it never is."""
+        """Returns the measurements after which the curve first reaches ``quality``; None if it never does."""
         numbers = zip(self.measurements, self.quality, strict=True)
         return next((count for count, found in numbers if found >= quality), None)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The measurements to :data:`AS_GOOD` of the quality that ``nothing`` ends with, ``from_nothing`` and
-    ``from_prior`` (None: it never is), and the last quality from the prior over that from nothing
-    (``ends``)."""
+    """The savings by a prior with one ``seed``: the measurements ``from_nothing`` and ``from_prior`` (None if
+    never) until the quality is :data:`AS_GOOD` of the final quality from nothing. ``ends`` is the final
+    quality from the prior over that from nothing."""
 
     seed: int
     from_nothing: int
@@ -98,8 +99,8 @@ def gains(curves: Iterable[Curve]) -> list[Gain]:
 
 
 def quality(fitted: Fitted, truth: Sequence[Record]) -> float:
-    """Returns the geometric mean, over shapes, of the fastest time over that of the scheme which is expected
-    to be fastest, its prediction raised by its doubt."""
+    """Returns the geometric mean, over shapes, of the fastest time over the time of the scheme that is
+    expected to be fastest. A scheme's expected time is its prediction, raised by its doubt."""
     lost = []
     for shape, group in by_shape(truth).items():
         schemes = [record.scheme for record in group]

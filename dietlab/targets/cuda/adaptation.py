@@ -34,8 +34,8 @@ CLUSTER_STEPS = 2.0
 """Cost of adding up the sums of a cluster's blocks, in reduction steps; an estimate."""
 
 SPENT_SHARE = 0.2
-"""Least share of a measured time that counts as computing: clocks are inexact, and no call is only a
-launch."""
+"""Least share of a measured time that counts as computing. An inexact clock could leave less, or nothing,
+after the launch is subtracted."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class BlockAdaptation(Formulas):
     """The part of the adaptation of thread blocks that the paper's formulas and the bound share.
 
     Args:
-        resident: blocks that fit a multiprocessor, by micro-kernel, as records have them. The others are
-            estimated from sizes.
+        resident: blocks that fit a multiprocessor, by micro-kernel, from records. Those of other
+            micro-kernels are estimated from sizes.
     """
 
     FEATURES = CUDA_FEATURES
     DEALT = 0.1
-    """Share of a space, the fastest by the bound, from which a search takes schemes. The others take a
-    multiple of the best time, and say little of the good ones."""
+    """Share of a space from which a search takes schemes: those with the least bound. The others take a
+    multiple of the best time, so measuring them says little about the good ones."""
 
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
 
@@ -108,8 +108,8 @@ class BlockAdaptation(Formulas):
 
     @staticmethod
     def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
-        """Returns each region's height and executed flops with padding. Blocks that share a reduction all
-        wait for the one with most steps."""
+        """Returns each region's height and its executed flops with padding. Each of the blocks that share a
+        reduction counts as many steps as the block with most."""
         columns = bundle["cols"] * bundle.column_tiles(calls)
         depth = bundle["shared_step"] * _own_steps(bundle, calls)
         area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
@@ -126,8 +126,8 @@ class BlockAdaptation(Formulas):
 class CudaAdaptation(BlockAdaptation):
     """The paper's adaptation of thread blocks; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
-    A block occupies one of ``C = multiprocessors x blocks a multiprocessor`` places, so ``g`` blocks pay
-    for ``G = C ceil(g / C)`` of them in part (paper, section 3.3)::
+    The GPU has ``C = multiprocessors x blocks a multiprocessor`` places for blocks. ``g`` blocks take whole
+    waves, ``G = C ceil(g / C)`` places, and pay for the empty places in part (paper, section 3.3)::
 
         seconds = launch + padded flops / (f_mk * multiprocessors * f_occ)     f_occ = c g / ((c - 1) g + G)
     """

@@ -1,8 +1,8 @@
 """Per-shape tuning on a GPU: sketch rules for CUDA, cubins, and the timer that times our own candidates.
 
-Programs are compiled without a GPU, with the compiler and flags of ours, and exported as
-``run(x, w, [bias], [residual], out)``. The worker of our candidates
-(:mod:`dietlab.measure.candidate_worker`) checks and times these, too: operands rotate through more than L2,
+Programs are compiled without a GPU, with the same compiler and flags as dietlab's kernels, and exported as
+``run(x, w, [bias], [residual], out)``. The worker that checks and times dietlab's candidates
+(:mod:`dietlab.measure.candidate_worker`) also checks and times these: operands rotate through more than L2,
 and a wrong result is a failed trial. ``python -m dietlab.targets.cuda.ansor`` compiles one for each request.
 
 =========  ===================  =====================================================================
@@ -49,9 +49,9 @@ class Rules:
     """Sketch rules, postprocessors and mutators of MetaSchedule.
 
     Args:
-        name: as MetaSchedule calls them.
-        intrinsics: modules of ``tvm.s_tir.tensor_intrin`` that they look up.
-        options: of TVM's passes that are on while their programs are compiled.
+        name: MetaSchedule's name of the rules.
+        intrinsics: modules of ``tvm.s_tir.tensor_intrin`` that the rules look up.
+        options: options of TVM's passes that are on while programs are compiled.
     """
 
     name: str
@@ -64,14 +64,14 @@ RULES = {
     # TVM 0.27 cannot lower reads of halves' shared memory that float32 sums use again.
     "float16": Rules("cuda-tensorcore", ("cuda",), ("tirx.disable_storage_rewrite",)),
 }
-"""By dtype."""
+"""The rules by type of the operands."""
 TIMING = EFFORTS["quick"].timing
-"""The timing of candidates, as of ours."""
+"""The timing of candidates: that of dietlab's candidates with effort ``quick``."""
 RUN_SECONDS = 60.0
 """Most seconds of checking and timing one candidate."""
 STATIC_SMEM_BYTES = 48 << 10
-"""Most bytes of a block's shared memory with a declared size, as the rules' (CUDA C Programming Guide,
-technical specifications)."""
+"""Most bytes of shared memory that a block declares statically, as the rules' programs do (CUDA C Programming
+Guide, technical specifications)."""
 
 Assemble = Callable[[str, str], Cubin]
 """Makes a cubin of CUDA C++ and the name of an architecture."""
@@ -82,9 +82,9 @@ class GpuPlatform:
     """A :class:`~dietlab.compare.ansor.worker.Platform` of one GPU.
 
     Args:
-        threads: of the search, and processes that compile.
+        threads: threads of the search, and number of processes that compile.
         timer: the process that checks and times candidates (:func:`timer_for`).
-        assemble: compiles what is saved.
+        assemble: makes the cubin of a program that is saved.
     """
 
     workload: Workload
@@ -130,10 +130,10 @@ class GpuPlatform:
         )
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """Returns the least mean seconds of a call in a block of calls.
+        """Returns the seconds of a call: the mean over a block of calls, the least of all blocks.
 
         Raises:
-            MeasureError: if it does not run, or computes something else.
+            MeasureError: if the program does not run, or its result is wrong.
         """
         player = self._checked(library)
         for _ in range(TIMING.blocks):

@@ -1,15 +1,15 @@
 """Bounds the time of a call, before anything is measured, by the throughputs of a GPU's multiprocessors.
 
-A block walks along the reduction; each step keeps four units of a multiprocessor busy, and the slowest of
-them bounds it, the more so the less the others are busy. Blocks that share a multiprocessor take turns at
-these units, and hide each other's latency::
+A block walks along the reduction. Each step keeps four units of a multiprocessor busy. The slowest unit
+bounds the step, and the other units add a little, depending on how busy they are. Blocks that share a
+multiprocessor take turns at these units, and hide each other's latency::
 
     step(b)  = max(b * busy(math, shared, l2, issue), fetch, alone)         b blocks side by side
     edges    = start + b * store                                            of each wave of blocks
     seconds  = launch + max(steps, bytes / bandwidth) + edges               of all waves
 
-A program may beat this bound: the constants beside the rates are estimates of what careful programs reach.
-The formulas know neither micro-kernels nor plans, so that they also bound tiles of other libraries.
+A program may be faster than this bound: all constants but the rates are estimates of what careful programs
+reach. The formulas take sizes only, no micro-kernels or plans, so they also bound tiles of other libraries.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
 from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]
-"""Numbers whose shapes broadcast: ``[tiles, 1]`` beside ``[shapes]``, or ``[pairs]``."""
+"""Arrays whose shapes broadcast: ``[tiles, 1]`` with ``[shapes]``, or all ``[pairs]``."""
 
 Values = npt.NDArray[np.float64]
 
 UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
-"""The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps, the
-same with a producer."""
+"""The numbers of units in :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four
+warps, and such groups with a producer."""
 
 LAUNCH_SECONDS = 2e-6
 """Seconds between the end of one kernel and the start of the next on a busy stream."""
 
 FETCH_CYCLES = 1200.0
-"""Cycles of a fetch from L2 or memory, which the steps ahead share. With 900 and less, the bounds of schemes
-of few stages were below their times on an H200 (``data/h200``)."""
+"""Cycles of a fetch from L2 or memory. All steps that are fetched ahead overlap it, so each waits for a part.
+With 900 and less, the bounds of schemes with few stages were below their times on an H200 (``data/h200``)."""
 
 STEP_CYCLES = 150.0
-"""Cycles of a block's step beside its own work: a barrier and the first reads of shared memory."""
+"""Cycles of a block's step in addition to its work: a barrier and the first reads of shared memory."""
 
 START_CYCLES = 1200.0
 """Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
@@ -53,35 +53,36 @@ CLUSTER_CYCLES = 1000.0
 float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
 
 CLUSTER_GROUPS, PAIR = 8, 2
-"""Groups of multiprocessors, each of which holds whole clusters, and the multiprocessors of a pair, by which
-groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
-clusters of four, one a multiprocessor, some start only when others are done: on an H200 (``data/h200``, T =
-1) 16 steps take 28 us, and those of 88 blocks 16 us."""
+"""Number of groups of multiprocessors, and multiprocessors in a pair. A cluster lies within one group, and
+sizes of groups differ by pairs: on average a group leaves half of a cluster less a pair empty. With 128
+blocks in clusters of four, one block a multiprocessor, some blocks start only when others are done: on an
+H200 (``data/h200``, T = 1) 16 steps of 128 blocks take 28 us, and 16 steps of 88 blocks take 16 us."""
 
 HINDERED = (5.0, 2.0, 3.0)
-"""Degree of the norm that combines the cycles of a step's units, by what multiplies: a large one means the
-maximum, as for units that do not hinder each other. Warps that read, multiply and copy by themselves do one
-after the other. Round numbers, chosen on times of an H200 (``data/h200``). With bulk copies, whose workers
-only multiply, the maximum holds."""
+"""Degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A large
+degree is close to the maximum: units work at the same time. A small degree is close to the sum: warps read,
+multiply and copy one after the other. Round numbers, chosen on times of an H200 (``data/h200``). ``tma``
+takes the maximum, since its workers only multiply."""
 
 STALLED = 0.5
-"""Time that a float32 warp waits for its own results, over the time in which it issues; other warps of its
-part of the multiprocessor fill it. Without this, on an H200 (``data/h200``), float32 tiles with 8 warps on a
-multiprocessor took 13 % more of their bound than those with 16, and these 17 % more than those with 24."""
+"""Ratio of the time that a float32 warp waits for its own results to the time in which it issues. Other warps
+of its part of the multiprocessor issue meanwhile. Without this ratio, on an H200 (``data/h200``), time over
+bound was 13 % higher for float32 tiles with 8 warps on a multiprocessor than for tiles with 16, and 17 %
+higher with 16 than with 24."""
 
 BULK_SPEED = 1.4
-"""Bytes that L2 gives bulk copies in a cycle, over those for copies by threads: 50 to 62 and 40 in the steps
-of small tiles on an H200 (``data/h200``)."""
+"""Ratio of the bytes that bulk copies get from L2 in a cycle to the bytes that copies by threads get: 50 to
+62 over 40, in steps of small tiles on an H200 (``data/h200``)."""
 
 COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
 """Bytes of a thread's copy, and its instructions: an address, and the copy."""
 
 BESIDE = (40.0, 40.0, 100.0)
-"""Instructions of a warp in a step beside copies, reads and multiply-adds, by unit: counted in machine code,
-nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
+"""Instructions of a warp in a step in addition to copies, reads and multiply-adds, for ``fma``, ``mma`` and
+``wgmma``: counted in machine code, nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
 
 BESIDE_BULK = 60.0
-"""Such instructions of a block with a producer, whose workers compute no addresses; an estimate."""
+"""The same for ``tma``, whose workers compute no addresses; an estimate."""
 
 QUAD = 4
 """Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
@@ -91,10 +92,11 @@ WAVEFRONTS = 2
 a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
 
 PIECE_STEPS, PIECE_BYTES = 16, 32
-"""Steps of the reduction in one instruction of tensor cores, and the bytes of a row of them."""
+"""Steps of the reduction in one instruction of tensor cores, and the bytes of one row of these steps."""
 
 WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
-"""Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest of a group."""
+"""Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest instruction of a
+group."""
 
 READ_BYTES = 512
 """Bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a lane)."""
@@ -103,24 +105,24 @@ NARROW_BYTES = 128
 """Bytes of a line in shared memory below which copies to it collide two by two."""
 
 HELD_SHARE = 0.5
-"""Share of L2 up to which hot operands all stay there. Of twice as much nothing stays, since the last data of
-a call displaces the first of the next. An estimate."""
+"""Share of L2 up to which hot operands stay there entirely. Of operands twice as large nothing stays, since
+the last data of a call displaces the first data of the next. An estimate."""
 
 
 @dataclass(frozen=True)
 class BlockTiles:
-    """Tiles of blocks of threads, as numbers that broadcast.
+    """Tiles of thread blocks, as arrays that broadcast.
 
     Args:
         unit: what multiplies, of :data:`UNIT_NUMBERS`.
         step: steps of the reduction in a stage.
         down, across: threads (``fma``), warps (``mma``) or groups of warps along rows and columns.
-        threads: of the block, with those that compute other parts of a step.
+        threads: all threads of the block, including other slices and producers.
         ahead: steps that are fetched while one is computed.
         resident: blocks that fit a multiprocessor.
         splits: blocks that share a tile's reduction.
         itemsize: bytes of an operand's element.
-        multicast: blocks side by side that share the rows that L2 gives.
+        multicast: neighbouring blocks that share rows, which L2 sends once for all.
     """
 
     unit: Numbers
@@ -170,8 +172,8 @@ class StepCycles(NamedTuple):
 
 
 class BoundSeconds(NamedTuple):
-    """The seconds of calls by part: ``steps``; ``memory``, the least of reading from memory meanwhile; and
-    ``edges``, in which blocks begin, store, and add up sums of a cluster."""
+    """The seconds of calls by part: ``steps``; ``memory``, the least time of reading from memory during the
+    steps; and ``edges``, the time in which blocks begin, store, and add up the sums of a cluster."""
 
     steps: Values
     edges: Values
@@ -179,7 +181,7 @@ class BoundSeconds(NamedTuple):
 
     @property
     def total(self) -> Values:
-        """With the launch."""
+        """All seconds of a call, with the launch."""
         return np.asarray(LAUNCH_SECONDS + np.maximum(self.steps, self.memory) + self.edges)
 
 
@@ -229,17 +231,17 @@ class Pace(NamedTuple):
     least: Values
 
     def of(self, blocks: Numbers) -> Values:
-        """Returns the cycles in which a number of blocks on one multiprocessor all take a step."""
+        """Returns the cycles in which all ``blocks`` on one multiprocessor take a step."""
         return np.asarray(np.maximum(blocks * self.each, self.least))
 
 
 def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
     """Returns the pace of blocks on a multiprocessor.
 
-    A warp issues in one part of the multiprocessor, and multiplies with that part's tensor core. A block of
-    fewer warps than there are parts leaves the others to its neighbours; some parts may have one warp more
-    than others; few warps wait for their own results. Steps are fetched while others are computed, but warps
-    wait for each other before and after a step.
+    A warp issues in one part of the multiprocessor, and multiplies with that part's tensor core. A block with
+    fewer warps than parts leaves the other parts to its neighbours. Some parts may have one warp more than
+    others. If warps are few, a part idles while they wait for their own results. Steps are fetched while
+    others are computed, but warps wait for each other before and after a step.
     """
     cycles = step_cycles(tiles, rates)
     own = np.maximum(cycles.math, cycles.issue)
@@ -258,8 +260,8 @@ def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
 
 
 def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Values:
-    """Returns the seconds to read operands from memory: all of them or, if calls repeat the same ones
-    (``hot``), those that L2 does not keep until then."""
+    """Returns the seconds to read operands from memory: all operands or, if every call reads the same ones
+    (``hot``), the part that L2 does not keep between calls."""
     if rates.memory_bytes is None:
         return np.zeros(np.shape(operand_bytes))
     held = HELD_SHARE * rates.cache_bytes
@@ -281,9 +283,9 @@ def bound_seconds(
     """Returns the parts of the seconds of calls.
 
     Args:
-        tiles: of a call's heights the tallest.
-        blocks: of a call, with those that share a reduction.
-        depth: of the reduction.
+        tiles: the tallest tile of each call.
+        blocks: blocks of a call; each of several that share a reduction counts.
+        depth: steps of the whole reduction.
         memory: least seconds of reading (:func:`memory_seconds`).
     """
     steps = np.ceil(depth / (tiles.step * tiles.splits))
@@ -316,7 +318,7 @@ def bound_sizes(kernel: CudaMicroKernel) -> dict[str, int]:
 def block_tiles(
     sizes: Mapping[str, Numbers], heights: Numbers, resident: Numbers, workload: Workload
 ) -> BlockTiles:
-    """Returns tiles of these heights of micro-kernels with these sizes (:func:`bound_sizes`)."""
+    """Returns the tiles of micro-kernels with the given sizes (:func:`bound_sizes`) and heights."""
     known = {name: sizes[name] for name in ("unit", *SIZES)}
     itemsize = np.asarray(precision_of(workload).itemsize)
     return BlockTiles(rows=heights, resident=resident, itemsize=itemsize, **known)

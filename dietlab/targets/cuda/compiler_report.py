@@ -65,11 +65,11 @@ def frame_compiled(
     """Returns a table with one row a scheme: its parameters, the resources of its kernel, or the reason of a
     failure.
 
-    Registers are of a thread, shared bytes of a block (with those of its launch), code bytes of all the
-    library's kernels. Nothing runs: any preset of a GPU serves.
+    Registers count for a thread, shared bytes for a block (with those that its launch adds), code bytes for
+    all kernels of the library. Nothing runs, so ``hardware`` may be any preset of a GPU.
 
     Args:
-        machine_code: whether to read it, too, for the columns :data:`MACHINE_CODE`.
+        machine_code: whether the table also has the columns :data:`MACHINE_CODE`.
 
     Raises:
         MissingDependencyError: if there is no tool that reads machine code.
@@ -123,7 +123,7 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
 
 
 def read(request: dict[str, Any]) -> dict[str, Any]:
-    """Builds a library, and returns its machine code in numbers, too."""
+    """Builds a library; returns the builder's answer and figures of its machine code."""
     artifact = compiled(request)
     # The compiler's cache has the cubin from a moment ago.
     cubin = compile_cubin(artifact.source, gpu_of(Hardware.from_json(request["hardware"])).arch)

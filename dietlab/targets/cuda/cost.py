@@ -34,7 +34,8 @@ class BoundedAdaptation(BlockAdaptation):
     """The adaptation of thread blocks under a bound; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
     The bound (:mod:`dietlab.targets.cuda.bound`) gives the speed of a multiprocessor full of a tile's blocks.
-    A tile that is slower by itself is as much slower all over a call, also where its blocks begin and end::
+    If a tile's fitted throughput ``f_mk`` is below that of the bound ``f_bound``, the whole call is slower by
+    their ratio, including the time in which its blocks begin and end::
 
         seconds = launch + (bound - launch) * f_bound / f_mk,    no step before memory has given its operands
     """
@@ -80,7 +81,7 @@ class BoundedAdaptation(BlockAdaptation):
         return np.asarray(at_one * (bound.steps + bound.edges) / computing(seconds))
 
     def _bound(self, bundle: Bundle, calls: Calls) -> BoundSeconds:
-        """Returns the bound of calls. The tallest tiles end a wave."""
+        """Returns the bound of calls, computed for each call's tallest tiles: they end a wave."""
         tallest = np.zeros(1, np.int64)
         for height, count in bundle.tiles(calls["rows"]):
             tallest = np.maximum(tallest, np.where(count > 0, height, 0))

@@ -30,12 +30,12 @@ a minute on a fresh host."""
 
 
 def rotated(workload: Workload) -> tuple[str, ...]:
-    """Returns no operand: all rotate."""
+    """Returns an empty tuple: all operands rotate."""
     return ()
 
 
 def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-    """Returns the size of L2."""
+    """Returns the worker's options: the kind of processor and the size of L2."""
     return {"kind": hardware.kind, "l2_bytes": gpu_of(hardware).l2_bytes}, ""
 
 
@@ -51,7 +51,7 @@ def require_here(hardware: Hardware) -> None:
 
 
 def seconds(hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape) -> float:
-    """Returns the seconds of a simple GPU."""
+    """Returns the seconds of a call on the simulated GPU."""
     return synthetic_call(hardware, workload, scheme, shape)
 
 

@@ -60,7 +60,7 @@ class GraphRecorder:
     """Records calls as a CUDA graph (CUDA C Programming Guide, "CUDA Graphs").
 
     Args:
-        redirected: a context in which calls queue their work on the stream of this handle.
+        redirected: returns a context in which calls queue their work on the stream with a given handle.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GraphRecorder:
         self._stream = driver.made("cuStreamCreate", 0)
 
     def recorded(self, calls: Iterable[Call]) -> Call:
-        """Returns a call that replays the calls on the default stream. They do not run now.
+        """Returns a call that replays the calls on the default stream. Recording does not run them.
 
         Raises:
             MeasureError: if the driver cannot record or replay them.

@@ -60,8 +60,8 @@ def cuda_features(
 def _bounds(
     kernels: Sequence[CudaMicroKernel], blocks: Sequence[float], workload: Workload, hardware: Hardware
 ) -> list[list[float]]:
-    """Returns the bound's GFLOP/s of a full multiprocessor, and the share of a step in which it
-    multiplies."""
+    """Returns, for each micro-kernel, the bound's GFLOP/s of a full multiprocessor and the share of a step's
+    time in which it multiplies."""
     if not kernels:
         return []
     each, rates = [bound_sizes(kernel) for kernel in kernels], gpu_rates(hardware)

@@ -3,7 +3,8 @@
 A call only queues its work. As long as the host queues faster than the GPU works, a block runs without gaps,
 and events at its ends measure it (CUDA C Programming Guide, "Elapsed time"). If the host is slower, or calls
 are so short that it might be, the calls are recorded once as a CUDA graph, which the GPU replays without the
-host. This holds for every contender whose calls can be recorded: cheap calls from Python are no advantage.
+host. This holds for every contender whose calls can be recorded, so a contender with cheap calls from Python
+has no advantage.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ HOST_SHARE = 0.8
 SHORT_CALL = 50e-6
 """Seconds of a call below which calls are recorded as a graph: Python's own work is 5 to 20 us a call."""
 GRAPH_CALLS = 256
-"""Most calls in one graph, unless there are more copies. Starting a graph takes about 10 us, below 2 % of its
-run."""
+"""Most calls in one graph, unless operands have more copies. Starting a graph takes about 10 us, below 2 % of
+its run."""
 FEWEST_CALLS, MOST_CALLS = 4, 512
 """Calls of a block: a stream holds about a thousand launches, then queueing waits for the GPU."""
 MOST_WARM = 256
-"""Most calls that are queued right before a block, for the same reason."""
+"""Most calls that are queued right before a block: a stream holds about a thousand launches."""
 TRIAL_CALLS = 8
-"""Calls of the trial from which the number of calls of a block follows."""
+"""Calls of a short trial, whose time determines the number of calls of a block."""
 WARM_SECONDS = 0.001
 """Seconds of work queued right before a block. It raises clocks, brings hot operands into L2, and gives the
 host a lead, so that the block's first call does not wait."""
@@ -66,7 +67,7 @@ class StreamClock(Protocol):
 
 
 class GpuArrays(Protocol):
-    """Arrays on a GPU, of the library through which contenders are called."""
+    """Arrays on a GPU, made by the library that also calls the contenders."""
 
     def put(self, array: FloatArray) -> Array:
         """Returns a copy of a host's array on the GPU."""
@@ -95,11 +96,11 @@ class Gpu:
 
     Args:
         arrays: places operands on it.
-        clock: its own.
+        clock: the GPU's own clock.
         l2_bytes: size of L2, which the copies of a rotation exceed.
-        probe: returns the seconds of a cycle of the multiprocessors' clock. A block during which it changes
-            is taken again. Blocks are not compared with each other: at its power limit a GPU has a clock for
-            each kind of work, which belongs to the measurement.
+        probe: returns the seconds of a cycle of the multiprocessors' clock. A block is repeated if they
+            change during it. They may differ between blocks: at its power limit a GPU chooses its clock by
+            the kind of work, which is part of the measurement.
         unprobed: why there is no probe.
     """
 

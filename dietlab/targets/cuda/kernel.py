@@ -16,11 +16,12 @@ from dietlab.scheme.scheme import Scheme
 from dietlab.targets.cuda.unit import PIECES, Pieces, Unit
 
 CLUSTER = 8
-"""Blocks of a cluster that every GPU with clusters runs (CUDA C Programming Guide, thread block clusters)."""
+"""Most blocks of a cluster that every GPU with clusters can run (CUDA C Programming Guide, thread block
+clusters)."""
 
 PAIR = 2
-"""Neighbouring columns whose sums one thread has on tensor cores (PTX ISA, register fragments of ``mma`` and
-``wgmma``)."""
+"""Neighbouring columns whose sums one thread holds on tensor cores (PTX ISA, register fragments of ``mma``
+and ``wgmma``)."""
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
@@ -47,10 +48,10 @@ class CudaMicroKernel(MicroKernel):
             down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read neighbouring rows of
             shared memory (virtual threads, in TVM's words).
         slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up at
-            the end. They give outputs that are too small to fill the processor more threads.
-        stages: tiles in shared memory, 2 or more: ``stages - 1`` steps are fetched while one is computed. For
-            ``wgmma`` 3 or more, and ``stages - 2``: the tensor cores still read one step when they get the
-            next.
+            the end. They give small outputs enough threads to fill the processor.
+        stages: tiles in shared memory, 2 or more: ``stages - 1`` steps are fetched while one is computed.
+            ``wgmma`` needs 3 or more, and fetches ``stages - 2`` steps ahead: the tensor cores may still read
+            the step before.
         unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
             sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
             9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
@@ -67,8 +68,8 @@ class CudaMicroKernel(MicroKernel):
     ``cols / across``.
 
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
-    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
-    warps ``128x256x64.g2x1.s4``, by such with a producer ``128x256x64.p2x1.s4``, in clusters of two
+    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of warps
+    ``128x256x64.g2x1.s4``, by groups with a producer ``128x256x64.p2x1.s4``, in clusters of two
     ``128x128x64.p1x1.s6.m2``.
 
     Raises:
@@ -122,7 +123,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The treatments of the edge tile that its unit has."""
+        """The treatments of the edge tile that the unit supports."""
         return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
 
     def scheme_key(self, order: str, edge: str) -> str:
@@ -138,7 +139,8 @@ class CudaMicroKernel(MicroKernel):
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
-        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a GPU's."""
+        """Returns the micro-kernel, the order and the edge of a key; None if the key is not of a GPU's
+        scheme."""
         match = _KEY.fullmatch(key)
         if not match:
             return None
@@ -166,7 +168,8 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def access_pattern(self) -> Unit:
-        """The unit. Stages and splits are sizes: a model fitted on some predicts others."""
+        """The unit. Stages and splits are no part of it: a model fitted on some of these sizes predicts
+        others."""
         return self.unit
 
     @property
@@ -221,7 +224,7 @@ class CudaMicroKernel(MicroKernel):
 
 
 def _run(extent: int) -> int:
-    """Returns the longest run of fp32 in 16 bytes that divides a thread's rows or columns."""
+    """Returns the longest run of fp32, at most 16 bytes, that divides a thread's rows or columns."""
     return next(run for run in (4, 2, 1) if extent % run == 0)
 
 

@@ -11,7 +11,7 @@ from dietlab.machine.limits import Limits, require_positive
 from dietlab.targets.cuda.unit import FLOATS, TENSOR_CORES_SINCE
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
-"""Fields that a detected GPU takes from the preset of its name, beside ``half_gflops``."""
+"""Fields that a detected GPU takes from the preset of its name, in addition to ``half_gflops``."""
 
 
 @dataclass(frozen=True)
@@ -21,35 +21,35 @@ class GpuLimits(Limits):
 
     Args:
         compute_capability: as in ``"9.0"``.
-        threads_per_block: the most, as are all figures "per" something.
-        registers_per_thread, threads_per_sm, registers_per_sm: likewise.
+        threads_per_block: most threads of a block; all fields with "per" are maxima.
+        registers_per_thread, threads_per_sm, registers_per_sm: maxima, likewise.
         l2_bytes: L2 cache of the whole GPU.
         smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
         smem_per_sm_bytes: shared memory of all resident blocks, with the driver's part.
-        registers_per_block: 32-bit registers, as are all registers.
+        registers_per_block: registers of 32 bits, as in the other fields.
         blocks_per_sm: resident at the same time.
-        smem_reserved_bytes: the driver's part beside the shared memory of each resident block.
+        smem_reserved_bytes: shared memory that the driver takes in addition for each resident block.
         smem_unit_bytes: a block gets shared memory in multiples of it.
         register_unit: a warp gets registers in multiples of it.
         warp_threads: threads that execute together.
         half_gflops: dense float16 products summed in float32 on the tensor cores of *one* multiprocessor, in
-            GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there before); None if
+            GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and unsupported before); None if
             unknown.
-        clock_ghz: the clock of the bound: the highest of data sheets or, for 9.0, whose power limit keeps
-            dense products below it, an estimate.
+        clock_ghz: the clock that the bound assumes: the highest of the data sheet. For 9.0 it is an estimate,
+            since the power limit keeps dense products below the highest clock.
         tensor_macs: multiply-adds of one multiprocessor's tensor cores in a cycle, of 16-bit operands with
             float32 sums (NVIDIA's architecture white papers).
         warp_share: share of ``tensor_macs`` that instructions of single warps reach; groups of warps reach
             all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
         l2_bytes_cycle: bytes from L2 to one multiprocessor in a cycle while all read: an estimate. For 8.0
             and 9.0 it follows from the bound's ranks of public measurements (docs/gpu.md); for the others it
-            has the order that microbenchmarks report.
+            is of the order that microbenchmarks report.
 
     The last four are None in older files (:func:`~dietlab.targets.cuda.rates.gpu_rates` has the defaults),
-    and do not count when GPUs are compared.
+    and are ignored when GPUs are compared.
 
     Raises:
-        HardwareError: if a figure is not positive, or the compute capability is none.
+        HardwareError: if a figure is not positive, or the compute capability is malformed.
     """
 
     kind = "cuda"
@@ -106,7 +106,8 @@ class GpuLimits(Limits):
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of the CUDA cores or, for types that only these multiply, of the tensor cores."""
+        """Returns the peak of the CUDA cores (``float32``) or, for 16-bit types, of the tensor cores; None if
+        unknown."""
         if dtype in FLOATS:
             return float32
         since = TENSOR_CORES_SINCE.get(dtype)
@@ -125,7 +126,7 @@ class GpuLimits(Limits):
         return int(major), int(minor)
 
     def runs(self, arch: str) -> bool:
-        """Returns whether it runs a cubin of an architecture, such as ``"sm_80"``.
+        """Returns whether this GPU runs a cubin of an architecture, such as ``"sm_80"``.
 
         A cubin runs on GPUs of its major compute capability from its minor one on; a cubin of ``sm_90a`` runs
         on 9.0 only (CUDA C Programming Guide, binary compatibility and architecture-specific features).

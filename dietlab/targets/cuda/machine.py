@@ -73,7 +73,7 @@ def detect(*, measure: bool, device: int) -> Hardware:
 
 
 def measured(hardware: Hardware) -> Hardware:
-    """Returns the GPU as it is: its peaks follow from its clocks."""
+    """Returns the GPU unchanged: nothing is measured, since peaks follow from clocks."""
     return hardware
 
 

@@ -26,7 +26,7 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
         threads: of a block.
         registers: of a thread, as the compiler reports them.
         shared_bytes: of a block: what the source declares and what the launch adds. The driver is assumed to
-            give shared memory all that it can of the memory that L1 shares with it.
+            give shared memory as much as possible of the memory that it shares with L1.
 
     Raises:
         HardwareError: if a size is negative, or there is no thread.
@@ -35,8 +35,8 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
 
 
 def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> Limiter:
-    """Returns the limit that bounds the blocks of a multiprocessor; of several the first of
-    :data:`LIMITERS`, in which fixed limits stand before those that the compiler could ease."""
+    """Returns the resource that limits the blocks of a multiprocessor. If several do, returns the first of
+    :data:`LIMITERS`, where fixed limits come before limits that the compiler could ease."""
     bounds = block_bounds(limits, threads, registers, shared_bytes)
     return min(LIMITERS, key=lambda resource: bounds[resource])
 
@@ -64,8 +64,8 @@ def _by_threads(limits: GpuLimits, threads: int, warps: int) -> int:
 
 
 def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
-    """Returns the blocks that registers allow. A warp's come in units from the part of the multiprocessor
-    that runs it::
+    """Returns the blocks that registers allow. A warp's registers come in units, from the part of the
+    multiprocessor that runs the warp::
 
         warps of a part = floor(registers of a part / registers of a warp)
         blocks          = floor(parts * warps of a part / warps of a block)
@@ -82,7 +82,8 @@ def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
 
 
 def _by_shared_memory(limits: GpuLimits, shared_bytes: int) -> int:
-    """Returns the blocks that shared memory allows. The driver's part of each counts in the total only."""
+    """Returns the blocks that shared memory allows. The driver's part counts for the multiprocessor's limit,
+    not for the block's."""
     if shared_bytes > limits.smem_per_block_bytes:
         return 0
     of_block = _rounded(shared_bytes + limits.smem_reserved_bytes, limits.smem_unit_bytes)

@@ -19,8 +19,9 @@ STREAMED = 0.875
 """Share of memory's nominal bandwidth that reading reaches; an estimate."""
 
 UNKNOWN_CLOCK_GHZ, UNKNOWN_TENSOR_MACS, UNKNOWN_L2_BYTES = 1.5, 1024, 24.0
-"""Defaults for a GPU whose file has nothing to compute these from, of the order of all GPUs since compute
-capability 7.0. Ranks of tiles hardly depend on them."""
+"""Defaults if they do not follow from a GPU's file: the clock, and of one multiprocessor in a cycle the
+multiply-adds of tensor cores and the bytes from L2. All GPUs since compute capability 7.0 have figures of
+this order. Ranks of tiles hardly depend on them."""
 
 HOPPER_WARP_SHARE = 0.62
 """Default of ``warp_share`` for a GPU with ``wgmma``."""
@@ -35,8 +36,8 @@ class GpuRates:
         hertz: cycles in a second.
         fma_macs, warp_macs, group_macs: multiply-adds of one multiprocessor in a cycle, by float32 threads,
             by single warps on tensor cores and by groups of four warps.
-        l2_bytes: from L2 to one multiprocessor in a cycle.
-        memory_bytes: from memory to all in a second; None if unknown.
+        l2_bytes: bytes from L2 to one multiprocessor in a cycle.
+        memory_bytes: bytes from memory to all multiprocessors in a second; None if unknown.
         cache_bytes: size of L2.
     """
 
@@ -56,7 +57,7 @@ class GpuRates:
 
 
 def gpu_rates(hardware: Hardware) -> GpuRates:
-    """Returns the rates of a GPU. Those that its file lacks follow from peaks and compute capability."""
+    """Returns the rates of a GPU. Rates that its file lacks follow from peaks and compute capability."""
     gpu = gpu_of(hardware)
     clock = gpu.clock_ghz or (hardware.peak_gflops or 0) / (2 * gpu.float32_lanes) or UNKNOWN_CLOCK_GHZ
     tensor = gpu.tensor_macs or (gpu.half_gflops or 0) / (2 * clock) or UNKNOWN_TENSOR_MACS

@@ -1,4 +1,4 @@
-"""Needs of a block with a producer beside its tiles: descriptors, barriers, and registers by role."""
+"""Needs of a block with a producer in addition to its tiles: descriptors, barriers, and registers by role."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
 
 LINE_BYTES = 16
-"""Lines of a described matrix begin at multiples of these bytes (CUDA Driver API,
+"""Alignment in bytes at which lines of a described matrix begin (CUDA Driver API,
 ``cuTensorMapEncodeTiled``)."""
 
 BARRIER_BYTES = 8
@@ -20,8 +20,8 @@ REGISTERS_OF = 8
 """Registers of a thread are given and taken in multiples of it (PTX ISA, ``setmaxnreg``)."""
 
 REGISTERS_PER_SM, REGISTERS_PER_THREAD = 65536, 255
-"""Registers of compute capability 9.0, the only one with ``wgmma`` (CUDA C++ Programming Guide, technical
-specifications)."""
+"""Registers of a multiprocessor, and most registers of a thread, of compute capability 9.0, the only one with
+``wgmma`` (CUDA C++ Programming Guide, technical specifications)."""
 
 PRODUCER_REGISTERS = 40
 """Registers that a producer's thread keeps: one thread counts stages and issues copies. With 24, the least
@@ -33,7 +33,7 @@ MOST_REGISTERS = 240
 
 @dataclass(frozen=True)
 class RegistersOfRoles:
-    """Registers of a thread: as launched, then of the producer's and of the workers'."""
+    """Registers of a thread: at the launch, then of a producer's thread and of a worker's thread."""
 
     launched: int
     producer: int
@@ -82,8 +82,8 @@ def described(workload: Workload) -> bool:
 
 
 def whole_lines(dtype: str, extents: Iterable[object]) -> bool:
-    """Returns whether lines of these extents, each a number if it is static, begin at multiples of 16 bytes,
-    and are of a type that bulk copies serve."""
+    """Returns whether bulk copies serve the type, and all extents make lines that begin at multiples of 16
+    bytes. A dynamic extent (a name, no number) does not."""
     itemsize = require_dtype(dtype).itemsize
     return dtype in PIECES["tma"].types and all(
         isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents

@@ -25,8 +25,8 @@ STAGES: dict[Unit, tuple[int, ...]] = {
     "tma": (4, 6, 8, 12, 16),
 }
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
-"""Slices of one block and blocks of a cluster that share a tile's reduction. Never both: either makes up for
-too few tiles."""
+"""Slices of a block, and blocks of a cluster, that share a tile's reduction. One of the two is always 1:
+either alone makes up for too few tiles."""
 
 MULTICAST = (1, 2, 4)
 """Blocks of a cluster that share the rows of ``x``."""
@@ -53,15 +53,15 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
     "tma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
 }
-"""Of each unit: workers down and across, rows and columns of a worker's tile."""
+"""Values by unit: workers down, workers across, rows of a worker's tile, columns of a worker's tile."""
 
 BOOKKEEPING = 32
 """Registers of a thread for addresses, predicates and counters. An estimate; each record has the number that
 the compiler used."""
 
 MOST_HELD = 32
-"""Most registers of a thread that hold copies beside ``wgmma``. With more, and their addresses, some spill:
-the sums must stay while the tensor cores add to them."""
+"""Most registers of a thread that hold copies while ``wgmma`` computes. With more, and their addresses,
+registers spill: the sums must stay while the tensor cores add to them."""
 
 COPY_BYTES = 16
 """Most bytes that one instruction copies."""
@@ -70,7 +70,7 @@ LEAST_ASYNCHRONOUS_BYTES = 4
 """Least bytes that cp.async copies."""
 
 MOST_BATCHES = 65535
-"""Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
+"""Most blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
 
 ROW_PAD_BYTES = 16
 """Bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in different banks."""
@@ -107,7 +107,8 @@ def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
-    """Returns whether two blocks fit a multiprocessor only if the compiler's registers are limited."""
+    """Returns whether two blocks may fail to fit a multiprocessor if the compiler's registers are not
+    limited."""
     gpu = gpu_of(hardware)
     return 2 * kernel.threads * gpu.registers_per_thread > gpu.registers_per_sm
 
@@ -268,8 +269,8 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
 
 
 def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
-    """Returns the registers of a thread that hold its part of the coming step, on a GPU without cp.async and
-    for single elements of 16 bits, which cp.async does not copy."""
+    """Returns the registers of a thread that hold its copies for the next step; 0 if cp.async makes them all.
+    Some GPUs lack cp.async, and it does not copy single elements of 16 bits."""
     itemsize, held = precision_of(workload).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
@@ -288,8 +289,8 @@ def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 
 def copied_elements(extent: object, itemsize: int) -> int:
-    """Returns the elements that one copy along an axis of this extent brings, of which its lines begin at
-    multiples: one if the extent is dynamic, a name."""
+    """Returns the elements in the widest copy (16, 8 or 4 bytes) that divides lines of this extent; 1 if none
+    does, or if the extent is dynamic (a name)."""
     most = COPY_BYTES // itemsize
     if not isinstance(extent, int):
         return 1
@@ -306,8 +307,8 @@ def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Returns the shared memory of one block in bytes: that of its stages or, if more, of what threads
-    exchange at the end.
+    """Returns the shared memory of one block in bytes: the larger of its stages and of what threads exchange
+    at the end, plus its barriers.
 
     It suffices for both layouts of ``w``. Stages for ``wgmma`` are swizzled, not padded.
 
@@ -322,8 +323,8 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
 
 
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:
-    """Returns the bytes of shared memory in which slices, or the blocks of a cluster, exchange their sums,
-    and 16-bit outputs are put in order before they are stored."""
+    """Returns the bytes of shared memory for the larger of two uses: slices, or blocks of a cluster, exchange
+    their sums; and 16-bit outputs are put in order before they are stored."""
     tile = 4 * kernel.rows * kernel.cols
     ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
     return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)

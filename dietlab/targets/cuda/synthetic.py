@@ -1,10 +1,10 @@
 """A simple GPU that stands in for a real one in tests and lessons.
 
-It is not the bound that the search begins with (``dietlab/targets/cuda/bound.py``), which would be judged by
-itself here: the constants differ, all units hinder each other in the same way, clusters lie in no groups, and
-each micro-kernel deviates at random. Without this deviation, times rank as those of an H200 (``data/h200``;
-Spearman's rank correlation over the schemes of a shape, mean over the shapes): 0.8 and more in bfloat16, 0.7
-and more in float32 (``tests/test_cuda_synthetic.py``).
+It differs from the bound that the search begins with (``dietlab/targets/cuda/bound.py``), so that the bound
+is not judged by itself: the constants differ, all units hinder each other in the same way, clusters lie in no
+groups, and each micro-kernel deviates at random. Without this deviation, times rank as those of an H200
+(``data/h200``; Spearman's rank correlation over the schemes of a shape, mean over the shapes): 0.8 and more
+in bfloat16, 0.7 and more in float32 (``tests/test_cuda_synthetic.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.targets.cuda.unit import PIECES, Unit
 
 LAUNCH_SECONDS = 4e-6
-"""Seconds of a call beside its blocks; an empty kernel on an H200 takes a little less."""
+"""Seconds of a call in addition to its blocks; an empty kernel on an H200 takes a little less."""
 
 CLOCK_GHZ, PEAK_GFLOPS, L2_BYTES, DRAM_GBPS = 1.5, 100.0, 24.0, 1000.0
 """Defaults for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
@@ -41,8 +41,8 @@ DEGREE = 6.0
 of the others."""
 
 SHARED_BYTES, L2_SHARE, ISSUED, STORED_BYTES, MEMORY_SHARE = 128.0, 1.4, 3.4, 14.0, 0.8
-"""Bytes of shared memory in a cycle; the share of the L2 bytes in a GPU's file; instructions that a
-multiprocessor issues in a cycle, and bytes of an output that leave it; the share of memory's bandwidth."""
+"""Of a multiprocessor in a cycle: bytes of shared memory, bytes from L2 as a multiple of those in the GPU's
+file, instructions issued, and bytes of the output stored; and the share of memory's bandwidth reached."""
 
 FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.0, 500.0
 """Cycles of a fetch, which the steps ahead share; of a step's barrier; of a block's start and end; and of the
@@ -78,7 +78,8 @@ def synthetic_call(
 
 
 def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int) -> tuple[float, float]:
-    """Returns the cycles for which a block's step keeps a multiprocessor busy, and those that it waits."""
+    """Returns the cycles for which a block's step keeps a multiprocessor busy, and the cycles for which it
+    waits."""
     gpu, unit = gpu_of(hardware), kernel.unit
     workers, warps = kernel.down * kernel.across, kernel.threads / 32
     peak = hardware.peak_for(next(iter(PIECES[unit].types))) or PEAK_GFLOPS
@@ -109,6 +110,6 @@ def _together(*cycles: float) -> float:
 
 
 def _own(key: str) -> float:
-    """Returns a standard normal number that is the same for every call with this key."""
+    """Returns a standard normal number that depends on the key alone."""
     part = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
     return NormalDist().inv_cdf((part + 0.5) / 2**48)

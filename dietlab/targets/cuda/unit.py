@@ -19,14 +19,14 @@ class Pieces:
     """The least that one worker of a unit computes at a time.
 
     Args:
-        types: PTX's names of the types that it multiplies, by ours.
-        letter: of the workers in a micro-kernel's key.
-        threads: of a worker.
+        types: PTX's names of the types that the unit multiplies, by dietlab's names.
+        letter: the workers' letter in a micro-kernel's key.
+        threads: threads of a worker.
         rows, cols: a worker's tile is a multiple of them.
         steps: a slice's part of a stage is a multiple of them.
         stages: least stages of shared memory: those that are computed at a time, and one that is fetched.
         widest: most columns of a worker's tile; 0 for no limit.
-        producers: threads of a block that bring the tiles, beside its workers.
+        producers: threads of a block that bring the tiles, in addition to its workers.
     """
 
     types: Mapping[str, str]

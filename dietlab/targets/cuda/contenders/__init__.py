@@ -39,7 +39,7 @@ VENDORS = vendors(
     (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
     "a GpuSetting",
 )
-"""Contenders that are no libraries of ours, by name; each is made with a
+"""Contenders other than dietlab's libraries, by name; each is made with a
 :class:`~dietlab.targets.cuda.contenders.tensors.GpuSetting`."""
 
 DEFAULTS = defaults(VENDORS)
@@ -55,7 +55,7 @@ QUERY = {
     "highest memory clock": "clocks.max.memory",
     "power limit": "power.limit",
 }
-"""Facts beside figures of a GPU, and their names in ``nvidia-smi --help-query-gpu``."""
+"""Facts about a GPU that accompany its measurements, and their names in ``nvidia-smi --help-query-gpu``."""
 
 SMI_SECONDS = 20.0
 """Most seconds that ``nvidia-smi`` may take."""
@@ -65,8 +65,8 @@ ANSOR_DTYPES = ("float32", "float16")
 
 
 def facts(command: str = "nvidia-smi") -> dict[str, str]:
-    """Returns the driver, the highest clocks and the power limit of the first GPU, with their units; nothing
-    without the driver's tool."""
+    """Returns the driver, the highest clocks and the power limit of the first GPU, with their units; empty
+    without ``nvidia-smi``."""
     query = [command, f"--query-gpu={','.join(QUERY.values())}", "--format=csv,noheader", "--id=0"]
     try:
         found = subprocess.run(query, capture_output=True, text=True, timeout=SMI_SECONDS, check=True)
@@ -95,7 +95,7 @@ def ansor_tools(hardware: Hardware, timer: str | None) -> dict[str, str]:
 
 
 def ansor_platform(workload: Workload, hardware: Hardware, shape: Shape, timer: str) -> Any:
-    """Returns MetaSchedule's rules for CUDA, whose candidates are timed as ours are."""
+    """Returns MetaSchedule's rules for CUDA; their candidates are timed as dietlab's are."""
     from dietlab.targets.cuda.ansor import GpuPlatform, timer_for
 
     return GpuPlatform.open(workload, hardware, shape, timer_for(workload, hardware, timer))

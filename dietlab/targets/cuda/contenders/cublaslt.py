@@ -1,9 +1,9 @@
 """cuBLASLt with the fastest algorithm of its heuristic's list, for each shape.
 
-The library is the one that PyTorch brings, called through its C interface (cuBLAS documentation, "Using the
-cuBLASLt API"): PyTorch itself takes the heuristic's first choice, and its TunableOp knows no other on
-NVIDIA's GPUs in the releases up to 2.13. Matrices are column-major there. What is row-major here is its
-transpose there, so that it computes ``y.T[N, T] = w[N, K] @ x.T[K, T]``.
+The library is PyTorch's copy, called through its C interface (cuBLAS documentation, "Using the cuBLASLt
+API"). PyTorch itself takes the heuristic's first choice; its TunableOp, up to release 2.13, tries no other on
+NVIDIA's GPUs. cuBLASLt's matrices are column-major: it reads a row-major matrix as the transpose, so it
+computes ``y.T[N, T] = w[N, K] @ x.T[K, T]``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Product:
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of ``a``, ``b`` and ``d``; each leads with its rows."""
+        """Rows and columns of ``a``, ``b`` and ``d`` as stored; the rows are the leading dimension."""
         a = (self.k, self.m) if self.transposed else (self.m, self.k)
         return a, (self.k, self.n), (self.m, self.n)
 
@@ -100,7 +100,7 @@ class CublasLt:
     """The C library.
 
     Args:
-        library: as :mod:`ctypes` shows it.
+        library: the library as :mod:`ctypes` loads it.
         stream: the handle of the stream that calls go to.
         workspace: :data:`WORKSPACE_BYTES` on the GPU, which all calls share: they run one after the other.
 

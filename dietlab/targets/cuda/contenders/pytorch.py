@@ -14,8 +14,8 @@ from dietlab.problem import Shape, Workload, largest_shape
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 MODE = "max-autotune-no-cudagraphs"
-"""Inductor tries its own templates beside the vendor's library; the clock decides whether calls are recorded
-as a graph."""
+"""Mode of Inductor: it tries its own templates and the vendor's library. It records no CUDA graphs, since the
+clock decides whether calls are recorded."""
 
 
 def open_torch(device: str) -> Any:
@@ -46,7 +46,7 @@ def version_of(torch: Any) -> str:
 
 
 class Eager:
-    """PyTorch's eager products; on a GPU they are those of the library of that name, which it prefers."""
+    """PyTorch's eager products. On a GPU, PyTorch takes them from the library that ``name`` says."""
 
     name: str
     package = "torch"
@@ -65,7 +65,7 @@ class Eager:
         """Returns ``"plain"``.
 
         Raises:
-            NoFormError: for an epilogue in a separate pass over halves: each pass rounds.
+            NoFormError: for 16-bit types, if the epilogue takes a separate pass: each pass rounds.
         """
         epilogue = workload.epilogue
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
@@ -82,7 +82,7 @@ class Eager:
         return sequence([self._product(workload, operands, out), *self._tail(workload, operands, out)])
 
     def _product(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
-        """Returns the product, with what is added to it right away."""
+        """Returns a call that computes the product and adds the bias or residual that it can add at once."""
         x, w = operands["x"], operands["w"]
         right = w if workload.weights == "direct" else w.transpose(-1, -2)
         if x.ndim == 3:
@@ -113,7 +113,7 @@ class EagerCublasLt(Eager):
 
 
 def _addend(workload: Workload) -> str:
-    """Returns the operand that a product can begin with instead of zero; empty if there is none."""
+    """Returns the name of the operand that the product's sums can start from; empty if there is none."""
     epilogue = workload.epilogue
     if epilogue.bias:
         return "bias"
@@ -148,7 +148,7 @@ class Compiled:
         return WithConstants(partial(self._bound, workload), constants)
 
     def _bound(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
-        """Returns a call that returns a fresh tensor: a compiled function has no output of the caller's."""
+        """Returns a call that returns a new tensor: a compiled function does not write to a given output."""
         self._mark(workload, operands)
         if self._layer is None:
             layer = _layer(self._torch, workload)

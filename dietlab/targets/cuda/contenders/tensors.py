@@ -19,7 +19,7 @@ from dietlab.problem import FloatArray
 from dietlab.targets.cuda.gpu import Gpu, Span, queue
 
 Tensor = Any
-"""A PyTorch tensor; PyTorch is optional, so that types here cannot name its own."""
+"""A PyTorch tensor. PyTorch is optional, so annotations cannot name its class."""
 
 Tensors = Mapping[str, Tensor]
 
@@ -29,7 +29,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """The setting of contenders: PyTorch, the name of its device, and what times calls on it."""
+    """The setting of contenders: PyTorch, the name of its device, and the :class:`Gpu` that times calls."""
 
     torch: Any
     device: str
@@ -110,8 +110,8 @@ class TorchArrays:
 
     @contextmanager
     def _recording(self, graph: Any) -> Iterator[None]:
-        """Records calls. tvm_ffi gets the stream here: calls of TVM's libraries converted their arguments
-        when they were bound."""
+        """Records calls. It passes the stream to ``tvm_ffi``, which else takes it from arguments as it
+        converts them: bound calls of TVM's libraries converted theirs before."""
         tvm_ffi: Any = sys.modules.get("tvm_ffi")
         with self._torch.cuda.graph(graph):
             if tvm_ffi is None:
@@ -144,8 +144,8 @@ class EventClock:
 
 
 def cycle_probe(torch: Any) -> tuple[Probe | None, str]:
-    """Returns a probe before and after each block: the seconds of one cycle of the multiprocessors' clock, as
-    the driver reports it; or None, and the reason."""
+    """Returns a probe that is read before and after each block: the seconds of one cycle of the
+    multiprocessors' clock, from the driver. Without one, returns None and the reason."""
     try:
         megahertz = float(torch.cuda.clock_rate())
     except Exception as error:  # NVML's errors have no common base class

@@ -41,7 +41,7 @@ GROUP = 8
 """Row tiles whose programs are neighbours and share operands in L2."""
 SMEM_BYTES = 99 << 10
 """Bytes of a block's shared memory if PyTorch does not report them: every GPU from compute capability 8.6 on
-has as many."""
+has at least these."""
 WARM_MS, REPEAT_MS = 5, 20
 """Milliseconds of warm-up and of timing for each configuration."""
 
@@ -97,7 +97,7 @@ class TritonMatmul:
         """Returns ``"tuned"``.
 
         Raises:
-            NoFormError: for an epilogue, which the tutorial has none of.
+            NoFormError: for an epilogue: the tutorial's product has none.
         """
         if workload.epilogue != NO_EPILOGUE:
             raise NoFormError("the tutorial's product has no epilogue", workload.epilogue)

@@ -1,10 +1,10 @@
 """Checks one contender's results on a GPU, then times it, in a separate process:
 ``python -m dietlab.targets.cuda.contenders.worker`` answers as :mod:`dietlab.measure.timing.bench` says.
 
-Contenders are those of :mod:`dietlab.targets.cuda.contenders`, ``library`` (``options``:
-``{"library": folder}``) and ``ansor`` (``{"library": folder}``), which has no program for shapes that were
-not tuned. Other options: ``l2_bytes``, ``problems``, a folder through which contenders share operands and
-right results, and ``device``, which is ``cuda`` unless it is ``cpu`` in a test.
+Contenders are those of :mod:`dietlab.targets.cuda.contenders`, ``library`` (``options``: ``{"library":
+folder}``) and ``ansor`` (``{"library": folder}``), which has no program for shapes that were not tuned. Other
+options: ``l2_bytes``, ``problems``, a folder through which contenders share operands and correct results, and
+``device``, which is ``cuda`` unless it is ``cpu`` in a test.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def make_contender(name: str, setting: GpuSetting, options: Mapping[str, Any]) -
 
 
 def load_tuned(device: str, path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Operands], Prepared]:
-    """Returns what prepares a tuned program, which takes all operands as they are."""
+    """Returns a function that prepares a tuned program for a workload; the program takes all operands
+    unpacked."""
     program = load_library(path, device)
 
     def bound_all(workload: Workload, operands: Operands, out: Array) -> Call:

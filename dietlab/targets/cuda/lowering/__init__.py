@@ -59,7 +59,8 @@ def source_of(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> str
 
 
 def machine_code(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> MachineCode:
-    """Returns the counts of instructions that ``cuobjdump`` shows, and the resources by the compiler."""
+    """Returns the counts of instructions that ``cuobjdump`` shows, and the resources that the compiler
+    reports."""
     require_compiler()
     from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
 
@@ -81,8 +82,8 @@ def runtimes(cores: int) -> tuple[str, ...]:
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns what the host lacks, or that none of the GPUs runs the kernels. Without any GPU, loading
-    reports what is missing."""
+    """Returns in words what the host lacks, or that none of its GPUs runs the kernels; empty if all is there.
+    Empty also without any GPU: loading reports what is missing."""
     if requires is None:
         requires = Requirements("x86_64", frozenset(), gpu_of(Hardware.from_json(hardware)).arch)
     if missing := requires.lacking():
@@ -101,6 +102,6 @@ def load(path: Path, cores: int) -> Any:
 
 
 def operands(name: str, dtype: str) -> tuple[str, str]:
-    """Returns the place of operands, the GPU's memory, and the remedy for operands elsewhere."""
+    """Returns in words where operands must lie, and the remedy if they lie elsewhere."""
     remedy = f"x.to('cuda', torch.{dtype}).contiguous() makes such a tensor."
     return f"on one GPU like {name}", remedy

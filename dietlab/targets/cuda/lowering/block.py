@@ -30,8 +30,8 @@ WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
     "mma": tensor_core,
     "wgmma": warp_group,
 }
-"""Makes the worker that a thread is, with its registers, by the unit that multiplies. The workers of ``tma``
-have another program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
+"""By unit, the function that makes a thread's worker with its registers. The workers of ``tma`` have another
+program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
 def block_program(
@@ -60,9 +60,9 @@ def block_program(
     Each of ``splits`` blocks that share the reduction takes every ``splits``-th step, from its rank on, and
     stores a share of the sums (:meth:`~dietlab.targets.cuda.lowering.layout.Layout.shared_totals`).
 
-    Tensor cores that read shared memory by themselves (``wgmma``) get a step before the fetch begins, and may
-    still compute the step before. The fetch then takes the slot that step ``s - 2`` left, one step less
-    ahead.
+    With ``wgmma``, tensor cores read shared memory by themselves. Step ``s`` is issued before the fetch
+    begins, and step ``s - 1`` may still be running. So the fetch takes the slot that step ``s - 2`` left, one
+    step less ahead.
 
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
@@ -124,14 +124,14 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
 
 @dataclass(frozen=True)
 class _Slot:
-    """The number of a stage, which grows by one in each step: a counter costs less than a remainder."""
+    """The stage of the current step, as a counter: a counter costs less than a remainder."""
 
     counter: Any
     stages: int
 
     @classmethod
     def of(cls, name: str, kernel: CudaMicroKernel, first: int) -> _Slot:
-        """Returns the counter of that name, at the stage of step ``first``."""
+        """Returns a counter called ``name`` that begins at the stage of step ``first``."""
         counter = registers(name, 1, "int32")
         T.buffer_store(counter, int32(first % kernel.stages), [int32(0)])
         return cls(counter, kernel.stages)
@@ -160,14 +160,15 @@ def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
 
 
 def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
-    """Returns the number among all steps of this block's ``own``-th one."""
+    """Returns the number, among all steps of the reduction, of this block's step number ``own``."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(
     kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
 ) -> Left:
-    """Returns the rows, columns and steps from the tile's first to the operand's end, for bound checks."""
+    """Returns how many rows, columns and steps remain from the tile's first to the operand's last, for bound
+    checks."""
     cols = int32(geometry.extent(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),
@@ -177,7 +178,8 @@ def _left(
 
 
 def _commit(x: PanelCopy, w: PanelCopy) -> None:
-    """Makes one group of the copies since the last call, even of none: waits count one group a step."""
+    """Makes one group of the copies since the last call, also if there are none: waits count one group a
+    step."""
     if x.asynchronous or w.asynchronous:
         T.evaluate(T.ptx["cp.async.commit_group"]())
 

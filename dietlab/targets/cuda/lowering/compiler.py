@@ -43,7 +43,7 @@ def target_of(hardware: Hardware, **changed: int) -> Any:
     """Returns TVM's target for one GPU, with a host that launches.
 
     Args:
-        changed: attributes beside those of our kernels, or in place of them.
+        changed: attributes that are added to those of dietlab's kernels, or replace them.
     """
     gpu = gpu_of(hardware)
     attributes = {
@@ -61,8 +61,8 @@ def target_of(hardware: Hardware, **changed: int) -> Any:
 def lower(module: Any, hardware: Hardware) -> Lowered:
     """Splits a module into host and GPU code, ready for code generation.
 
-    The passes are those of TVM's pipeline for hand-written kernels, without those that the CUDA compiler has,
-    too: unrolled loops stay loops and variables keep their names, so that the source is readable.
+    The passes are those of TVM's pipeline for hand-written kernels, except those that the CUDA compiler
+    repeats: unrolled loops stay loops and variables keep their names, so that the source is readable.
 
     Raises:
         BuildError: if a pass fails.
@@ -101,8 +101,8 @@ def passes(target: Any) -> list[Any]:
 
 
 def _finishers(*, bfloat16: bool) -> tuple[Any, Any]:
-    """Returns the passes for host and device. A host has no bfloat16. The pass that replaces it fails on
-    pointers as numbers, with which alignment is tested: no module has both."""
+    """Returns the passes for host and device. Host code must not contain bfloat16. The pass that replaces it
+    fails on pointers cast to numbers, which tests of alignment use; no module has both."""
     from tvm import ir, tirx
 
     steps = tirx.transform
@@ -208,8 +208,8 @@ def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]
 
 
 def resources_of(cubin: Cubin, device: Any, hardware: Hardware) -> dict[str, int]:
-    """Returns the most resources that kernels of a library use, and the fewest blocks that fit a
-    multiprocessor."""
+    """Returns, over all kernels of a library, the largest use of each resource and the fewest blocks that fit
+    a multiprocessor."""
     launches = {str(f.attrs["global_symbol"]): launch_of(f) for f in device.functions.values()}
     used = [
         (kernel, threads, kernel.shared_bytes + dynamic)

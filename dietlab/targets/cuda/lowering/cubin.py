@@ -26,8 +26,8 @@ _SIZED = 4  # the form of attributes whose header is followed by a payload
 _MAX_THREADS, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGISTERS = 0x05, 0x10, 0x11, 0x12, 0x2F
 _RESERVED_SHARED = ".nv.reservedSmem.cap"
 _RESERVED_SHARED_BYTES = 1024
-"""The driver's part of a block's shared memory. From 9.0 on the compiler counts it into the kernel's
-section; older compilers do so without naming it by a symbol."""
+"""Bytes of a block's shared memory that the driver takes. From 9.0 on the compiler counts it into the
+kernel's section; older compilers do so without naming it by a symbol."""
 _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
 
 
@@ -185,7 +185,8 @@ def _reserved_shared(elf: _Elf, arch: int) -> int:
 
 
 def _max_threads(info: bytes) -> int | None:
-    """Returns the threads of a block by the kernel's launch bounds: the exact ones or else the upper ones."""
+    """Returns the threads of a block by the kernel's launch bounds: the required number, else the maximum,
+    else None."""
     blocks = {
         code: struct.unpack_from("<III", payload)
         for code, payload in _attributes(info)

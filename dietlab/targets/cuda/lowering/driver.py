@@ -1,4 +1,4 @@
-"""TVM's CUDA part where there is no driver: enough of one to put cubins into a library."""
+"""Loads TVM's CUDA part on hosts without a driver: stand-ins suffice to put cubins into a library."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def _load_without_driver() -> None:
 
 
 def _load_lazily(library: Path) -> None:
-    """Loads a library whose functions are looked up when they are first called; ctypes looks for all at
-    once."""
+    """Loads a library and looks its functions up when they are first called; ctypes looks all up at once."""
     loader = ctypes.CDLL(None)
     loader.dlopen.restype, loader.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
     if not loader.dlopen(str(library).encode(), os.RTLD_LAZY | os.RTLD_GLOBAL):
@@ -84,8 +83,8 @@ def _stand_in(name: str, functions: list[str], folder: Path) -> None:
 
 
 def _answer(function: str) -> str:
-    """Returns a function in C, which returns a text for the runtime's errors, and else the number of an
-    error."""
+    """Returns the C source of a stand-in: ``cudaGetError...`` returns a text, any other function an error's
+    number."""
     if function.startswith("cudaGetError"):
         return f'const char *{function}(void) {{ return "{NO_GPU}"; }}\n'
     return f"int {function}(void) {{ return {NO_DEVICE}; }}\n"

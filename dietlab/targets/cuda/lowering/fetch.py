@@ -34,8 +34,8 @@ class Source(Protocol):
         """Returns the index of an element in the buffer (int64)."""
 
     def inside(self, row: Any, step: Any) -> Any | None:
-        """Returns whether the operand has this element (a condition), or None if it has all that tiles take.
-        Zero stands in shared memory for an element that it lacks, and the address is not read."""
+        """Returns the condition that the operand has this element, or None if it has all elements that tiles
+        take. For a missing element, the address is not read and shared memory gets zero."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Strided:
 
 @dataclass(frozen=True)
 class Clamped:
-    """A matrix whose last elements are read again beyond its end. This serves multiply-adds that test their
-    bounds, which use none of these elements.
+    """A matrix whose last elements are read again beyond its end. Only multiply-adds that test their bounds
+    may use it: they ignore these elements.
 
     Args:
         width: elements of one copy, along a line.
@@ -93,7 +93,7 @@ class Clamped:
 
 
 def _at_most(at: Any, end: Any | None, count: int) -> Any:
-    """Returns the index, or the last one that has ``count`` elements before the end."""
+    """Returns the index, or at most the last one at which ``count`` elements fit before the end."""
     return at if end is None else tirx.min(at, end - int32(count))
 
 

@@ -246,8 +246,8 @@ def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Pa
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Returns the elements of a block's shared memory: those of its stages or, if more, of what threads
-    exchange at the end; and barriers."""
+    """Returns the elements of a block's shared memory: the larger of its stages and of what threads exchange
+    at the end, plus its barriers."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
     return max(stages, exchanged_bytes(kernel) // geometry.itemsize) + (
         barrier_bytes(kernel) // geometry.itemsize

@@ -26,7 +26,7 @@ from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64
 from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
-"""The attribute by which TVM passes the CUDA compiler the blocks that a multiprocessor must have room for."""
+"""TVM's attribute for the CUDA compiler: the least blocks that a multiprocessor must have room for."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
 
 
 def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Returns, for each lower height in granules, the regions of its launch: rows, and the count that is
-    theirs."""
+    """Returns the launches of a scheme: the lower height in granules, and the regions. A region is its rows
+    and the index of its count of tiles."""
     granule = scheme.kernel.granule
     if scheme.edge == "even":
         taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
@@ -93,7 +93,7 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
                4  9      tile 1
 
     Args:
-        regions: one or two; of each the scheme and the number of its row tiles.
+        regions: one or two pairs of a scheme and the number of its row tiles.
     """
     geometry, arrays, size = call.geometry, call.arrays, call.size
     (leading, _), first = regions[0], regions[0][0].kernel
@@ -139,8 +139,8 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
 def _blocks(kernel: CudaMicroKernel, grid: Any, batches: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Opens the program of one block of a grid: its number, batch, rank in its cluster, and thread.
 
-    Blocks that share a reduction are neighbours: a cluster of them has one number. So do blocks that share
-    rows, which have one tile of columns each.
+    Neighbouring blocks that share a reduction are a cluster with one number. Blocks that share rows are, too;
+    each has its own tile of columns.
     """
     cluster, rank = int32(kernel.cluster), int32(0)
     with ExitStack() as stack:

@@ -176,8 +176,8 @@ class Layout:
             y[...] = totals
             cluster: wait                                    # no block leaves before it was read
 
-        (CUDA C Programming Guide, distributed shared memory). A block arrives after it has added up what it
-        read of others; so no block waits for stores.
+        (CUDA C Programming Guide, distributed shared memory). A block arrives as soon as it has read the
+        others' sums, so no block waits for another's stores.
         """
         kernel = self.kernel
         group, mine = kernel.computing // kernel.slices, -(-runs // kernel.splits)
@@ -249,7 +249,7 @@ class Worker(ABC):
 
     @abstractmethod
     def row(self, i: Any) -> Any:
-        """Returns the row of the tile that its ``i``-th row is (int32)."""
+        """Returns the tile's row that is the thread's row number ``i`` (int32)."""
 
     @abstractmethod
     def col(self, j: Any) -> Any: ...
@@ -261,7 +261,7 @@ class Worker(ABC):
     @abstractmethod
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
         """Emits the compute stage: one step, from stage ``slot`` of shared memory. It checks bounds only if
-        what is ``left`` is given."""
+        ``left`` is given."""
 
     def start(self) -> None:
         """Sets the sums to zero."""
@@ -279,7 +279,7 @@ class Worker(ABC):
         return
 
     def settle(self) -> None:
-        """Ends a step: the stage that was computed before it can be written again."""
+        """Ends a step: from here on, the stage of the step before can be overwritten."""
         return
 
     def finish(self) -> None:
@@ -287,13 +287,13 @@ class Worker(ABC):
         return
 
     def add_slices(self) -> None:
-        """Adds up the sums of all slices; the first one has the result."""
+        """Adds up the sums of all slices; the first slice gets the result."""
         self.layout.add_slices(self.sums, self.kernel.accumulators)
 
     @contextmanager
     def totals(self, rank: Any) -> Iterator[Totals]:
-        """Opens a context with the sums that this block stores. It is number ``rank`` of those that share the
-        reduction."""
+        """Opens a context with the sums that this block stores; ``rank`` is its number among the blocks that
+        share the reduction."""
         width = self.kernel.run_cols
         across = self.held_cols // width
 

@@ -25,7 +25,7 @@ from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import GROUPED
 
 NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
-"""Serves halves at any address, which the library's own micro-kernels may not: right, if not fast."""
+"""Serves 16-bit operands at any address, which a library's own micro-kernels may not: correct, but slow."""
 
 
 MOST_BLOCKS = 2**31 - 1
@@ -126,8 +126,8 @@ def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
 
 
 def _by_alignment(call: Call, first: CudaScheme, serve: Callable[[Call], None]) -> None:
-    """Serves arrays that begin at multiples of the widest copy, and others by the first plan with copies of
-    single elements, if they would be wider."""
+    """Serves arrays that begin at multiples of the widest copy by ``serve``, and others by the first plan
+    with copies of single elements. If no copy is wider than that, ``serve`` serves all."""
     geometry = call.geometry
     wide = max(geometry.widths) > 1 or _widened(geometry) is not None
     if not wide or require_dtype(geometry.dtype).extension:  # see _array
@@ -141,7 +141,7 @@ def _by_alignment(call: Call, first: CudaScheme, serve: Callable[[Call], None]) 
 
 
 def _narrow(scheme: CudaScheme) -> CudaScheme:
-    """Returns the scheme for copies of single elements: this one, or one of warps in place of groups of
+    """Returns the scheme for copies of single elements: this one, or :data:`NARROW` in place of groups of
     warps, whose sums leave no registers for such copies."""
     if scheme.kernel.unit in GROUPED:
         return NARROW
@@ -156,7 +156,8 @@ def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
 
 
 def _by_multiple(call: Call, only: Sequence[Sequence[int]] | None, serve: Callable[[Call], None]) -> None:
-    """Serves row counts that are multiples of the widest copy, and others: each where some shape needs it."""
+    """Serves row counts that are multiples of the widest copy with it, and others without. With ``only``,
+    omits the code that none of its row counts needs."""
     geometry, wide = call.geometry, _widened(call.geometry)
     multiples = {count % geometry.vector == 0 for counts in only or () for count in counts}
     if wide is None or multiples == {False}:
@@ -185,8 +186,8 @@ def _by_plan(
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
-    """Returns an array argument, whose name the library's error messages have. Arrays of bfloat16 must begin
-    at a multiple of the widest copy, since TVM cannot test their pointers."""
+    """Returns an array argument; error messages of the library contain its name. Arrays of bfloat16 must
+    begin at a multiple of the widest copy, since TVM cannot test their pointers."""
     precision = require_dtype(dtype)
     align = COPY_BYTES if precision.extension else precision.itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))

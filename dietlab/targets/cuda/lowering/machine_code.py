@@ -24,10 +24,11 @@ from dietlab.targets.cuda.nvidia_packages import package_folders
 TOOL, ASSISTANT = "cuobjdump", "nvdisasm"
 
 MULTIPLYING = ("FFMA", "HMMA", "HGMMA")
-"""Instructions that multiply and add: on CUDA cores, by tensor cores of a warp, of four warps."""
+"""Instructions that multiply and add: on CUDA cores, on tensor cores for one warp, and for four warps."""
 
 DIVIDING = ("I2F", "F2I", "MUFU")
-"""Instructions of a division of integers, beside multiplications: conversions, an approximate reciprocal."""
+"""Instructions of an integer division in addition to multiplications: conversions, an approximate
+reciprocal."""
 
 TWO_BYTES = re.compile(r"STG\S*\.[US]16")
 PRINT_SECONDS = 120.0
@@ -120,8 +121,8 @@ class MachineCode:
 
     @property
     def most_loads(self) -> int:
-        """The most generic loads, which read other blocks' shared memory, without a store between them; in
-        units of 4 bytes."""
+        """The most bytes, in units of 4, of generic loads without a store between them. Such loads read other
+        blocks' shared memory."""
         most = run = 0
         for each in self.instructions:
             if each.family == "LD":
@@ -166,12 +167,12 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns figures of the kernel with the widest copies; of several, of the one that multiplies most.
+    """Returns figures of the kernel whose narrowest copy is widest; of several, the one with most multiplying
+    instructions.
 
-    ``loop_instructions`` is the length of its main loop, of which ``multiplying_percent`` multiply.
-    ``divisions`` counts instructions of integer divisions in loops, in the kernel with most. ``stores``
-    counts all stores to memory, ``two_byte_stores`` those of two bytes, and ``loads_together`` is
-    ``most_loads``.
+    ``loop_instructions`` counts the instructions of its main loop; ``multiplying_percent`` of them multiply.
+    ``divisions`` counts instructions of integer divisions in loops, the most of any kernel. ``stores`` counts
+    all stores to memory, ``two_byte_stores`` those of two bytes, and ``loads_together`` is ``most_loads``.
     """
     if not kernels:
         return {}
@@ -201,7 +202,8 @@ def parse(text: str) -> Iterator[tuple[str, MachineCode]]:
 
 
 def find_tool() -> Path | None:
-    """Returns ``cuobjdump``, of a Python package or on the PATH, beside an ``nvdisasm``; None without one."""
+    """Returns the path of a ``cuobjdump``, in a Python package or on the PATH, that finds ``nvdisasm``; else
+    None."""
     packaged = os.pathsep.join(str(folder / "bin") for folder in package_folders())
     for path in (packaged, os.environ.get("PATH", "")):
         found = shutil.which(TOOL, path=path)

@@ -73,7 +73,7 @@ class MultiplyAdds(Worker):
 
     @contextmanager
     def _checked(self, i: Any, j: Any, k: Any, left: Left | None) -> Iterator[None]:
-        """Emits bound checks around one multiply-add, if there are any."""
+        """Emits bound checks around one multiply-add, if ``left`` is given."""
         if left is None:
             yield
             return

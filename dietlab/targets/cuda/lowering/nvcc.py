@@ -93,7 +93,7 @@ def _packaged_nvrtc() -> Iterator[Compiler]:
 
 
 FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _packaged_nvcc, _packaged_nvrtc)
-"""Places of compilers, best first: nvcc reports more, and TVM's source is written for it."""
+"""Functions that find compilers, best first: nvcc reports more, and TVM's source is written for it."""
 
 
 def _packaged_headers() -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: f
 
 
 def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
-    """Returns exit status and output. On an error the compiler ends with all programs that it started."""
+    """Returns exit status and output. On an error it ends the compiler and all programs that this started."""
     try:
         child = subprocess.Popen(
             command,
@@ -224,7 +224,8 @@ def _first_error(log: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of a kernel by the report of ``ptxas``; bytes are of a thread, shared ones of a block."""
+    """The resources of a kernel that ``ptxas`` reports; bytes count for a thread, shared bytes for a
+    block."""
 
     registers: int
     stack_bytes: int
@@ -246,7 +247,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def parse_usage(log: str) -> dict[str, Usage]:
-    """Returns the messages of ``ptxas -v`` by kernel; empty where there are none.
+    """Returns the resources by kernel in the messages of ``ptxas -v``; empty without such messages.
 
     Reads, for each kernel (other functions have a frame, but no line of registers)::
 

@@ -1,8 +1,8 @@
 """Runs NVRTC as a command: ``python -m dietlab.targets.cuda.lowering.nvrtc LIBRARY [FLAG ...] -o CUBIN
 SOURCE``.
 
-The library compiles inside the process that loads it. In a separate process it can be ended when it takes
-too long, and a crash stays there; it reports as nvcc does. Needs the standard library only.
+The library compiles inside the process that loads it. A separate process can be ended when it takes too long,
+and a crash stays there. This module reports as nvcc does, and needs the standard library only.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _version(nvrtc: ctypes.CDLL, library: Path) -> str:
-    """Returns its release, and its size, since patch releases share their numbers."""
+    """Returns the library's release and its file's size, since patch releases share a number."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"nvrtc {major.value}.{minor.value}, {library.stat().st_size} bytes"
 
 
 def _compile(nvrtc: ctypes.CDLL, source: Path, flags: Sequence[str]) -> tuple[str, bytes | None]:
-    """Returns messages, and the cubin unless it failed."""
+    """Returns the messages and the cubin; None for the cubin if compiling failed."""
     program = ctypes.c_void_p()
     text, name = source.read_bytes(), source.name.encode()
     failed = nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None)

@@ -20,10 +20,10 @@ ENCODE = "runtime.cuTensorMapEncodeTiled"
 """TVM's way to the driver's function of that name."""
 
 PATTERN_LINES = 8
-"""Lines of a swizzled pattern: the box of the last rows has a multiple of them. Filling a whole box with
-zeros beyond the end takes longer than fetching rows: an H200 took 16.8 us for one row, and 12.3 us for 64.
-Many boxes of eight lines are slower, too: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``,
-bfloat16, ``128x64x64.p1x1.s8.k2``)."""
+"""Lines of a swizzled pattern. The box of the last rows has the least multiple of them: a whole box, filled
+with zeros beyond the end, took an H200 16.8 us for one row, and 12.3 us for 64. Many boxes of eight lines are
+slower, too: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``, bfloat16,
+``128x64x64.p1x1.s8.k2``)."""
 
 WHOLE_LINES = 2
 """``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: L2 loads 128 bytes at a time, a line of a strip."""
@@ -40,9 +40,10 @@ class Maps:
 
 
 def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
-    """Returns whether both operands can be described, and blocks that share rows are whole clusters.
-    Otherwise another plan takes the place of one with bulk copies. The space has no such schemes
-    (:func:`dietlab.targets.cuda.ring.described`), but a portfolio may be built for other operands."""
+    """Returns whether both operands can be described, and all clusters that share rows are whole. If not,
+    another plan replaces a plan with bulk copies. A space has no such schemes
+    (:func:`dietlab.targets.cuda.ring.described`), but a portfolio may be built for operands that it was not
+    tuned for."""
     if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
         return False
     extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
@@ -50,8 +51,9 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
-    """Returns the lines of ``x`` and ``w`` in one copy: the rows of one instruction, divided by the blocks
-    that share them, so that tiles of every height are whole boxes; and a worker's columns (at most 256)."""
+    """Returns the lines of ``x`` and of ``w`` in one copy. For ``x``: the rows of one instruction, divided by
+    the blocks that share them, so that tiles of every height are whole boxes. For ``w``: a worker's columns
+    (at most 256) or, in ``w[depth, cols]``, a stage's steps."""
     return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 

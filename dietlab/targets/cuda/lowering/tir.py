@@ -26,7 +26,7 @@ def _cast(dtype: str, value: Any) -> Any:
 
 
 def bound(name: str, value: Any) -> Any:
-    """Returns a variable of that name in the generated program."""
+    """Returns a variable called ``name`` in the generated program."""
     return IRBuilder.name(name, T.bind(value))
 
 
@@ -39,7 +39,7 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Opens a block of statements for where the condition holds."""
+    """Opens a block of statements that run if the condition holds."""
     with T.If(condition), T.Then():
         yield
 
@@ -60,11 +60,13 @@ __forceinline__ __device__ void {KEEP}(float& value) {{
   asm volatile("" : "+f"(value) : : "memory");
 }}
 """
-"""No instruction. The compiler moves no computation of ``value`` behind it, and no use in front of it."""
+"""CUDA source of an empty ``asm``, which adds no instruction. The compiler moves no computation of ``value``
+behind it, and no use before it."""
 
 
 def keep(values: Any, count: int) -> None:
-    """Hides the origin of ``count`` registers from the compiler: they are computed before, and used after."""
+    """Hides the origin of ``count`` registers from the compiler, which then computes them before this point
+    and uses them after it."""
     with unrolled(count, "n") as n:
         T.evaluate(T.cuda.func_call(KEEP, values[n], source_code=KEEP_SOURCE))
 
@@ -76,7 +78,8 @@ __forceinline__ __device__ int {OPAQUE}(int value) {{
   return value;
 }}
 """
-"""No instruction. The compiler does not know the value's origin, and keeps it in a register."""
+"""CUDA source of an empty ``asm``, which adds no instruction. The compiler does not know the value's origin,
+and keeps it in a register."""
 
 
 def computed_once(name: str, value: Any) -> Any:

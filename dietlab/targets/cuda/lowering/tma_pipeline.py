@@ -199,8 +199,8 @@ def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
 
 
 def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps: Any) -> None:
-    """Fills slot after slot, in one thread. In the first round all slots are empty: the phase before is
-    over."""
+    """Fills slot after slot, in one thread. In the first round no wait blocks: the phase before the first
+    counts as over."""
     kernel, geometry = layout.kernel, layout.geometry
     rows = RowsInside.of(kernel, place)
     line_bytes = kernel.step * geometry.itemsize
@@ -237,7 +237,7 @@ class RowsInside:
 
     @classmethod
     def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
-        """Computes them once for all steps."""
+        """Computes the rows once for all steps."""
         piece = PIECES[kernel.unit].rows
         inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
@@ -295,8 +295,8 @@ def _bring(
 
 
 def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
-    """Emits the workers' loop. A slot is empty when the tensor cores have computed its product and got the
-    next."""
+    """Emits the workers' loop. A slot is reported empty when the tensor cores have computed its product; the
+    next product is issued by then."""
     with T.serial(int32(0), steps) as variable:
         step = IRBuilder.name("step", variable)
         _wait(ring.full(ring.slot), ring.phase)

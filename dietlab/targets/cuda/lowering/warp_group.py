@@ -17,11 +17,12 @@ ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
 """Rows and steps of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
 
 IN_FLIGHT = 1
-"""Steps that may still be computed when the tensor cores get the next, so that these never wait for threads.
-The slot of a step is written again two steps later (:attr:`CudaMicroKernel.ahead`)."""
+"""Most steps that may still be unfinished when the next step is issued, so that tensor cores never wait for
+threads. The slot of a step is overwritten two steps later (:attr:`CudaMicroKernel.ahead`)."""
 
 ADDRESS_BITS = 0x3FFFF
-"""Bits of an address in shared memory that a descriptor has (PTX ISA, matrix descriptor format)."""
+"""Mask of the bits of an address in shared memory that a descriptor holds (PTX ISA, matrix descriptor
+format)."""
 
 ITEM_BYTES = 2
 """Bytes of an operand's element."""
@@ -82,7 +83,7 @@ class WarpGroup(Worker):
 
     @property
     def _of_piece(self) -> int:
-        """A thread's sums of one instruction."""
+        """Sums of one instruction that a thread holds."""
         return self.kernel.tile_cols // 2
 
     def _first_row(self, piece: Any) -> Any:
@@ -116,8 +117,8 @@ class WarpGroup(Worker):
         T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](IN_FLIGHT))
 
     def _multiply(self, slot: Any, i: Any, k: Any) -> None:
-        """Emits one instruction. Its operands begin with eight lines of a strip, the first of which is not
-        swizzled; the tensor cores swizzle the offset that they add."""
+        """Emits one instruction. Its operands begin at a group of eight lines of a strip, whose first line is
+        not swizzled; the tensor cores swizzle the offsets that they add."""
         kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
         x = _moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
@@ -137,7 +138,7 @@ def _moved(descriptor: Any, elements: Any) -> Any:
 
 
 def described(panel: AnyPanel, *, across: bool) -> int:
-    """Returns the fields of a panel's matrix descriptor but the address, as a signed number of 64 bits.
+    """Returns a panel's matrix descriptor without the address, as a signed number of 64 bits.
 
     ::
 

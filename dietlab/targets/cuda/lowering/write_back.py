@@ -43,7 +43,7 @@ class Output:
         return self.origin + int64(row * int32(self.width) + col)
 
     def inside(self, col: Any) -> Any:
-        """Returns a context for columns that exist. The first column of a store stands for all."""
+        """Returns a context for columns that exist. Only the first column of a store is tested."""
         return nullcontext() if self.cols_left is None else when(col < self.cols_left)
 
     def finish(self, sums: Any, first: Any, row: Any, col: Any) -> None:

@@ -86,7 +86,8 @@ TOOLTIPS = {
     "edge": "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded",
 }
 MOST_KEYS = 40
-"""Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
+"""The most measured schemes to choose from: those that were fastest at a length, then others by their
+mean."""
 
 
 def waves_explorer(
@@ -102,13 +103,13 @@ def waves_explorer(
 
     Args:
         workload: with one dynamic dimension, or a study of one.
-        gpu: the one to begin with, the name of a preset, or a study's; presets stand beside it.
+        gpu: the GPU to begin with, the name of its preset, or a study of it; presets are offered, too.
         records: measured on ``gpu``, drawn where their scheme is chosen; a study or its folder has some.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
         HardwareError: if ``gpu`` is no GPU.
-        RecordError: if something else than records is given.
+        RecordError: if ``records`` are something else.
     """
     work, chip = workload_of(workload), hardware_of(gpu)
     only_dim(work)
