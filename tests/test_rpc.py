@@ -354,8 +354,8 @@ def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--host", "0.0.0.0"], "by which others reach it; got 0.0.0.0, which stands for every address"),
-        (["--host", "::"], "got ::, which stands for every address of this machine"),
+        (["--host", "0.0.0.0"], "reach a server at one address; got 0.0.0.0, which means every address"),
+        (["--host", "::"], "got ::, which means every address of this machine"),
         (["--host", "192.0.2.1"], "a server listens on an address of this machine; got 192.0.2.1"),
         (["--host", "nowhere.invalid"], "a host has an address; got 'nowhere.invalid'"),
         (["--tracker", "192.0.2.1:9190"], "the tracker of 192.0.2.1; got 127.0.0.1, which only this machine"),
@@ -400,7 +400,7 @@ def test_rpc_server_that_is_not_where_it_is_listed_is_told_at_once(here: Hardwar
             runner(here, tracker, "moved", patience=5.0) as remote,
             pytest.raises(
                 MeasureError,
-                match=rf"reached where .* lists it; got 127.0.0.1:{port}: .*serve --host ADDRESS",
+                match=rf"at the address in the tracker .*; got 127.0.0.1:{port}: .*serve --host ADDRESS",
             ),
         ):
             list(remote.measure(WORK, trials(here)))

@@ -1,12 +1,12 @@
-"""The analytic half of the cost model: the adaptation cost, which stitching micro-kernels over a shape
-loses.
+"""The analytic half of the cost model: the adaptation cost, the time lost by stitching micro-kernels over a
+shape.
 
 A micro-kernel computes at a throughput ``f_mk``. A plan made of it also pays for
 padding (``f_pad``) and for idle processors (``f_occ``)::
 
     seconds(M, S) = flops(S) / (f_mk(M) * processors * f_pad(M, S) * f_occ(M, S))
 
-and for what its processor adds to that; each kind has a class. A composed plan is the sum of
+and for losses of its processor; each kind of processor has a class of formulas. A composed plan is the sum of
 its regions.
 """
 
@@ -55,7 +55,7 @@ class AdaptationCost:
 
     @property
     def kind(self) -> Adaptation:
-        """The parts that it counts: ``"paper"`` or ``"streamed"``."""
+        """The losses that the cost counts: ``"paper"`` or ``"streamed"``."""
         return self.formulas.kind
 
     @property
@@ -108,7 +108,7 @@ class AdaptationCost:
 
     def expected(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
         """Returns the seconds of calls that are expected before any is measured, ``[schemes, shapes]``. The
-        first round of a search is chosen by these."""
+        first round of a search uses these."""
         return self._table(schemes, shapes, self.formulas.expected, self.formulas.seconds)
 
     def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
@@ -118,8 +118,8 @@ class AdaptationCost:
         return Parts(*(float(part[0]) for part in found))
 
     def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
-        """Returns the throughput at which :meth:`seconds` is the measured time, if the whole plan has one.
-        One measurement on any shape gives it."""
+        """Returns the throughput at which :meth:`seconds` equals the measured time, if the whole plan has one
+        throughput. One measurement on any shape determines it."""
         return float(self.throughputs([scheme], [shape], [seconds])[0])
 
     def throughputs(
@@ -132,8 +132,8 @@ class AdaptationCost:
         return found
 
     def working_share(self, scheme: Any, shape: Shape) -> float:
-        """Returns the share of a call that useful multiply-adds take, in [0, 1], if no operand keeps them
-        waiting. The larger it is, the more a measurement on this shape says about the scheme itself."""
+        """Returns the share of a call's time for useful multiply-adds, in [0, 1], if they never wait for
+        operands. The larger the share, the more a measurement on this shape says about the scheme itself."""
         return float(self.working_shares([scheme], [shape])[0])
 
     def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
@@ -182,9 +182,9 @@ def adaptation_cost(
 ) -> AdaptationCost:
     """Returns the adaptation cost of ``workload`` on ``hardware``, whose target has the formulas.
 
-    Of ``kind`` ``"paper"`` it has padding and idle processors only; ``"streamed"`` adds the traffic of
-    operands, which depends on the cache state: hot ones come from the last-level cache, rotating ones from
-    memory. On a GPU it is a bound from all throughputs of a multiprocessor.
+    The ``kind`` ``"paper"`` counts padding and idle processors only; ``"streamed"`` adds the traffic of
+    operands, which depends on the cache state: hot operands come from the last-level cache, rotating ones
+    from memory. On a GPU, the kind ``"streamed"`` is a bound from all throughputs of a multiprocessor.
 
     Args:
         cache: where a call finds its operands.
@@ -195,8 +195,8 @@ def adaptation_cost(
 
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """Returns ``S*``, the shape on which ``scheme`` wastes least; of several such, the largest whose call
-    takes at most :data:`MEASURED_SECONDS`.
+    """Returns ``S*``, the shape on which ``scheme`` wastes least; among ties, the largest whose call takes at
+    most :data:`MEASURED_SECONDS`.
 
     Args:
         shapes: the shapes to choose among, at least one.

@@ -24,11 +24,11 @@ TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.5}, 200
 """XGBoost's parameters, for some hundreds of pairs, and boosting rounds."""
 
 LEFT_OUT = 0.2
-"""The share of pairs that each fit of an ensemble never sees; its errors there are its doubt."""
+"""The share of pairs left out of each fit of an ensemble; the errors on these pairs give the doubt."""
 
 UNKNOWN_DOUBT = 0.15
-"""The doubt of a single fit, as the standard deviation of a time's logarithm: of the order of its errors on
-held-out pairs, which it cannot know."""
+"""The assumed doubt of a single fit, as the standard deviation of a time's logarithm: about as large as
+errors on held-out pairs, of which a single fit has none."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class BoostedPredictor:
 
     Args:
         seen: the features of a pair: the ``knobs`` of its scheme, or the ``loops`` of its program.
-        over_adaptation: whether they are fitted to times over the adaptation cost at the processor's peak, or
-            to the throughput.
+        over_adaptation: whether the trees are fitted to ratios of times to the adaptation cost at the
+            processor's peak, or to throughputs.
         objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
             LambdaMART, 2010); then a line from scores to logarithms of times is fitted.
-        fits: the number of fits, each on a draw of the pairs; their mean counts.
+        fits: the number of fits, each on a random draw of the pairs; predictions are their mean.
         cache: where operands are while candidates are timed.
     """
 
@@ -89,7 +89,8 @@ def _line(scores: Any, values: Values) -> tuple[float, float]:
 
 
 def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, values: Values) -> float | None:
-    """Returns the root mean square error of the fits on pairs that they never saw; None without such."""
+    """Returns the root mean square error of the fits on pairs left out of them; None if no pair was left
+    out."""
     errors = []
     for member, at in zip(fitted, drawn, strict=True):
         unseen = np.setdiff1d(np.arange(len(values)), at)
@@ -128,8 +129,8 @@ class Boosted:
         return np.asarray(np.exp(self._values(schemes, shapes).mean(axis=0)))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the differences between fits and their errors on unseen pairs, added in squares; of a
-        single fit :data:`UNKNOWN_DOUBT`."""
+        """Returns ``sqrt(a^2 + b^2)``, where ``a`` is the standard deviation between fits and ``b`` their
+        error on left-out pairs; for a single fit :data:`UNKNOWN_DOUBT`."""
         if self.missed is None:
             return np.full((len(schemes), len(shapes)), UNKNOWN_DOUBT)
         return np.asarray(np.hypot(self._values(schemes, shapes).std(axis=0), self.missed))
@@ -144,7 +145,7 @@ class Boosted:
         return np.stack([member.values(features).reshape(size) + base for member in self.members])
 
     def base_of(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the logarithms that the trees are fitted over, of single pairs."""
+        """Returns the logarithms to which the trees' values are added, for single pairs, ``[pairs]``."""
         return self._base(self.cost.bound_of(schemes, shapes), shapes)
 
     def _base(self, least: Values, shapes: Sequence[Shape]) -> Values:
@@ -155,8 +156,8 @@ class Boosted:
 
 @dataclass(frozen=True)
 class BlendedPredictor:
-    """Fits the default model, and trees on loops over the adaptation cost; they err differently. Trees on
-    throughput would fail on lengths that they never saw.
+    """Fits the default model, and trees with features of loops for ratios to the adaptation cost; the two
+    make different errors. Trees for throughputs would fail on lengths without measurements.
 
     Args:
         cache: where operands are while candidates are timed.
@@ -180,7 +181,8 @@ class Blended:
     records: tuple[Record, ...]
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the geometric mean of both where a pair was not measured, ``[schemes, shapes]``."""
+        """Returns seconds ``[schemes, shapes]``: the geometric mean of both predictors; of measured pairs the
+        first one's."""
         learned = self.learned.seconds(schemes, shapes)
         halfway = np.sqrt(learned * self.trees.seconds(schemes, shapes))
         known = [[(scheme, shape) in self._measured for shape in shapes] for scheme in schemes]

@@ -112,8 +112,8 @@ class Bundle:
         like: one of the schemes, for what they have in common.
         sizes: by name, ``[schemes]`` each.
         paid: extents by role, ``[schemes]`` each; a plan executes multiples of these.
-        speeds: flop/s of all tiles of the first scheme, lowest first, then of the second's; empty where a
-            bound gives them.
+        speeds: flop/s of the first scheme's tiles, lowest first, then of the second's, and so on; empty if
+            the formulas compute a bound instead.
         first: where the speeds of each scheme begin.
     """
 
@@ -128,7 +128,7 @@ class Bundle:
         """Returns the bundle of the schemes of one group.
 
         Args:
-            throughput: of each tile by itself (None: a bound gives it).
+            throughput: of each tile by itself (None: the formulas compute a bound instead).
         """
         speeds: list[list[float]] = []
         if isinstance(throughput, Same):
@@ -150,13 +150,14 @@ class Bundle:
 
     @cached_property
     def column(self) -> Bundle:
-        """The bundle as a column ``[schemes, 1]``: beside calls it makes a table ``[schemes, shapes]``."""
+        """The bundle as a column ``[schemes, 1]``: with calls it broadcasts to a table
+        ``[schemes, shapes]``."""
         sizes, paid = ({key: one[:, None] for key, one in of.items()} for of in (self.sizes, self.paid))
         return replace(self, sizes=sizes, paid=paid, first=self.first[:, None])  # type: ignore[arg-type]
 
     def tiles(self, rows: IntArray) -> list[tuple[IntArray, IntArray]]:
-        """Returns the height and number of the tiles of each region; without tiles the height is the
-        tallest's."""
+        """Returns the height and number of the tiles of each region; a region without tiles gets the tallest
+        height."""
         found = tiles_of(self.like.edge, self["granule"], self["rows"], rows)
         return [(np.where(tiles > 0, height, self["rows"]), tiles) for height, tiles in found]
 
@@ -187,8 +188,8 @@ class Formulas(ABC):
     FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
     """The names of :meth:`features`."""
     DEALT: ClassVar[float] = 1.0
-    """The share of a space, the fastest as expected, from which a search takes the schemes that it deals out
-    in the first round, and later ones."""
+    """The share of the untried schemes, those expected to be fastest, that a search chooses from in each
+    round."""
 
     workload: Workload
     hardware: Hardware
@@ -218,7 +219,7 @@ class Formulas(ABC):
 
     @property
     def peak(self) -> Speed | None:
-        """The throughputs of the bound (None: a bundle without speeds has the parts of the bound)."""
+        """The throughputs that give the bound (None: a bundle without speeds gives it)."""
         return Same(peak_speed(self.workload, self.hardware))
 
     @property

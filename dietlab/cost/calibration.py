@@ -19,30 +19,32 @@ from dietlab.problem import Shape
 from dietlab.scheme import Scheme
 
 SHARES = 0.5, 1.0
-"""Weights of the prior to try; 0 is always tried, and gives what a tuning without a prior would predict."""
+"""Weights of the prior to try; 0 is always tried, and predicts as without a prior."""
 
 LEFT = 0.15, 0.3, 0.6
-"""Standard deviations to try, of a logarithm: of what depends on parameters and extents beside a prior."""
+"""Standard deviations to try, of a logarithm, for the errors of a prior that depend on parameters and
+extents."""
 
 EVIDENCE = 5.0
-"""The log-likelihood ratio above which the prior is dropped; a few measurements should not decide that."""
+"""The log-likelihood ratio above which the prior is dropped: a few measurements should not suffice for
+that."""
 
 
 class Calibration:
     """An adaptation cost and the records that correct it.
 
     The adaptation cost of a micro-kernel at the processor's peak gives the saw-tooth. A Gaussian process
-    (:mod:`dietlab.cost.gaussian_process`) predicts the ratio of measured times to it from similar tiles and
-    extents: the micro-kernel's own throughput, cache effects, the cost of a call. The measured time of the
-    scheme itself, or of another one that is the same program there, counts most
-    (:func:`~dietlab.cost.measured.settled_seconds`). It counts the more, the more often it was taken, since
-    one measurement may have been lucky. No time is below what the processor's peak allows.
+    (:mod:`dietlab.cost.gaussian_process`) predicts the ratio of measured times to this cost from similar
+    tiles and extents: the micro-kernel's own throughput, cache effects, the cost of a call. The measured time
+    of the scheme itself, or of another scheme that runs the same program on the shape, counts most
+    (:func:`~dietlab.cost.measured.settled_seconds`). Its weight grows with the number of measurements, since
+    one may have been lucky. No predicted time is below the processor's peak.
 
     Args:
         cost: the adaptation cost.
         records: measured, in the cache state of ``cost``.
-        prior: a model of other records. The process then predicts what a share of it leaves: ``share``, the
-            one of :data:`SHARES` under which the records are most likely.
+        prior: a model of other records. The process then predicts logarithms less ``share`` times the
+            prior's; ``share`` is 0 or the value of :data:`SHARES` under which the records are most likely.
 
     Raises:
         ModelError: if no record is successful.
@@ -96,8 +98,7 @@ class Calibration:
         """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
         pairs that were measured often.
 
-        The lowest of many predictions are those that err most, so that a choice of the lowest must allow for
-        it.
+        The lowest of many predictions tend to be too low, so a choice of the lowest must allow for the doubt.
 
         Args:
             at: the pairs to compute (None: all); the values of others mean nothing.
@@ -112,8 +113,9 @@ class Calibration:
         return in_single_precision(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
-        """Yields a row, a column and the number of the measured pair that is the same program there or does
-        the same work (:func:`~dietlab.cost.measured.same_work`)."""
+        """Yields ``(row, column, number)`` for each pair of the table whose program was measured: the number
+        of the measured pair with this program, on the same shape or one of the same work
+        (:func:`~dietlab.cost.measured.same_work`)."""
         workload = self._cost.workload
         columns: dict[object, dict[Shape, list[int]]] = {}
         places = {}
@@ -130,7 +132,7 @@ class Calibration:
                     yield from ((row, column, known) for column in at)
 
     def _by_work(self, family: Scheme, shapes: Iterable[Shape]) -> dict[Shape, list[int]]:
-        """Returns the numbers of the shapes on which a family does the same work."""
+        """Returns the numbers of shapes, grouped by the work that a family does on them."""
         found: dict[Shape, list[int]] = {}
         for number, shape in enumerate(shapes):
             found.setdefault(same_work(family, self._cost.workload, shape), []).append(number)
@@ -139,8 +141,8 @@ class Calibration:
     def _places(
         self, family: Scheme, shapes: Sequence[Shape], columns: Mapping[Shape, list[int]]
     ) -> list[tuple[Shape, list[int]]]:
-        """Returns the shapes that a family was measured on, each with the columns that its times are used
-        for: of all columns of the same work, those that it is nearest to.
+        """Returns the shapes that a family was measured on, each with the columns that use its times: columns
+        of the same work for which no other measured shape is nearer.
 
         Args:
             columns: the columns by their work.

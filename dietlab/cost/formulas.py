@@ -1,4 +1,5 @@
-"""The paper's formulas for what stitching a micro-kernel over a shape loses, the same on every processor."""
+"""The paper's formulas for the losses of stitching a micro-kernel over a shape, the same on every
+processor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A Gaussian process over pairs: it fills in between measured ones, and says how sure it is.
+"""A Gaussian process over pairs: it predicts pairs from measured ones, with an uncertainty.
 
-What is predicted is a logarithm, such as that of a measured time over the adaptation cost's. Two pairs have
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapter 2)::
+It predicts a logarithm, such as that of a measured time over the adaptation cost. Two pairs have the
+covariance (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapter 2)::
 
     covariance = wide^2 * near(parameters) * near(tile height) * near(extents)     what a processor does
                + own^2  * same family      * near(tile height) * near(extents)     what one program does
@@ -10,9 +10,9 @@ What is predicted is a logarithm, such as that of a measured time over the adapt
 
     measured   = value + noise
 
-The places of pairs (:mod:`dietlab.cost.places`) say what is near. Measured again, the same pair takes another
-time, since the machine is shared: on one CPU by 8 % (standard deviation). So half of the variance that
-neighbours leave unexplained counts as the pair's own, half as noise.
+The coordinates of pairs (:mod:`dietlab.cost.places`) define ``near``. Repeated measurements of one pair
+differ by 8 % (standard deviation, on one shared CPU). So half of the variance that neighbouring pairs do not
+explain counts as the pair's own, half as noise.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ import numpy.typing as npt
 from dietlab.cost.places import Numbers, Parts, Table, Values
 
 WIDE, LEVEL = 0.6, 0.15
-"""Standard deviations, of a logarithm: of what depends on parameters and extents, and of what all share. Of
-the order that the likelihood finds for records of four layers on one CPU (0.63 to 0.74, 0.13 to 0.34)."""
+"""Standard deviations of a logarithm: of the part that depends on parameters and extents, and of the part
+that all pairs share. Maximum likelihood finds 0.63 to 0.74 and 0.13 to 0.34 on four layers of one CPU."""
 
 OWN, UNEXPLAINED = (0.03, 0.06, 0.12), (0.02, 0.04, 0.08, 0.16)
-"""Standard deviations that are tried: of one family's own deviation, and of a pair's and the noise together.
+"""Standard deviations to try: of one family's own part, and of a pair's own part and the noise together.
 Machines differ in both; the likelihood of the records decides."""
 
 PIVOTS = 256
-"""The most measured pairs that the uncertainty is computed from, those that explain most: the others lower it
-little, and its cost grows with the square of their number."""
+"""The most measured pairs that the uncertainty is computed from: those that explain most variance. More pairs
+lower the uncertainty little, and the computation grows with the square of their number."""
 
 SAMPLE = 400
 """The most pairs that the likelihood is computed from: it chooses among a few values only."""
 
 SMALLEST = 1e-8
-"""The least singular value, as a share of the largest, that counts of what shapes have in common."""
+"""The least singular value, as a share of the largest, that is kept of the shapes' factors."""
 
 CHUNK = 32
-"""Families and heights whose uncertainty is computed at once: what is between, some 4 MB, stays in the
-caches."""
+"""Pairs of a family and a height whose uncertainty is computed at once: intermediate arrays, some 4 MB, stay
+in the caches."""
 
 
 class GaussianProcess:
-    """The process after values were measured.
+    """A Gaussian process, given measured values.
 
     Args:
         seen: the places of the measured pairs.
         values: measured at them, ``[n]``.
-        times: how often each was measured, ``[n]``: its noise falls with the root.
-        wide: standard deviations of what depends on parameters and extents, to try; smaller ones where a
-            prior explains most of it.
+        times: how often each was measured, ``[n]``: the noise falls with the square root.
+        wide: standard deviations to try, of the part that depends on parameters and extents; smaller if a
+            prior explains most of this part.
 
     ``unlikeliness`` is the negative logarithm of the values' likelihood, less a constant.
     """
@@ -75,7 +75,7 @@ class GaussianProcess:
         self._weights = np.linalg.solve(self._covariance, self._values)
 
     def mean(self, table: Table) -> Values:
-        """Returns the expected values, ``[schemes, shapes]``, without what is a pair's own."""
+        """Returns the expected values, ``[schemes, shapes]``, without the pairs' own parts."""
         wide, own = (places.near(seen) for places, seen in zip(table.places, self._seen, strict=True))
         relatives = [np.flatnonzero(row) for row in own.schemes]
         values = np.empty(table.heights.shape)
@@ -130,19 +130,19 @@ class GaussianProcess:
 
     @property
     def own(self) -> Values:
-        """The part of each measured pair's expected value that no other pair shares, beside :meth:`mean`,
-        ``[n]``."""
+        """The own part of each measured pair's expected value, which adds to :meth:`mean`, ``[n]``."""
         return np.asarray(self.pair**2 * self._weights)
 
     @property
     def without_noise(self) -> Values:
-        """Each measured pair's expected value, its own part included: what was measured, less noise,
+        """Each measured pair's expected value with its own part: the measured value less its expected noise,
         ``[n]``."""
         return np.asarray(self.level + self._values - self._noises * self._weights)
 
     @property
     def trust(self) -> Values:
-        """The share, 0 to 1, to which a pair's own measurement counts beside all others, ``[n]``."""
+        """The weight, 0 to 1, of each pair's own measurements against the prediction from all others,
+        ``[n]``."""
         return np.asarray(self.pair**2 / (self.pair**2 + self._noises))
 
     @cached_property
@@ -153,8 +153,8 @@ class GaussianProcess:
         return chosen, np.linalg.inv(factor)
 
     def _most_likely(self, widths: Sequence[float]) -> tuple[float, float, float, float]:
-        """Returns the deviations, wide, of families and unexplained, under which the values are most likely,
-        after how unlikely they then are."""
+        """Returns ``(unlikeliness, wide, own, unexplained)``: the standard deviations under which the values
+        are most likely, after the values' unlikeliness."""
         count = len(self._values)
         sample = np.unique(np.linspace(0, count - 1, min(SAMPLE, count)).astype(int))
         values, noise = self._values[sample], np.eye(len(sample))
@@ -166,13 +166,13 @@ class GaussianProcess:
         return min(tried)
 
     def _covariance_of(self, pairs: Numbers, wide: float, own: float) -> Values:
-        """Returns the covariance of some of the measured pairs, without what is a pair's own."""
+        """Returns the covariance of some of the measured pairs, without the pairs' own parts."""
         of_wide, of_own = (part.covariance[np.ix_(pairs, pairs)] for part in self._seen)
         return np.asarray(wide**2 * of_wide + own**2 * of_own + LEVEL**2)
 
 
 def _same_rows(table: Numbers) -> list[Numbers]:
-    """Returns the numbers of the rows of a table, equal rows together."""
+    """Returns the row numbers of a table, an array for each set of equal rows."""
     groups: dict[bytes, list[int]] = {}
     for number, row in enumerate(table):
         groups.setdefault(row.tobytes(), []).append(number)
@@ -180,7 +180,7 @@ def _same_rows(table: Numbers) -> list[Numbers]:
 
 
 def pivots(covariance: Values, count: int) -> Numbers:
-    """Returns the numbers of ``count`` pairs, each the one that those before it explain least (a pivoted
+    """Returns the numbers of ``count`` pairs; each is the pair that the earlier ones explain least (pivoted
     Cholesky factorisation)."""
     left = covariance.diagonal().copy()
     columns = np.zeros((len(left), min(count, len(left))))
@@ -208,8 +208,8 @@ def unlikeliness(covariance: Values, values: Values) -> float:
 
 def _quadratic_forms(factors: Values, shapes: Values, precision: Values) -> Values:
     """Returns ``x @ precision @ x`` for the elementwise product ``x`` of each row of ``factors`` with each
-    row of ``shapes``, ``[factors, shapes]``; rows are ``[pivots]``, and ``precision`` is symmetric. The rows
-    of shapes are combinations of few (singular value decomposition), so that the forms of these suffice."""
+    row of ``shapes``, ``[factors, shapes]``; rows are ``[pivots]``, and ``precision`` is symmetric.
+    ``shapes`` has a low rank, so the forms of its few singular vectors suffice."""
     left, sizes, right = np.linalg.svd(shapes, full_matrices=False)
     kept = sizes > SMALLEST * sizes.max(initial=0.0)
     places, basis = left[:, kept] * sizes[kept], right[kept].T

@@ -1,4 +1,4 @@
-"""Judges cost models on held-out measurements, as a function of how many they were fitted on."""
+"""Judges cost models on held-out measurements, by the number of measurements that they were fitted on."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ class Survey:
         name: of the file.
         space: the schemes that were measured.
         cache: where operands were.
-        told: one record of each pair, of the first round that took it: models are fitted on these.
-        truth: one record of each pair, out of all rounds, with its noise as ``spread``: models are judged by
-            these.
-        again: the record of the last round, of each pair that several took, in the order of ``told``.
+        told: one record of each pair, from the first round that measured it: models are fitted on these.
+        truth: one record of each pair, averaged over all rounds, with its noise as ``spread``: models are
+            judged by these.
+        again: one record of each pair that several rounds measured, from the last one, in the order of
+            ``told``.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Survey:
     def held_out(self, split: str, seed: int) -> Callable[[Record], bool] | None:
         """Returns a predicate that is true for the held-out records of a split; None if the survey has none.
 
-        ``pairs`` holds nothing out beforehand: a model is judged by all that it was not fitted on.
+        ``pairs`` holds nothing out beforehand: a model is judged by all pairs that it was not fitted on.
         """
         random = np.random.default_rng((seed, sorted(SPLITS).index(split)))
         if split == "pairs":
@@ -130,9 +131,10 @@ def _part(random: np.random.Generator, values: Sequence[object], share: float) -
 
 
 def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]]) -> Iterator[Record]:
-    """Yields one record of each pair: the geometric mean of its rounds, each divided by its slowness for all
-    on this shape. The noise of one round follows from the differences on this shape; that of the record is
-    this over the root of the rounds, or, of a single round, the spread of its blocks."""
+    """Yields one record of each pair: the geometric mean over its rounds, each time divided by the slowness
+    of its round on the shape. Differences between rounds give the noise of one round on the shape; a record's
+    noise is this over the square root of its number of rounds. On a shape with a single round, the noise is
+    the spread of the blocks."""
     by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
     for (scheme, shape), found in rounds.items():
         by_shape.setdefault(shape, []).append((scheme, found))
@@ -185,15 +187,15 @@ def judge(
 ) -> list[Judgement]:
     """Returns a judgement for each survey, split, number of measurements, seed and model.
 
-    A model is fitted on a random draw of pairs that are not held out, one measurement each. Where every pair
-    was measured in several rounds, ``measured again`` is the first round as a model of the last one.
+    A model is fitted on a random draw of pairs that are not held out, one measurement each. If every pair was
+    measured in several rounds, the model ``measured again`` predicts the last round by the first one.
 
     Args:
         surveys: recorded spaces, each a task.
         models: names of cost models, keys of :data:`COST_MODELS` or ``MODULE:NAME`` (None: all that are
             known).
         splits: names of :data:`SPLITS`: what is held out.
-        told: numbers of measurements to fit on, each by itself.
+        told: numbers of measurements to fit on, each judged separately.
         seeds: the number of draws of each; seeds are numbered from 0.
 
     Raises:
@@ -223,8 +225,8 @@ def judge(
 
 
 def measured_again(survey: Survey) -> dict[str, float]:
-    """Returns the metrics of the first round of a survey as a model of its last, each shape's level
-    adjusted."""
+    """Returns the metrics of a survey's first round as a prediction of its last one, scaled on each shape to
+    equal levels."""
     noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
     by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
     for pair in zip(survey.told, survey.again, strict=True):
@@ -240,8 +242,8 @@ def measured_again(survey: Survey) -> dict[str, float]:
 def judge_operator(
     source: Survey, survey: Survey, models: Sequence[str], told: Sequence[int] = (400,), seeds: int = 5
 ) -> list[Judgement]:
-    """Returns judgements of models that were fitted on another operator or another processor alone: of those
-    that can predict others than they were fitted on, ``analytic`` and the boosted ones."""
+    """Returns judgements, on ``survey``, of models fitted on ``source`` only: another operator or processor.
+    Only ``analytic`` and the boosted models can predict such a survey; others are left out."""
     COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     found = []

@@ -58,7 +58,7 @@ class Known:
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], cached: bool = False
     ) -> Seconds:
         """Returns seconds ``[schemes, shapes]`` as predicted from the records: in the cache state of tuning
-        or, if ``cached``, from the last-level cache (where the predictor tells them apart)."""
+        or, if ``cached``, from the last-level cache (if the predictor distinguishes them)."""
         if isinstance(self.predictor, Calibrated):
             return self.predictor.seconds_in(schemes, shapes, cached=cached)
         return self.predictor.seconds(schemes, shapes)
@@ -71,7 +71,7 @@ class Known:
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_]
     ) -> Seconds:
         """Returns the standard deviations of the logarithms of predictions, ``[schemes, shapes]``, where
-        ``at`` is true, and 0 elsewhere: to compute them all takes long."""
+        ``at`` is true, and 0 elsewhere: computing all takes long."""
         if isinstance(self.predictor, Calibrated):
             return np.where(at, self.predictor.doubt(schemes, shapes, at), 0.0)
         return np.where(at, self.predictor.doubt(schemes, shapes), 0.0)

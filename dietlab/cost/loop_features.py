@@ -4,7 +4,8 @@
 nest, outermost first: its length, the bytes of each operand that its body touches over the size of each
 cache, the bytes that are touched before an operand is read again, and the multiply-adds per byte (curve and
 itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 3.1 and appendix
-A.2; Zheng et al., Ansor, OSDI 2020, appendix B). The loops, if the weights stay and if the input stays::
+A.2; Zheng et al., Ansor, OSDI 2020, appendix B). The loops of weight-stationary (``ws``) and
+input-stationary programs (``is``)::
 
     ws    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile
     is    batch, passes over the depth, row tiles, columns of tiles, steps, rows and vectors of a tile
@@ -157,5 +158,5 @@ def _tiles(sizes: Mapping[str, IntArray], rows: IntArray) -> tuple[IntArray, Int
 
 
 def _log(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Returns logarithms of base 2; of less than 0.001 that of 0.001."""
+    """Returns logarithms of base 2; values below 0.001 count as 0.001."""
     return np.asarray(np.log2(np.maximum(np.asarray(values, np.float64), 1e-3)))

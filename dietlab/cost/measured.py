@@ -1,4 +1,4 @@
-"""One time for each measured program, out of rounds in which the machine was quicker or slower."""
+"""One time for each measured program, from rounds in which the machine was faster or slower."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Times = Mapping[Hashable, Mapping[Hashable, float]]
 """Seconds on one shape by program and round."""
 
 FITS = 16
-"""Reweighted fits of the rounds' slowness; each weighs less what the one before left unexplained."""
+"""Number of reweighted fits of the rounds' slowness; each gives less weight to times with large errors in the
+last."""
 
 NOISE = 0.01
-"""The difference of times, as a logarithm, that no fit should try to explain: 1 %."""
+"""The least error of a time, as a logarithm, that lowers its weight: smaller errors are noise."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,11 @@ def successful(records: Iterable[Record]) -> list[Record]:
 def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
     """Returns one time for each program.
 
-    Schemes that are one program on a shape share a time, whichever was measured. On each shape a measured
-    time is the program's own, times how slow its round was for all (``asked_by``), since records of a round
-    ran in turns. Rounds that have programs in common are compared by these. Then the lower of two times of a
-    program counts, and the middle one of three, since disturbances only slow down.
+    Schemes that run the same program on a shape share its time. On each shape, a measured time is the
+    program's own time multiplied by the slowness of its round (``asked_by``), since records of a round ran in
+    turns. Programs that several rounds measured determine the slowness of these rounds. Of a program's times,
+    each divided by the slowness, the lower of two counts, and the middle one of three: disturbances only slow
+    down.
     """
     shapes: dict[Shape, dict[Hashable, dict[Hashable, float]]] = {}
     for record in records:
@@ -117,8 +119,8 @@ def _settled(times: Times) -> dict[Hashable, float]:
 @lru_cache(maxsize=1 << 10)  # a round of a tuning measures on a few of all shapes
 def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Hashable, float]:
     """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
-    reweighted least squares. The programs' times drop out of the normal equations, of which there is one
-    for each round."""
+    reweighted least squares. The programs' times are eliminated, which leaves one normal equation for each
+    round."""
     found = dict.fromkeys(name for rounds in times for name, _ in rounds)
     names = {name: number for number, name in enumerate(found)}
     groups: list[Values] = [
@@ -141,19 +143,19 @@ def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Has
 
 
 def _weights(own: Values) -> Values:
-    """Returns the weights of one program's times, which fall with the distance from their middle."""
+    """Returns the weights of one program's times, which fall with the distance from their median."""
     found: Values = 1.0 / np.maximum(np.abs(own - median(own.tolist())), NOISE)
     return found
 
 
 def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
-    """Returns a value that is equal for schemes that run one program on a shape and share its time: those
-    with the same tiles, unless the launch reserves what its tallest tile takes."""
+    """Returns a key that is equal for schemes that run the same program on a shape and share its time:
+    schemes with the same tiles, unless the launch reserves resources for its tallest tile."""
     return scheme if scheme.kernel.reserves else tiling(scheme, workload, shape)
 
 
 def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
-    """Returns a shape that is equal for those on which a scheme does the same work.
+    """Returns a representative shape: it is equal for all shapes on which a scheme does the same work.
 
     A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
     same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on

@@ -14,8 +14,8 @@ Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.signedinteger]
 
 FEWEST_PAIRS = 10
-"""The fewest pairs by which a model is judged, of those that differ by more than the noise: one wrong pair
-then changes the accuracy by at most 10 %."""
+"""The fewest pairs with differences beyond the noise by which a model is judged: one wrong pair then changes
+the accuracy by at most 10 %."""
 
 OF_PAIRS = ("pairwise", "r2")
 """The metrics over pairs; the others are of single times, so that near-ties do not matter."""
@@ -25,8 +25,8 @@ TOO_FEW = "too few pairs differ by more than the noise"
 
 
 def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
-    """Returns the numbers of the first and the second of each pair whose ratio of measured times is beyond
-    the larger noise of the two."""
+    """Returns two arrays, the first and the second index of each pair of times whose ratio exceeds the larger
+    noise of the two."""
     first, second = np.triu_indices(len(measured), 1)
     apart = np.abs(np.log(measured[first] / measured[second]))
     known = apart > np.log1p(np.maximum(noise[first], noise[second]))
@@ -34,7 +34,7 @@ def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
 
 
 def peak_at(k: int, predicted: Values, measured: Values) -> float:
-    """Returns the least measured time over the least measured among the ``k`` predicted fastest, in (0,
+    """Returns the least measured time of all, divided by the least among the ``k`` predicted fastest; in (0,
     1]."""
     chosen = np.argsort(predicted, kind="stable")[:k]
     return float(measured.min() / measured[chosen].min())
@@ -55,9 +55,9 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Returns ``pairs``, ``pairwise``, ``r2``, ``peak@1``, ``peak@5``, ``rmse`` (of log time) and ``mape``.
 
-    ``pairs`` is the number of those that differ by more than the noise; ``pairwise`` the share of them whose
-    order is predicted right; ``r2`` the share of their squared differences of throughput that is predicted.
-    The latter two are missing if there is no such pair.
+    ``pairs`` is the number of pairs that differ by more than the noise; ``pairwise`` is the share of these
+    pairs whose order is predicted right; ``r2`` is the predicted share of their squared differences of
+    throughput. The latter two are missing if there is no such pair.
 
     Args:
         predicted, measured: times in seconds of the same programs *on the same shape*; to judge

@@ -33,8 +33,8 @@ ROUNDS = 120
 """Boosting rounds."""
 
 TELLING = 0.5
-"""The least share of computing in a measurement that counts for a scheme's throughput, relative to the shape
-that suits the scheme best; and the largest share of waiting for memory."""
+"""The least share of computing, relative to the scheme's best shape, and the largest share of waiting for
+memory, of a measurement that counts for a scheme's throughput."""
 
 
 class Predicts(Protocol):
@@ -95,7 +95,7 @@ class CostModel:
         return self.cost.parts(scheme, shape, self.speeds([scheme]).__getitem__)
 
     def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
-        """Returns the throughput of the schemes and of all lower ones in their plans."""
+        """Returns the throughput of the schemes and of all lower micro-kernels in their plans."""
         known = self._speeds
         needed = dict.fromkeys(lower for scheme in dict.fromkeys(schemes) for lower in scheme.heights)
         new = [scheme for scheme in needed if scheme not in known]
@@ -166,9 +166,9 @@ def fit_cost_model(
     """Fits ``f_mk`` on the successful records, and then the constants of the adaptation, such as the share of
     the weights' fetch that computing hides on a CPU.
 
-    Of several throughputs of one scheme, on shapes where it mostly computes, the largest counts: on the
-    others something else bounded the time. None is above the processor's peak: for calls that do little but
-    begin and end, the adaptation cost is too rough to be divided out.
+    A scheme's throughput is its largest on the shapes where it mostly computes: on others something else
+    bounded the time. Throughputs above the processor's peak count as the peak: for very short calls, the
+    adaptation cost is too rough to be divided out.
 
     Args:
         workload: the operator that was measured.
@@ -216,7 +216,7 @@ def _waits(cost: AdaptationCost, record: Record) -> bool:
 
 
 def _best_label(labels: Sequence[tuple[float, float]]) -> float:
-    """Returns the largest label, of pairs of a share of computing and a label, whose share is at least
+    """Returns the largest label among pairs ``(share of computing, label)`` whose share is at least
     :data:`TELLING` of the largest share."""
     least = TELLING * max(share for share, _ in labels)
     return max(label for share, label in labels if share >= least)

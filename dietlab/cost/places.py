@@ -1,7 +1,8 @@
-"""Coordinates of schemes and shapes, by which a Gaussian process compares pairs.
+"""Coordinates of schemes and shapes, from which a Gaussian process computes covariances of pairs.
 
 Two pairs of one label have a covariance of ``near(parameters) * near(tile height) * near(extents)``, each
-factor a squared exponential of the distance. So small matrices give that of a table ``[schemes, shapes]``.
+factor a squared exponential of the distance. So three small matrices give the covariances of a table
+``[schemes, shapes]``.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
 
 ROWS, OTHERS, HEIGHT, WIDTH = 2.5, 8.0, 1.0, 2.0
-"""Distances at which the covariance has fallen to 0.6, in natural logarithms: of extents (rows, other axes),
-tile heights and tile widths. Of the order that the likelihood finds for records of four layers on one CPU."""
+"""Distances, in natural logarithms, at which the covariance has fallen to 0.6: of rows, other extents, tile
+heights and tile widths. Maximum likelihood finds similar values on four layers of one CPU."""
 
 PARAMETER = 20.0
-"""The same distance of any other numeric parameter, in factors of two: unrolling, prefetch and K-blocks
-change times a little, by the same factor for all sizes."""
+"""The distance, in factors of two, at which the covariance has fallen to 0.6, of any other numeric parameter:
+unrolling, prefetch and K-blocks change times a little, by the same factor for all sizes."""
 
 NEAR_HEIGHT, NEAR_EXTENT = 0.1, 5.0
-"""The same distances of heights and extents for the part that only one family's schemes share."""
+"""Distances, in natural logarithms, at which the covariance within one family has fallen to 0.6: of tile
+heights and extents."""
 
 
 class Near(NamedTuple):
@@ -55,8 +57,8 @@ class Places:
     heights: Values
 
     def near(self, pairs: Places) -> Near:
-        """Returns the factors of the covariance with pairs, which have as many schemes as shapes and
-        heights."""
+        """Returns the factors of the covariance with ``pairs``, which have one scheme, shape and height
+        each."""
         schemes = squared_exponential(self.schemes, pairs.schemes)
         return Near(
             schemes * (self.labels[:, None] == pairs.labels),
@@ -72,7 +74,8 @@ class Places:
 
 
 class Parts(NamedTuple):
-    """The places in both parts of a covariance: of what a processor does, and of what one family does."""
+    """The coordinates for two parts of a covariance: of all schemes (``wide``), and within one family
+    (``own``)."""
 
     wide: Places
     own: Places
@@ -96,7 +99,8 @@ class Table:
 
 
 class Pairs:
-    """The places of measured pairs of ``schemes`` and ``shapes``, ``[n]`` each, and of others beside them."""
+    """The coordinates of measured pairs of ``schemes`` and ``shapes``, ``[n]`` each, and of tables of other
+    pairs."""
 
     def __init__(self, workload: Workload, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> None:
         self._workload = workload
@@ -156,15 +160,16 @@ def _numbered(keys: Iterable[Hashable]) -> dict[Hashable, int]:
 
 @lru_cache(maxsize=1 << 16)
 def group_of(scheme: Scheme) -> Hashable:
-    """Returns what schemes must share to have times in common: every parameter that is no number, such as the
-    loop order, but for the edge of composed plans, whose tiles are the same."""
+    """Returns the key that schemes must share for their times to be correlated: all parameters that are no
+    numbers, such as the loop order. The edge of composed plans is left out, since their tiles are the
+    same."""
     named = {name: value for name, value in scheme.parameters.items() if isinstance(value, str)}
     edge = "" if scheme.composed else scheme.edge
     return tuple(sorted({**named, "edge": edge}.items()))
 
 
 def coordinates(scheme: Scheme) -> list[float]:
-    """Returns the parameters of a family that are numbers, without its height, each over its distance."""
+    """Returns the numeric parameters of a family, without its height, each divided by its distance."""
     numbers = {name: v for name, v in scheme.kernel.parameters.items() if not isinstance(v, str)}
     del numbers["rows"]
     width = float(np.log(numbers.pop("cols"))) / WIDTH

@@ -43,7 +43,7 @@ class Predictor(Protocol):
     """A predictor is fitted on records of a space; ``tune(predictor=...)`` takes any."""
 
     def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
-        """Returns it fitted on the records.
+        """Returns the predictor fitted on the records.
 
         Raises:
             ModelError: if none of them is successful.
@@ -52,7 +52,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class LearnedPredictor:
-    """The predictor that is used by default: a cost model, calibrated by what was measured.
+    """The predictor that is used by default: a cost model, calibrated by measurements.
 
     Args:
         adaptation: the adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
@@ -67,7 +67,8 @@ class LearnedPredictor:
     prior: Prior | None = None
 
     def fit(self, space: Space, records: Sequence[Record]) -> Calibrated | Expected:
-        """Returns it fitted on the records; if none is successful yet, the prior of this processor predicts.
+        """Returns the predictor fitted on the records; before the first successful one, the prior of this
+        processor predicts.
 
         Raises:
             ModelError: if none is successful and there is no such prior, or it is of another kind of
@@ -146,7 +147,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Expected:
-    """A prior before any measurement: it ranks, while the level is not known yet."""
+    """A prior before any measurement: it ranks schemes, but the level of their times is not known yet."""
 
     cost: AdaptationCost
     prior: Prior
@@ -181,7 +182,7 @@ class PaperPredictor:
 
 @dataclass(frozen=True)
 class ProductForm:
-    """A cost model, and the root mean square error on the records that it was fitted on, as logarithms."""
+    """A cost model, with its root mean square error of log time on the records that it was fitted on."""
 
     model: CostModel
     missed: float
@@ -209,8 +210,8 @@ class AnalyticPredictor:
 
 @dataclass(frozen=True)
 class Analytic:
-    """The adaptation cost of a space at the highest throughput that its target expects of a tile. Where the
-    processor's peak was never measured, only ratios of times count.
+    """The adaptation cost of a space at the highest throughput that its target expects of a tile. Without a
+    measured peak of the processor, only ratios of times have a meaning.
 
     Args:
         cost: the adaptation cost.
@@ -243,12 +244,12 @@ class Checked:
     fitted: Fitted
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its seconds ``[schemes, shapes]``."""
+        """Returns the predictor's seconds ``[schemes, shapes]``."""
         found = self.fitted.seconds(schemes, shapes)
         return self._numbers("seconds", found, schemes, shapes, positive=True)
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns its doubt ``[schemes, shapes]``."""
+        """Returns the predictor's doubt ``[schemes, shapes]``."""
         found = self.fitted.doubt(schemes, shapes)
         return self._numbers("doubt", found, schemes, shapes, positive=False)
 
@@ -261,7 +262,7 @@ class Checked:
 
 
 def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> Fitted:
-    """Returns a predictor fitted on records; one from outside of dietlab is checked with every prediction.
+    """Returns a predictor fitted on records; every prediction of one from outside of dietlab is checked.
 
     Args:
         predictor: any :class:`Predictor`.
@@ -269,7 +270,7 @@ def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> 
         records: the measurements.
 
     Raises:
-        ModelError: if it cannot be fitted, or fits nothing that gives seconds and their doubt.
+        ModelError: if the predictor cannot be fitted, or its fit has no ``seconds`` or ``doubt``.
     """
     found = predictor.fit(space, records)
     if type(found).__module__.partition(".")[0] == "dietlab":

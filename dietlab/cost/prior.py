@@ -1,9 +1,9 @@
 """Transfer: predictions for a new tuning from records of other shapes, layers, operators or processors.
 
-Boosted trees are fitted to all these times over the adaptation cost at their own processor's peak, from
-features that relate sizes to that processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
-corrects them: its Gaussian process predicts what they leave (:class:`~dietlab.cost.calibration.Calibration`),
-and they get the weight, possibly 0, that makes its own measurements most likely.
+Boosted trees are fitted to the ratios of these times to the adaptation cost at the peak of their processor,
+with features that relate sizes to its caches (:mod:`dietlab.cost.loop_features`). A new tuning corrects the
+trees: its Gaussian process predicts their errors (:class:`~dietlab.cost.calibration.Calibration`), and the
+trees get the weight, possibly 0, under which its own measurements are most likely.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
 """XGBoost's parameters, for thousands of pairs of several sources, and boosting rounds."""
 
 FOREIGN_POINTS = 12
-"""The fewest measurements of this processor beside which records of another count: from fewer, their weight
-cannot be fitted."""
+"""The fewest measurements on this processor with which a prior of other processors is used: fewer cannot
+determine its weight."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Prior:
         return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), trees)
 
     def values(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the predicted logarithms of times over the adaptation cost at the peak, without their
-        level, ``[schemes, shapes]``."""
+        """Returns the predicted logarithms of times over the adaptation cost at the peak, less their median
+        in the source, ``[schemes, shapes]``."""
         size = len(schemes), len(shapes)
         if not all(size):
             return np.zeros(size)
@@ -124,8 +124,8 @@ class Prior:
         return ask_trees(self.booster, features)
 
     def counts(self, hardware: Hardware, measured: int) -> bool:
-        """Returns whether it counts beside that number of measurements of a processor: one of another
-        processor counts only if these are enough to adapt it."""
+        """Returns whether the prior is used with ``measured`` measurements on a processor: a prior of other
+        processors needs :data:`FOREIGN_POINTS`."""
         return measured >= FOREIGN_POINTS or not self.strangers(hardware)
 
     def strangers(self, hardware: Hardware) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class Prior:
         return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
 
     def require_kind(self, hardware: Hardware) -> None:
-        """Raises a ModelError unless it is for this kind of processor."""
+        """Raises a ModelError unless the prior is for this kind of processor."""
         found = self.sources[0].hardware
         if found.kind != hardware.kind:
             raise ModelError(
@@ -145,7 +145,7 @@ class Prior:
             )
 
     def told(self, hardware: Hardware) -> str:
-        """Returns a sentence on its sources and, if they are other processors, on how it is adapted."""
+        """Returns a sentence on the prior's sources and, if they are other processors, on its adaptation."""
         known = "; ".join(map(str, self.sources))
         others = self.strangers(hardware)
         if not others:

@@ -33,8 +33,8 @@ class Registered:
 
 
 def _cost_model(name: str, value: object) -> Registered:
-    """Returns a maker of the predictor: of a class, which gets ``cache`` and ``seed`` where its constructor
-    names them, or of an object, which it returns."""
+    """Returns a function that makes the predictor: it calls a class, with ``cache`` and ``seed`` if the
+    constructor has these parameters, or returns an object."""
     if isinstance(value, Registered):
         return value
     if not callable(getattr(value, "fit", None)):
@@ -149,6 +149,6 @@ def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
         raise ModelError(
             f"a prior is for the cost model {COST_MODEL}",
             type(predictor).__name__,
-            "Tune with that, or without.",
+            f"Tune with {COST_MODEL}, or without a prior.",
         )
     return replace(predictor, prior=prior)

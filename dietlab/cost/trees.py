@@ -41,7 +41,7 @@ def fit_trees(
     Args:
         features: ``[n, features]``.
         rounds: of boosting.
-        parameters: XGBoost's, beside the seed, the threads and the first value of the sum.
+        parameters: XGBoost's, without seed, threads and ``base_score``.
     """
     import xgboost as xgb
 

@@ -16,7 +16,8 @@ UNKNOWN_SECONDS = 1.0
 """Assumed seconds of the first measurement: about the time to compile a scheme on one core."""
 
 AHEAD = 1.5
-"""Seconds reserved for the last fit of the model over those of the longest so far: it has more records."""
+"""Ratio of the seconds reserved for the model's last fit to its longest fit so far: the last has more
+records."""
 
 
 class BudgetSpentError(DietlabError, RuntimeError):
@@ -26,8 +27,8 @@ class BudgetSpentError(DietlabError, RuntimeError):
 class Budget:
     """The seconds that a tuning may take, from now on.
 
-    It is checked before each build and each block and interrupts none, so a tuning takes longer by at most a
-    build or a block (on servers of a tracker, by a round).
+    The limit is checked before each build and each block, and interrupts neither: a tuning exceeds the limit
+    by at most one build or block (on servers of a tracker, by one round).
 
     Args:
         seconds: the limit, above 0; infinite: no limit.
@@ -48,12 +49,13 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the budget began."""
         return self._now() - self._began
 
     @property
     def left(self) -> float:
-        """Seconds left to measure, after those reserved for the last fit of the model."""
+        """Seconds left to measure: the limit less the seconds spent and those reserved for the model's last
+        fit."""
         return self.seconds - self.spent - AHEAD * self._thought
 
     def thought(self, seconds: float) -> None:
@@ -71,8 +73,8 @@ class Budget:
             raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
 
     def affordable(self, count: int, costs: Iterable[float]) -> int:
-        """Returns how many of ``count`` measurements fit into the seconds left, at least 1, given the seconds
-        of earlier ones (without any, :data:`UNKNOWN_SECONDS` is assumed)."""
+        """Returns how many of ``count`` measurements fit into the seconds left, at least 1. Each is expected
+        to cost the mean of ``costs``, or :data:`UNKNOWN_SECONDS` if there are none."""
         if math.isinf(self.seconds):
             return count
         mean = statistics.mean(list(costs) or [UNKNOWN_SECONDS])

@@ -116,8 +116,8 @@ class Builders:
 
 
 def refusal(answer: dict[str, Any]) -> tuple[Status, str] | None:
-    """Returns why a built library is not measured: by the compiler's report, it does not fit a GPU's
-    multiprocessor or spills registers. None if it is measured."""
+    """Returns the reason why a built library is not measured: the compiler reports that it does not fit a
+    GPU's multiprocessor, or spills registers. Returns None if it is measured."""
     resources = answer.get("resources") or {}
     if resources.get("blocks_per_sm", 1) < 1:
         used = (

@@ -26,7 +26,7 @@ KEPT_BYTES = 1 << 26
 used in checks and in timing with weights in a cache."""
 
 KEPT_LIBRARIES = 256
-"""Most libraries that stay loaded; an older one is loaded and packs its weights again."""
+"""Most libraries that stay loaded. A library that was dropped is loaded, and packs its weights, again."""
 
 
 class Candidates:
@@ -52,9 +52,9 @@ class Candidates:
         return replace(prepared, copied=True)
 
     def packed(self, library: Library, constants: Operands, *, copied: bool) -> FloatArray:
-        """Returns packed weights or, if ``copied``, the next part of the arena in place of a copy, on which a
-        call takes the same time. Weights are cached by their contents, which are equal for most libraries of
-        a workload."""
+        """Returns packed weights or, if ``copied``, the next part of the arena: a call takes the same time on
+        it as on a copy. Weights are cached by their contents, which are equal for most libraries of a
+        workload."""
         layer = constants["w"].shape
         if layer not in library.weights:
             packed = library.pack(constants)
@@ -88,7 +88,8 @@ class Weights:
 
 
 class Library:
-    """A candidate's library; ``weights`` describes its packed weights by the shape of a layer's weights."""
+    """A candidate's library; ``weights`` maps the shape of a layer's weights to a description of its packed
+    weights."""
 
     def __init__(self, path: str, kind: str, cores: int) -> None:
         self._module = load_library(Path(path), kind, cores=cores)
@@ -105,7 +106,7 @@ class Library:
 
 @dataclass(frozen=True)
 class PreparedCandidates:
-    """A shape's candidates with constant operands; ``copied`` ones stand for copies in a rotation."""
+    """A shape's candidates with constant operands; ``copied`` ones use the arena in place of copies."""
 
     candidates: Candidates
     workload: Workload

@@ -17,12 +17,12 @@ from dietlab.measure.timing.turns import Player, Questions, play
 from dietlab.problem import Shape, Workload
 
 CACHED_SHARE = 1 / 4
-"""Length of a block on operands in the last-level cache, over that of the block on operands in memory."""
+"""Ratio of a block's length on operands in the last-level cache to its length on operands in memory."""
 
 FEWEST_TURNS = 3
-"""Turns before a program that is behind the fastest leaves. (One block of calls of 15 ms or more is 10 % off
-now and then, which is more than good plans differ by.) A slow program that is behind leaves after its
-first."""
+"""Fewest turns after which a program leaves because it is slow or behind the fastest: one block of calls of
+15 ms or more is 10 % off now and then, and good plans differ by less. A program that is both leaves after its
+first turn."""
 
 BEHIND = 1.1
 """Ratio to the fastest time above which a program is behind."""
@@ -44,7 +44,7 @@ def built_contests(
 def play_contests(
     seat: Questions, contests: Sequence[Sequence[Candidate]], timing: Timing, states: Sequence[str]
 ) -> None:
-    """Times candidates on some shapes in turns; their results are in the candidates afterwards.
+    """Times candidates on some shapes in turns, and stores the results in the candidates.
 
     Args:
         seat: the process that checks and times them.
@@ -68,8 +68,8 @@ def play_contests(
 
 def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:
     """Takes one turn of a candidate: a block, and a shorter one on operands in the last-level cache. Slow
-    programs skip the second block, and calls longer than a block take it in the first turn only, since their
-    times vary little."""
+    programs skip the second block. Programs with calls longer than a block take it in the first turn only,
+    since their times vary little."""
     player.take(timing.cache, timing.block_seconds)
     if timing.cache != "rotating" or not cached or not player.correct:
         return
@@ -82,15 +82,14 @@ def quick(blocks: Sequence[float]) -> float:
     """Returns the mean of the two shortest of some blocks' seconds.
 
     Disturbances only slow down; a single block may be lucky. On raw blocks of a disturbed machine
-    (``data/blocks``), this mean of five blocks separates programs as well as the minimum of five blocks of
-    which each was retaken, up to four times, while a probe found the processor slow. That took 1.7 times as
-    many blocks."""
+    (``data/blocks``), this mean over five blocks separates programs as well as the minimum of five blocks
+    with retakes (up to four for each block, while a probe found the processor slow). Retakes needed 1.7 times
+    as many blocks."""
     return fmean(sorted(blocks)[:2])
 
 
 def _different(contest: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the built candidates of a shape with different machine code; the others become twins of
-    these."""
+    """Returns one built candidate of a shape for each different machine code. The others become its twins."""
     firsts: dict[str, Candidate] = {}
     for candidate in contest:
         first = firsts.setdefault(candidate.code, candidate)
@@ -99,8 +98,8 @@ def _different(contest: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Player]:
-    """Returns the rivals on a shape that take another turn after ``turns`` turns: at first all but slow
-    programs behind the fastest, from :data:`FEWEST_TURNS` on those that are neither slow nor behind."""
+    """Returns the rivals on a shape that take another turn after ``turns`` turns: before :data:`FEWEST_TURNS`
+    all but those both slow and behind the fastest, afterwards those that are neither."""
     most = BEHIND * min(map(_mean_seconds, rivals), default=0.0)
 
     def plays_on(player: Player) -> bool:
@@ -151,7 +150,8 @@ class Candidate:
         return self.record.code_hash or self.record.scheme.key
 
     def settled(self, timing: Timing) -> bool:
-        """Returns whether it failed, or was timed often enough for a record before all turns are over."""
+        """Returns whether the candidate failed, or was timed often enough for a record before the last
+        turn."""
         if self.twin is not None:
             return self.twin.settled(timing)
         if self.player is None:
@@ -162,7 +162,7 @@ class Candidate:
         return len(blocks) >= min(FEWEST_TURNS, timing.blocks) or (bool(blocks) and timing.slow(min(blocks)))
 
     def result(self, cache: str) -> Record:
-        """Returns the record after all turns; its ``seconds`` are for the cache state."""
+        """Returns the record after all turns; its ``seconds`` are those in the cache state ``cache``."""
         if self.twin is not None:
             twin = self.twin.result(cache)
             return replace(

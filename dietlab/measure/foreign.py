@@ -1,4 +1,4 @@
-"""Recognises logs of other tuners, which are easily mistaken for files of records, by their first line."""
+"""Recognises logs of other tuners by their first line: users mistake them for files of records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = (
 
 
 def recognised(line: str) -> tuple[str, str]:
-    """Returns the kind of a file with this line, as in ``"is a log of AutoTVM"``, and a remedy; both are
+    """Returns what a file with this first line is, as in ``"is a log of AutoTVM"``, and a remedy; both are
     empty for an unknown line."""
     if line.rstrip() in ("{", "["):
         return "is JSON over several lines, such as a report, a study's or a model's", ""

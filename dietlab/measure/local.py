@@ -40,8 +40,8 @@ class LocalRunner:
     :data:`~dietlab.measure.timing.protocol.TOGETHER` shapes are timed in turns
     (:mod:`dietlab.measure.timing.turns`), as in the evaluation of operators; a candidate leaves once it is
     clearly slower than the fastest on its shape. Generated code runs in a child process only, so that a crash
-    or a hang becomes a record. A GPU's scheme that by the compiler's report spills or does not fit is refused
-    and never run.
+    or a hang becomes a record. A GPU's scheme is refused, and never run, if the compiler reports that it
+    spills registers or does not fit.
 
     Args:
         hardware: the processor to compile for; the operator uses as many threads as it has ``cores``.
@@ -90,7 +90,7 @@ class LocalRunner:
 
         Raises:
             MeasureError: if this machine cannot time candidates.
-            BudgetSpentError: if the budget is spent, after the records of candidates with enough blocks.
+            BudgetSpentError: if the budget is spent; before, candidates with enough blocks get their records.
             WorkloadError: if the operator cannot be sent to the processes that measure.
         """
         require_entered(workload)
@@ -170,7 +170,8 @@ def candidates_seat(
     Args:
         workload: the operator as JSON, which this process need not know.
         seconds: timeout of an answer.
-        entered: objects entered in a client's process, on whose behalf this one measures (None: in this one).
+        entered: objects entered in the process of the client for which this process measures (None: objects
+            entered here).
     """
     cores = hardware.threads
     options, _ = timing_target(hardware.kind).options(hardware, None)

@@ -147,7 +147,7 @@ class ReadyLibraries:
             raise MeasureError(
                 f"the libraries in {self.folder} are of this scheme and these shapes",
                 f"{trial.scheme} on {', '.join(map(str, trial.shapes))}",
-                "Measure those that it lists.",
+                "Measure only schemes and shapes of its listing.",
             )
         path = self.folder / entry.file
         failure = entry.failure or self._damage(path, entry.digest)

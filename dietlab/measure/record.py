@@ -47,7 +47,8 @@ class Round:
             and ``check``.
         number: for ``search`` the number of schemes tried before, for ``decide`` the number of the round,
             from 1.
-        part: 1 for the rest of an interrupted round (for an older ``check``, the number of its round).
+        part: 0 for a whole round; the rest of an interrupted round counts up from 1 (for an older ``check``,
+            the number of its round).
     """
 
     stage: str
@@ -86,7 +87,7 @@ class Record:
             unless ``ok``.
         spread: median of the blocks over ``seconds``, minus 1: the noise of the machine.
         phases: wall-clock seconds that this record took, by phase.
-        code_bytes: machine code of the scheme's own library.
+        code_bytes: bytes of machine code in the scheme's own library.
         code_hash: equal for equal machine code.
         at: time of the measurement in UTC (ISO 8601).
         resources: on a GPU, resources of the compiled scheme: ``registers`` of a thread, ``spill_bytes``,
@@ -172,18 +173,19 @@ class Record:
 
 
 def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Returns each measurement once, without its round: replayed, the same measurement answers several
+    """Returns each measurement once, without its round: a replay returns the same measurement in several
     rounds."""
     return tuple(dict.fromkeys(replace(record, asked_by=None) for record in records))
 
 
 class Measures(Protocol):
-    """The least that a runner is: ``tune(runner=...)`` takes any object that measures trials. Records come as
-    soon as they are known, in any order. What else a :class:`Runner` has is used where it is there."""
+    """The smallest interface of a runner: ``tune(runner=...)`` takes any object with ``measure``. Records may
+    come in any order, each as soon as it is known. Other members of :class:`Runner` are used if the object
+    has them."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Returns one record for every shape of every trial, failures included; raises for no candidate. Who
-        measures for real times trials that share a shape next to each other, in turns."""
+        """Returns one record for every shape of every trial; a candidate that fails gets a record and raises
+        no error. A runner that really measures should time trials of the same shape in turns."""
 
 
 class Runner(Measures, Protocol):
@@ -198,4 +200,4 @@ class Runner(Measures, Protocol):
         """The number of devices that it measures on at the same time."""
 
     def close(self) -> None:
-        """Ends the processes that it started; it can be used again."""
+        """Ends the processes that the runner started; the runner can be used again."""

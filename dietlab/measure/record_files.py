@@ -22,11 +22,11 @@ EQUAL = ("workload", "hardware", "cache")
 """Fields in which the headers of merged records must agree."""
 
 FASTER_THAN_PEAK = 1.05
-"""Ratio of a throughput to the processor's peak above which it must be wrong: the peak is measured, and off
-by a few percent."""
+"""Ratio to the processor's peak above which a throughput must be wrong: the measured peak is off by a few
+percent."""
 
 RESTLESS = 0.5
-"""Spread of a record above which the machine was too noisy for its time to be trusted."""
+"""Spread above which a record's time is not trusted: the machine was too noisy."""
 
 TABLES = (".parquet", ".csv")
 """Suffixes of the files that :func:`write_table` writes."""
@@ -57,7 +57,7 @@ def merge_records(files: Sequence[RecordFile]) -> RecordFile:
                 raise RecordError(
                     f"merged records are of one {name}",
                     f"{wanted!r:.150} and {found!r:.150}",
-                    "Compare such files as tables (`dietlab records table`): a mixture fits no model.",
+                    "Compare such files as tables (`dietlab records table`): no model can be fitted on both.",
                 )
         if changes := other.lowering.differences(first.lowering):
             raise RecordError("merged records are of programs with the same lowering", changes)
@@ -77,7 +77,7 @@ def filter_records(
 
     Args:
         statuses: statuses of a record, such as ``ok`` and ``wrong``.
-        shapes: extents of some dimensions, such as ``{"T": 5}``; a record must have those of one entry.
+        shapes: extents of some dimensions, such as ``{"T": 5}``; a record must match one entry.
         schemes: a shell pattern of keys: ``14x32*``.
         stages: stages of tuning that requested the record: ``search``, ``decide``.
     """

@@ -18,7 +18,7 @@ class ReplayRunner:
     A missing record is an error, never a guess.
 
     Args:
-        records: the records; of several for a scheme and a shape, the last one counts.
+        records: the records; if a scheme has several on a shape, the last one counts.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 RECORDS = "records"
-"""The lines of the file, in errors."""
+"""The name of the file's lines in error messages."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +136,7 @@ class RecordStore:
         """Adds one record.
 
         Raises:
-            RecordError: if it cannot be written (a full disk, say); the records before it stay.
+            RecordError: if the record cannot be written, for example to a full disk; earlier records stay.
         """
         if self.path is not None:
             append_line(self.path, record.to_json(), RECORDS)
@@ -153,7 +153,7 @@ class RecordStore:
 
 
 def compared(header: Mapping[str, Any], name: str) -> Any:
-    """Returns a value of a header for comparison, without the place of an operator's class."""
+    """Returns a value of a header for comparison, without the module of an operator's class."""
     value = header.get(name)
     return without_class(value) if isinstance(value, Mapping) else value
 
@@ -192,10 +192,10 @@ def read_records(path: str | Path) -> RecordFile:
 
 
 def header_of(path: Path, line: str) -> dict[str, Any]:
-    """Returns the header in the first line, by which a file of records is known.
+    """Returns the header in the first line, which identifies a file of records.
 
     Raises:
-        RecordError: if the line is none, or of another schema.
+        RecordError: if the line is no header, or of another schema.
     """
     try:
         header = json.loads(line)
@@ -212,10 +212,10 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
 
 
 def record_of(path: Path, number: int, line: str) -> Record:
-    """Returns the record in another line; ``number`` is the line's in the file.
+    """Returns the record in a line after the header; ``number`` is the line's number in the file.
 
     Raises:
-        RecordError: if the line is none.
+        RecordError: if the line is no record.
     """
     where = f"{path}, line {number}"
     try:
@@ -230,7 +230,7 @@ def record_of(path: Path, number: int, line: str) -> Record:
         raise RecordError(
             "a records file has one header: its records are of one operator on one processor",
             f"{where}: {line!r:.80}",
-            "Take joined files apart; `dietlab records merge` joins those that go together.",
+            "Split joined files; `dietlab records merge` joins files of one operator and processor.",
         )
     try:
         return Record.from_json(value)
@@ -245,7 +245,7 @@ def write_compressed(path: str | Path, header: Mapping[str, Any], records: Itera
 
     Args:
         path: the file, which is replaced whole.
-        header: the fields of its first line, besides the schema's version.
+        header: the fields of the first line, without the schema's version.
         records: one line each.
     """
     buffer = io.BytesIO()

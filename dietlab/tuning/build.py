@@ -36,8 +36,8 @@ def build(
     """Builds ``path/library/`` and returns its operator, ready to call on a machine like that of the
     dispatcher; elsewhere each call raises an error.
 
-    Several processes may build into a folder: they take turns, and one that waited takes the library that
-    another has built if it is the same.
+    Processes that build into one folder take turns. A process that waited uses the library that another has
+    built, if it is the same.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
     if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.

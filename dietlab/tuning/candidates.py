@@ -35,8 +35,8 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
 
 
 def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
-    """Returns the measured schemes and, where plans are composed, all lower heights and both edges of
-    the families that do best together on ``shapes``.
+    """Returns the measured schemes and, if plans are composed, the families that are fastest together on
+    ``shapes``, with all lower heights and both edges.
 
     Args:
         run: measurements and predictions.

@@ -16,7 +16,7 @@ from dietlab.tuning.losses import Losses, Needs
 
 Values = npt.NDArray[np.float64]
 Chosen = tuple[int, ...]
-"""Numbers of micro-kernels, in the order in which they were chosen."""
+"""Indices of micro-kernels in :attr:`Choice.kernels`, in the order in which they were chosen."""
 
 STARTS = 3
 """The number of families whose lowest micro-kernels the exchanges also start from."""
@@ -24,7 +24,8 @@ STARTS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of micro-kernels for the schemes of a table: what a set of them covers, and the best set.
+    """The choice of micro-kernels for the schemes of a table: what a set of micro-kernels covers, and the
+    best set.
 
     Args:
         workload: the operator.
@@ -50,7 +51,7 @@ class Choice:
 
     @property
     def kernels(self) -> tuple[MicroKernel, ...]:
-        """All micro-kernels that some scheme needs; their places here are their numbers."""
+        """All micro-kernels that some scheme needs; a micro-kernel's number is its index here."""
         return self.needs.kernels
 
     def with_table(self, table: Values) -> Choice:
@@ -64,24 +65,26 @@ class Choice:
         return self.needs.covered(chosen)
 
     def fastest(self, chosen: Sequence[int]) -> npt.NDArray[np.intp]:
-        """Returns the number of the scheme that serves each shape, ``[shapes]``, out of those that the chosen
-        micro-kernels cover; where they cover none, as in a replay with gaps, out of all."""
+        """Returns the index of the fastest scheme on each shape, ``[shapes]``, among the schemes that the
+        chosen micro-kernels cover; among all if they cover none, as in a replay with gaps."""
         covered = self.covered(chosen)
         covered |= ~covered.any(axis=0)
         return np.asarray(np.where(covered, self.table, np.inf).argmin(axis=0))
 
     def settled(self, chosen: Sequence[int]) -> list[int]:
-        """Returns the numbers of the schemes that serve every shape beyond the range."""
+        """Returns the indices of the schemes that serve every shape beyond the range with the chosen
+        micro-kernels."""
         return [number for number, needed in enumerate(self.needs.beyond) if needed.issubset(chosen)]
 
     def best(
         self, max_kernels: int, max_slowdown: float = 1.0
     ) -> tuple[Chosen, tuple[tuple[int, float], ...]]:
-        """Returns the numbers of the micro-kernels that lose least together, and ``(micro-kernels, mean
-        slowdown)`` of every size that covers all shapes.
+        """Returns the indices in :attr:`kernels` of the set of micro-kernels with the least loss, and a
+        curve: ``(micro-kernels, mean slowdown)`` for each number of micro-kernels that covers all shapes.
 
-        Adds them one by one, then exchanges single ones, from there, from what is best added in pairs, and
-        from the best families' lowest.
+        Adds micro-kernels one by one. Then exchanges single micro-kernels as long as this lowers the loss,
+        and keeps the best result. The exchanges start from this set, from a set built in pairs, and from the
+        lowest micro-kernels of each of the best families.
 
         Args:
             max_kernels: the most micro-kernels.
@@ -113,8 +116,8 @@ def with_best_addition(losses: Losses, chosen: Chosen) -> Chosen:
 
 
 def with_best_pair(losses: Losses, chosen: Chosen) -> Chosen:
-    """Adds the two micro-kernels that lower the loss most together, out of those that some scheme needs both
-    on a shape: a tall tile alone is worth little where the last rows want one of another height."""
+    """Adds the pair of micro-kernels that lowers the loss most, among pairs that a scheme needs together on a
+    shape: a tall tile alone is worth little if the last rows need another height."""
     further = np.flatnonzero(~losses.present(chosen)[losses.pairs].any(axis=0))
     if not len(further):
         return with_best_addition(losses, with_best_addition(losses, chosen))
@@ -134,7 +137,7 @@ def filled(losses: Losses, chosen: Chosen, size: int) -> Chosen:
 
 
 def filled_in_pairs(losses: Losses, size: int) -> Chosen:
-    """Adds the best pairs of micro-kernels, or the best one where that lowers the loss more than half as
+    """Adds the best pair of micro-kernels, or the best single one if it lowers the loss at least half as
     much, until there are ``size``."""
     chosen: Chosen = ()
     while len(chosen) + 1 < size:

@@ -23,23 +23,24 @@ Values = npt.NDArray[np.float64]
 Pair = tuple[Scheme, Shape]
 
 BAND = 0.3
-"""The largest logarithm of a pair's predicted time over its shape's fastest for which it may be measured: 35
-% slower."""
+"""The largest ratio, as a natural logarithm, of a measured pair's predicted time to the fastest on its shape:
+35 % slower."""
 
 NEAR = 0.15
-"""The largest such logarithm on a scheme's best shape for which the scheme is considered: 16 % slower."""
+"""The largest ratio, as a natural logarithm, of a considered scheme's predicted time on its best shape to the
+fastest there: 16 % slower."""
 
 CANDIDATES = 600
 """The most schemes that are considered: choosing a library among them takes half a second a round. A CPU has
 about as many; a GPU's space has ten times more."""
 
 HOPE, LEAST_HOPE = 2.0, 0.5
-"""Optimistic times are this many standard deviations below the prediction, in the first decision and in the
-last: at first any library may be the best, at last only its own schemes compete."""
+"""Standard deviations from a prediction down to its optimistic time, in the first decision and in the last:
+at first any library may be the best, at last mostly schemes of the shipped library compete."""
 
 REACH = 0.5
-"""The difference of extents, in natural logarithms, at which a measurement leaves 0.4 of another shape's gain
-open."""
+"""The distance between extents, in natural logarithms, at which a measurement decides 0.6 of another shape's
+gain."""
 
 PAIR_SECONDS = 0.02
 """The seconds to start and check the measurement of a pair."""
@@ -52,10 +53,10 @@ CALLS = 10
 class Decision:
     """A decision compares the library that would ship now with the best one that is still possible.
 
-    A *library* is the few micro-kernels that lose least over all shapes. By pessimistic times (predictions
-    raised by their doubt) it is the one that would ship now; by optimistic times (lowered by their doubt) it
-    is the best possible one. A scheme of the latter, or another one of the former, may be faster than the
-    scheme that serves a shape::
+    A *library* is the few micro-kernels that lose least over all shapes. The best library at pessimistic
+    times (predictions raised by their doubt) would ship now; the best one at optimistic times (predictions
+    lowered by their doubt) is still possible. The scheme that would serve a shape has two rivals, which may
+    be faster: the scheme of the possible library, and the runner-up of the shipped one::
 
         gain(shape) = loss of the scheme that would serve it, at its pessimistic time
                       over the better of the two rivals, at its optimistic time
@@ -63,7 +64,7 @@ class Decision:
     Args:
         known: the measurements and the predictions.
         max_kernels: the most micro-kernels of the library.
-        progress: the share of all decisions that was taken, 0 to 1.
+        progress: the share of the effort's decisions taken so far, 0 to 1.
         measurable: pairs that can be measured (None: all).
     """
 
@@ -74,14 +75,15 @@ class Decision:
 
     @property
     def expected_loss(self) -> float:
-        """The largest share of the time, by weight, that the library may lose by pairs not decided yet."""
+        """The share of the time that undecided pairs may still cost the library, at most: a weighted mean
+        over shapes."""
         return float(np.expm1(self._gained) @ np.array(self._grid.weights))
 
     def trials(self, count: int, asked: Collection[Shape] = ()) -> tuple[Trial, ...]:
-        """Returns trials of up to ``count`` pairs, those with the largest gain for their cost first.
+        """Returns trials of up to ``count`` pairs, those with the largest gain per second of measuring first.
 
         On each shape the scheme that would serve it is timed next to its rivals and to the predicted fastest.
-        A measurement also informs about neighbouring shapes, so that those come later.
+        A measurement also informs about neighbouring shapes, so these come later.
 
         Args:
             count: the most pairs.
@@ -132,8 +134,8 @@ class Decision:
 
     @cached_property
     def _candidates(self) -> tuple[tuple[Scheme, ...], Values]:
-        """Candidates that are :data:`NEAR` the fastest on some shape, the nearest :data:`CANDIDATES`, and the
-        logarithms of their times, ``[candidates, shapes]``."""
+        """At most :data:`CANDIDATES` schemes that are within :data:`NEAR` of the fastest on some shape, and
+        the logarithms of their times, ``[candidates, shapes]``."""
         known, shapes = self.known, self._grid.shapes
         plans: set[Scheme] = {*known.space, *candidate_plans(known, shapes)}
         if self.measurable is not None:
@@ -161,27 +163,27 @@ class Decision:
 
     @cached_property
     def _library(self) -> tuple[Choice, tuple[int, ...]]:
-        """The micro-kernels that would ship now."""
+        """The choice at pessimistic times, and the micro-kernels that would ship now."""
         plans, _ = self._candidates
         choice = Choice(self.known.space.workload, plans, self._grid, np.exp(self._at_worst))
         return choice, choice.best(self.max_kernels)[0]
 
     @cached_property
     def _shipped(self) -> npt.NDArray[np.intp]:
-        """The scheme that would serve each shape now, ``[shape]``."""
+        """The index of the candidate that would serve each shape now, ``[shapes]``."""
         choice, kernels = self._library
         return choice.fastest(kernels)
 
     @cached_property
     def _hoped(self) -> npt.NDArray[np.intp]:
-        """The scheme that would serve each shape at optimistic times."""
+        """The index of the candidate that would serve each shape at optimistic times, ``[shapes]``."""
         choice = self._library[0].with_table(np.exp(self._at_best))
         return choice.fastest(choice.best(self.max_kernels)[0])
 
     @cached_property
     def _runner_up(self) -> npt.NDArray[np.intp]:
-        """The scheme with the least optimistic time in the library that would ship, beside the one that
-        serves the shape."""
+        """The index of the other candidate with the least optimistic time in the library that would ship,
+        ``[shapes]``; of the serving candidate itself if no other may be faster."""
         choice, kernels = self._library
         logs = np.where(choice.covered(kernels), self._at_best, np.inf)
         logs[self._shipped, self._every] = np.inf
@@ -191,7 +193,7 @@ class Decision:
 
     @cached_property
     def _leader(self) -> npt.NDArray[np.intp]:
-        """The fastest scheme of each shape, however many micro-kernels that takes."""
+        """The index of the fastest candidate on each shape at pessimistic times, in the library or not."""
         return np.asarray(self._at_worst.argmin(axis=0))
 
     @property
@@ -200,8 +202,8 @@ class Decision:
 
     @cached_property
     def _gained(self) -> Values:
-        """The logarithm of the pessimistic time of the scheme that would ship over the optimistic time of its
-        rivals, ``[shape]``; 0 where it has none."""
+        """The logarithm of the serving scheme's pessimistic time over its best rival's optimistic time,
+        ``[shapes]``; 0 without a rival."""
         found = np.zeros(len(self._grid))
         for rivals in (self._hoped, self._runner_up):
             gained = self._at_worst[self._shipped, self._every] - self._at_best[rivals, self._every]
@@ -210,7 +212,7 @@ class Decision:
 
     @property
     def _nearness(self) -> Values:
-        """The share of a shape's gain that a measurement of another one decides, ``[shapes, shapes]``."""
+        """The share of a shape's gain that a measurement on another shape decides, ``[shapes, shapes]``."""
         extents = extents_of(self.known.space.workload, self._grid.shapes)
         places = np.log(np.maximum(1, np.stack(list(extents.values()), axis=1))) / REACH
         return squared_exponential(places, places)

@@ -53,7 +53,7 @@ class Dispatcher(Carded):
     Args:
         workload: the operator.
         hardware: the processor that it was tuned on.
-        schemes: by the number that leaves name.
+        schemes: the schemes; the tree's leaves name them by index.
         tree: its leaves name schemes by number.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
@@ -258,10 +258,10 @@ def train_dispatcher(
 
 
 def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float) -> Tree:
-    """Grows a tree over several dimensions from the root: each split is the one that leaves least loss if
-    both sides take their best choice, as long as that saves more than ``price``.
+    """Grows a tree over several dimensions from the root: each split is the one with the least loss if both
+    sides take their best choice, and must save more than ``price``.
 
-    A split that saves too little by itself may allow one that saves much, so that the search looks one level
+    A split that saves too little by itself may allow one that saves much, so the search looks one level
     ahead. The threshold is the last extent below: extents between two shapes belong to the side above.
 
     Args:
@@ -288,13 +288,15 @@ class _Cut(NamedTuple):
 
 
 MOST_AHEAD = 24
-"""The number of splits for which the search looks one level ahead: those that leave least loss alone."""
+"""The number of splits for which the search looks one level ahead: those with the least loss by
+themselves."""
 
 
 def _best_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, ahead: bool = True
 ) -> _Cut | None:
-    """Returns the split that leaves least loss, the price of a further one included where it takes two."""
+    """Returns the split with the least loss. With ``ahead``, either side may be split once more, which adds
+    ``price`` to the loss."""
     cuts: list[_Cut] = []
     for dim, column in extents.items():
         order = column.argsort(kind="stable")
@@ -313,8 +315,8 @@ def _best_split(
 def _with_next_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
 ) -> _Cut:
-    """Returns a split with the loss that is left if each side is split again where that saves more than its
-    price."""
+    """Returns a split with its loss after a further split of each side, if that saves more than the ``price``
+    that it adds."""
     total = 0.0
     below = extents[cut.dim] <= cut.at_most
     for part in (below, ~below):

@@ -23,7 +23,7 @@ ELSEWHERE = 0.25
 """The share of the calls, 0 to 1, that is expected on layers and lengths far from the given ones."""
 
 LEAST_LAYERS = 8
-"""The fewest layers that are drawn from the range beside the given ones."""
+"""The fewest layers that are drawn from the range in addition to the given ones."""
 
 MOST_GRIDS = 2
 """The most shapes of a grid over several dimensions, roughly, as a multiple of :data:`DENSE_SHAPES` or of the
@@ -75,12 +75,12 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
 
 
 def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
-    """Returns each length for each given layer and for others, which are drawn evenly over the logarithm of
-    their extents.
+    """Returns every length of every layer: of the given layers, and of others drawn evenly over the logarithm
+    of their extents.
 
     Every layer has the same lengths, since a leaf of the tree needs micro-kernels for all rows between those
-    of its shapes. Some of many given lengths and layers stand for those near them, so that the grid grows no
-    faster than the given shapes.
+    of its shapes. If many lengths and layers are given, some of them represent their neighbours: the grid
+    grows no faster than the given shapes.
     """
     name = axis_of(workload, "rows").name
     most = MOST_GRIDS * max(limit, len(shapes))
@@ -119,8 +119,9 @@ def _spread(lengths: Iterable[int], count: int) -> list[int]:
 
 
 def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
-    """Returns at most ``count`` of the given layers: the heaviest, and then always the one farthest from
-    those before it. Each has its own weighted shapes and, moved to it, those of the layers nearest to it."""
+    """Returns at most ``count`` of the given layers: the one with the largest weight, then always the one
+    farthest from all before. Each has its own weighted shapes, and those of the other layers nearest to it
+    with their lengths."""
     layers = list(given)
     places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
     heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
@@ -150,8 +151,9 @@ def _filled(lengths: Iterable[int]) -> list[int]:
 
 
 def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
-    """Returns the weight of each given shape, divided among those of ``shapes`` that have no nearer given
-    shape and are not beyond all of them. If there are none, the nearest of ``shapes`` gets all of it."""
+    """Returns weights of ``shapes``: the weight of each given shape is divided among the shapes to which it
+    is the nearest given one. Shapes beyond all given lengths get none. If no shape remains, the nearest one
+    gets the whole weight."""
     low, high = (end(shape[name] for shape in given) for end in (min, max))
     shapes = list(shapes)
     near: dict[Shape, list[Shape]] = {}

@@ -1,4 +1,5 @@
-"""The sets of micro-kernels that schemes need, and the loss of shapes for which only some are there."""
+"""The sets of micro-kernels that schemes need, and the loss of shapes if only some micro-kernels are
+chosen."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ TAIL = 60.0
 much as its logarithm. A program waits for its slowest calls, and small differences are noise."""
 
 MOST = 2
-"""The most micro-kernels that a plan may need for one shape: two heights. A scheme that needs more there does
-not serve it."""
+"""The most micro-kernels that a plan may need for one shape: two heights. A scheme that needs more on a shape
+does not serve that shape."""
 
 
 def lost(slowdowns: Values) -> Values:
@@ -46,7 +47,7 @@ class Needs:
     Args:
         kernels: all micro-kernels that some scheme needs, in order.
         sets: the distinct sets of their numbers.
-        numbers: the set that a scheme needs on a shape, ``[schemes, shapes]``.
+        numbers: the index in ``sets`` of the set that a scheme needs on a shape, ``[schemes, shapes]``.
         beyond: the set that each scheme needs to serve every shape beyond the range.
     """
 
@@ -57,7 +58,7 @@ class Needs:
 
     @classmethod
     def of(cls, workload: Workload, schemes: Sequence[Scheme], shapes: ShapeSet) -> Needs:
-        """Returns the needs of schemes; a shape stands for all lengths since the one before it."""
+        """Returns the needs of schemes; each shape represents all lengths after the shape before."""
         kernels = tuple(sorted({lower.kernel for scheme in schemes for lower in scheme.heights}))
         numbered = {kernel: number for number, kernel in enumerate(kernels)}
         within = spans(workload, shapes)
@@ -81,28 +82,30 @@ class Needs:
         return cls(kernels, tuple(sets), np.array(rows), tuple(beyond))
 
     def covered(self, chosen: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels are all that a scheme needs, ``[schemes, shapes]``."""
+        """Returns whether the chosen micro-kernels include all that a scheme needs, ``[schemes, shapes]``."""
         had = frozenset(chosen)
         return np.array([len(wanted) <= MOST and wanted <= had for wanted in self.sets])[self.numbers]
 
     def of_size(self, size: int) -> dict[tuple[int, ...], int]:
-        """Returns the sets of that many micro-kernels, each as numbers in order, with the set's number."""
+        """Returns the sets of ``size`` micro-kernels: for each, its ascending numbers and its index in
+        ``sets``."""
         found = ((tuple(sorted(s)), number) for number, s in enumerate(self.sets) if len(s) == size)
         return dict(sorted(found))
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The losses of shapes for any set of micro-kernels: each takes the fastest scheme that the set covers.
+    """The losses of shapes for any set of micro-kernels: each shape takes the fastest scheme that the set
+    covers.
 
     Args:
         alone: the slowdown of the fastest scheme that needs just this micro-kernel, ``[kernels, shapes]``;
             infinite where there is none.
-        pairs: the numbers of the lower and of the higher micro-kernel that a scheme needs both on a shape,
-            ``[2, pairs]``, in order.
-        together: the slowdown of the fastest scheme that needs just these, ``[pairs, shapes]``.
+        pairs: two micro-kernels that a scheme needs together on a shape, lower number first, ``[2, pairs]``,
+            in order.
+        together: the slowdown of the fastest scheme that needs just this pair, ``[pairs, shapes]``.
         weights: of the shapes.
-        beyond: the distinct sets of which one serves every shape beyond the range.
+        beyond: the distinct sets of micro-kernels; each set serves every shape beyond the range.
     """
 
     alone: Values
@@ -141,12 +144,12 @@ class Losses:
         return np.asarray(np.minimum(least, self.together[low & high].min(axis=0, initial=inf)))
 
     def settles(self, chosen: Collection[int]) -> bool:
-        """Returns whether the chosen micro-kernels are all that some scheme needs beyond the range."""
+        """Returns whether the chosen micro-kernels include all that some scheme needs beyond the range."""
         return any(map(frozenset(chosen).issuperset, self.beyond))
 
     def lacking(self, chosen: Collection[int], count: int) -> set[frozenset[int]]:
-        """Returns the micro-kernels that a scheme lacks to serve every shape beyond the range, of each scheme
-        that lacks ``count`` of them."""
+        """Returns the sets of ``count`` micro-kernels that complete the needs of some scheme beyond the
+        range."""
         missing = (needed.difference(chosen) for needed in self.beyond)
         return {lacks for lacks in missing if len(lacks) == count}
 
@@ -175,10 +178,10 @@ class Losses:
         return found
 
     def saved_by_pairs(self, chosen: Collection[int], at: npt.NDArray[np.intp]) -> Values:
-        """Returns the weighted loss that some pairs save in all, ``[at]``.
+        """Returns the weighted loss that each of some pairs saves over all shapes, ``[at]``.
 
         Args:
-            at: the numbers of these pairs, both of whose micro-kernels are further ones.
+            at: indices of the pairs; neither micro-kernel of a pair is chosen yet.
         """
         alone, base = self.saved(chosen), lost(self.slowdowns(chosen))
         low, high = self.pairs[:, at]
@@ -186,7 +189,8 @@ class Losses:
         return np.asarray(np.maximum(np.maximum(alone[low], alone[high]), both).sum(axis=1))
 
     def beyond_losses(self, chosen: Collection[int]) -> Values:
-        """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
+        """Returns the loss beyond the range after the addition of each micro-kernel, ``[kernels]``: 0 if a
+        scheme serves every shape there."""
         if self.settles(chosen):
             return np.zeros(len(self.alone))
         found = np.full(len(self.alone), UNCOVERED)
@@ -195,10 +199,11 @@ class Losses:
 
 
 def _each_cell(function: np.ufunc, table: Values, rows: npt.NDArray[np.intp], values: Values) -> None:
-    """Sets cells of a table ``[., shapes]`` to a function of them and of values ``[n, shapes]``, one by one.
+    """Applies a function of a cell and a value to cells of a table ``[., shapes]``, for values
+    ``[n, shapes]`` one by one, in place.
 
     Args:
-        rows: of each value, ``[n, shapes]`` or ``[n, 1]``.
+        rows: the row of each value's cell, ``[n, shapes]`` or ``[n, 1]``.
     """
     # Flat, since ``ufunc.at`` is twenty times slower in two dimensions.
     size = table.shape[1]

@@ -34,7 +34,8 @@ FIELDS: Mapping[str, type] = {
 """The fields that every manifest of this schema has, with their types."""
 
 FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
-"""The packages that a library calls: each one the first, and those for several cores or a GPU the second."""
+"""The packages that a library calls: every library calls the first; libraries for several cores or a GPU also
+call the second."""
 
 RIGHT_FIELDS = "the manifest of a library has all its fields"
 

@@ -21,7 +21,7 @@ def reach_of(known: Known) -> Reach:
     """Returns the measured range of each dynamic dimension, out of the shapes that were tuned for or decided
     on; nothing without a successful record.
 
-    The shapes on which only the search tried schemes do not count: they say nothing about those between.
+    The shapes on which only the search tried schemes do not count: they say nothing about the shapes between.
     """
     measured = [record for record in known.records if record.ok]
     if not measured:

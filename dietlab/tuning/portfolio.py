@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Values = npt.NDArray[np.float64]
 
 BEYOND = 8
-"""The factor from the range's end to the shape that stands for all shapes beyond it, where the edge tile no
-longer matters."""
+"""The ratio of the extent that represents all shapes beyond the range to the range's end: the edge tile no
+longer matters there."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,8 +126,9 @@ def choose_portfolio(
     """Chooses the micro-kernels whose plans lose least time over all shapes, by weight.
 
     Adds micro-kernels greedily by the decrease of the weighted mean loss
-    (:func:`~dietlab.tuning.losses.lost`); then exchanges single ones, from there and from the best families'
-    lowest ``max_kernels``, until no exchange helps.
+    (:func:`~dietlab.tuning.losses.lost`); then exchanges single micro-kernels until no exchange helps. The
+    exchanges start from this set, from a set built in pairs, and from the lowest ``max_kernels``
+    micro-kernels of each of the best families.
 
     Args:
         run: the tuning run whose measured and predicted times decide.
@@ -174,8 +175,8 @@ def _portfolio(
 
 
 def usual_kernels(workload: Workload) -> int:
-    """Returns the default of the most micro-kernels in a library: 8 if one dimension varies, 12 for layers of
-    several sizes, whose cache levels differ.
+    """Returns the default of ``max_kernels``, the most micro-kernels in a library: 8 if one dimension varies,
+    12 for layers of several sizes, whose cache levels differ.
 
     Args:
         workload: the operator that the library is for.

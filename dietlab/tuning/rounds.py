@@ -18,8 +18,8 @@ from dietlab.tuning.phases import PhaseTimer, with_records
 from dietlab.tuning.tuner import Proposal, Tuner
 
 Advance = Callable[[str, int], None]
-"""Receives, for each new record, a note, and 1 if it was the last of a scheme that no earlier round had
-tried, else 0."""
+"""Called for each new record with a note, and with 1 if the record completes a scheme that is new in its
+round, else 0."""
 
 RECENT = 64
 """The number of latest records from which the cost of a measurement is estimated: those of the search are
@@ -67,9 +67,9 @@ class Sitting:
         self._told = dict.fromkeys(each_once(self.store.records))
 
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
-        """Returns the records of a proposal, in its order, and measures those that no earlier run left.
+        """Returns the records of a proposal, in its order: unused ones of earlier runs, and new measurements.
 
-        The rest of an interrupted round is another round, since the machine may have changed."""
+        The rest of an interrupted round counts as another round, since the machine may have changed."""
         known = self._left_over(proposal)
         asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
         rest = without(proposal.trials, known)
@@ -80,7 +80,7 @@ class Sitting:
         return tuple(known[pair] for pair in proposal.pairs if pair in known)
 
     def _affordable(self, trials: list[Trial]) -> list[Trial]:
-        """Returns the first trials, as many as the budget is expected to suffice for."""
+        """Returns the first trials for which the budget is expected to suffice."""
         self.budget.require()
         costs = [record.phases.total for record in self.store.records[-RECENT:]]
         count = self.budget.affordable(sum(len(trial.shapes) for trial in trials), costs)
@@ -91,8 +91,8 @@ class Sitting:
         return begun
 
     def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
-        """Returns unused records of the proposal's pairs: of this round or, after another effort, of
-        any."""
+        """Returns unused records of the proposal's pairs: of this round first, else of any round, as after
+        another effort."""
         wanted, found = set(proposal.pairs), dict[Pair, int]()
         numbered = enumerate(self.store.records)
         for number, record in sorted(numbered, key=lambda item: not _is_of(item[1], proposal.round)):
@@ -187,7 +187,7 @@ class Answering:
         left = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
         found = self.runner.measure(workload, trials)
         if not isinstance(found, Iterable) or isinstance(found, (str, Mapping)):
-            raise MeasureError(f"{what} is records to go over", shown(found))
+            raise MeasureError(f"{what} is an iterable of records", shown(found))
         for record in found:
             if not isinstance(record, Record):
                 raise MeasureError(f"{what} is records", shown(record))
@@ -205,10 +205,10 @@ class Answering:
 
 
 class Proposals:
-    """The proposals of a tuner, in order: each is made after the one before was measured or, with ``ahead``,
-    in a thread while that is being measured. They depend on nothing else, so that a resumed or replayed run
-    gets the same ones. Where too little is known to propose ahead, as in the first round without a prior, the
-    round before is waited for.
+    """The proposals of a tuner, in order. Each is made after the previous round was measured or, with
+    ``ahead``, in a thread meanwhile. Proposals depend on nothing else: a resumed or replayed run gets the
+    same ones. If too little is known to propose ahead, as in the first round without a prior, a proposal
+    waits for the previous round.
     """
 
     def __init__(self, ahead: bool) -> None:
@@ -224,8 +224,8 @@ class Proposals:
             self._thread.shutdown(cancel_futures=True)
 
     def next(self, tuner: Tuner, stage: str) -> Proposal | None:
-        """Returns the next proposal of a tuner that has the last one's records; None if there is none, or if
-        it is of another stage, for which it is kept."""
+        """Returns the next proposal of a tuner that has the last one's records; None at the end, or if the
+        proposal is of another stage; it is kept for that stage."""
         if self._kept is None:
             self._kept = (self._thought.result() if self._thought else None) or tuner.ask()
         found = self._kept

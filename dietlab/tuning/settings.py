@@ -40,7 +40,7 @@ class Settings:
         seed: of the proposals and of the model.
 
     Raises:
-        StudyError: if an object stands for a name.
+        StudyError: if a setting is an object in place of a name.
     """
 
     effort: str = "quick"
@@ -61,7 +61,7 @@ class Settings:
 
     @staticmethod
     def settings_in(value: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns those in a JSON value; early files name no cost model."""
+        """Returns the settings in a JSON value; early files name no cost model."""
         known = {"cost_model": COST_MODEL, **value}
         return {field.name: known[field.name] for field in fields(Settings)}
 
@@ -102,7 +102,8 @@ def refitted(
 
 
 def explaining(settings: Settings, known: Known) -> CostModel:
-    """Returns the model with which views explain times: the default's, whichever model predicted them."""
+    """Returns the model that views use to explain times: always the default's, even if another model
+    predicted the times."""
     if isinstance(known.predictor, Calibrated):
         return known.predictor.model
     work, chip = known.space.workload, known.space.hardware

@@ -59,8 +59,8 @@ class SearchState:
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """Predicted seconds of the best scheme on each shape, of those that were or are being measured;
-        before any, of the slowest scheme."""
+        """The least predicted seconds on each shape among the schemes that were or are being measured. Before
+        the first of these, the largest among all; infinite without a predictor."""
         tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
         if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
@@ -69,14 +69,14 @@ class SearchState:
         return dict(zip(self.shapes, table.tolist(), strict=True))
 
     def relative(self, schemes: Sequence[Scheme]) -> Values:
-        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``. It
-        needs a predictor."""
+        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``. The
+        state must have a predictor."""
         assert self.predictor is not None
         best = np.array([self.best_seconds[shape] for shape in self.shapes])
         return np.asarray(best / self.predictor.seconds(schemes, self.shapes.shapes))
 
     def filled(self, picks: Iterable[Scheme], count: int, random: Random) -> list[Scheme]:
-        """Returns the picks and, up to ``count`` in all, untried others at random."""
+        """Returns the picks, filled up to ``count`` with other untried schemes at random."""
         found = list(picks)
         left = [scheme for scheme in self.untried if scheme not in set(found)]
         return found + random.sample(left, max(0, min(count - len(found), len(left))))
@@ -114,7 +114,7 @@ def proposed(strategy: Strategy, state: SearchState, count: int, random: Random)
         twice = next(scheme.key for scheme in found if found.count(scheme) > 1)
         raise SpaceError(f"{name} proposes each scheme once", f"{twice} twice")
     if len(found) > count:
-        raise SpaceError(f"{name} proposes at most as many schemes as it should, {count}", len(found))
+        raise SpaceError(f"{name} proposes at most {count} schemes", len(found))
     if not found and state.untried:
         raise SpaceError(
             f"{name} proposes a scheme as long as some are left",

@@ -74,7 +74,7 @@ def tune(
             or the prior is for another kind of processor.
         SpaceError: if arguments are in the wrong order, the strategy is unknown, or it proposes anything but
             untried schemes.
-        MeasureError: if ``runner`` does not measure, or leaves something out.
+        MeasureError: if ``runner`` does not measure, or leaves out a record.
         BudgetSpentError: if the budget is spent before anything was measured.
     """
     order = "The order is tune(space, shapes, runner)."
@@ -110,7 +110,7 @@ def tune(
             if not any(record.ok for record in store.records):
                 raise BudgetSpentError(
                     "a budget lasts until something is measured",
-                    f"{budget.seconds:g} s, of which {before:.1f} s were over when tuning began",
+                    f"{budget.seconds:g} s, and {before:.1f} s were spent before tuning began",
                     "Give it more seconds; the measurements of the machine are kept.",
                 ) from None
     fitted = tuner.predictor.fit(space, store.records)
@@ -120,7 +120,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Timed:
-    """A predictor whose time of fitting counts as that of the model."""
+    """A predictor whose fitting time counts as the phase ``model``."""
 
     predictor: Predictor
     clock: PhaseTimer
@@ -130,7 +130,7 @@ class _Timed:
 
 
 def _after(tuner: Tuner, sitting: Sitting, proposals: Proposals, stage: str) -> Tuner:
-    """Returns the tuner after the rounds of a stage, which ends early if fewer measurements decide."""
+    """Returns the tuner after the rounds of a stage; the stage ends early if fewer measurements suffice."""
     searches = stage == SEARCH
     stages = [(r.scheme, r.asked_by.stage if r.asked_by else SEARCH) for r in sitting.store.records]
     earlier = [scheme for scheme, asked_by in stages if asked_by == stage]

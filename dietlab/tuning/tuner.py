@@ -35,12 +35,12 @@ REFERENCES = 2
 rounds."""
 
 COMPARED = 4
-"""The fewest new schemes on a shape beside which earlier ones are measured again: with fewer, these would
+"""The fewest new schemes on a shape for which earlier schemes are measured again: with fewer, repeats would
 double the cost."""
 
 RIDGE = 4
-"""The steps in which distances from the roofline's ridge are compared, per natural logarithm of fetching over
-computing: shapes within 1.3x are equally near."""
+"""Rounding steps of distances from the roofline's ridge, per unit of the natural logarithm of fetching over
+computing time: shapes within 1.3x count as equally near."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Tuner:
         searched: the number of records of the search.
         rounds: the number of proposals whose records are known.
         decide_rounds: the number of these that were decisions.
-        judged: for each proposal, ranking metrics of the predictor fitted before it, on its new pairs; empty
-            if there was none.
+        judged: for each proposal, ranking metrics of the predictor fitted before, on the proposal's new
+            pairs; empty without a predictor.
     """
 
     space: Space
@@ -113,8 +113,8 @@ class Tuner:
         """Returns the next round; None if there is nothing left to search or to decide.
 
         Args:
-            during: a round that is being measured. The one after it is returned, proposed without its
-                records; None if that is too little to propose from, or if nothing is left.
+            during: a round that is being measured. The round after it is then returned, proposed without its
+                records; None if all other records are too few for that, or if nothing is left.
 
         Raises:
             ModelError: if every scheme of the search failed.
@@ -134,7 +134,7 @@ class Tuner:
             raise ModelError(
                 "at least one candidate is measured",
                 f"{len(self.records)} failures{reason}",
-                "All reasons stand in the records; `dietlab doctor` checks the machine.",
+                "The records hold all reasons; `dietlab doctor` checks the machine.",
             )
         begun = during.pairs if during is not None and during.round.stage == DECIDE else ()
         decided = self.decided + len(begun)
@@ -150,7 +150,7 @@ class Tuner:
         return Proposal(Round(DECIDE, number), trials) if trials else None
 
     def tell(self, proposal: Proposal, records: Iterable[Record]) -> Tuner:
-        """Returns the tuner that has the records of a proposal, failures included; records without a round
+        """Returns the tuner with the records of a proposal added, failures included; records without a round
         get the proposal's."""
         named = tuple(r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
         found, judged = (*self.records, *named), (*self.judged, self._judged(named))
@@ -166,7 +166,8 @@ class Tuner:
 
     @cached_property
     def fitted(self) -> Fitted | None:
-        """The predictor fitted on all records; None before one is successful, unless it can do without."""
+        """The predictor fitted on all records; None before the first successful record, unless the predictor
+        needs none."""
         try:
             return fitted_by(self.predictor, self.space, self.records)
         except ModelError:
@@ -224,10 +225,10 @@ class Tuner:
         return Proposal(Round(SEARCH, tried), (*trials, *self._references(trials)), schemes)
 
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
-        """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost
-        and, if operands come from memory, the one that waits for it most and the one that takes as long to
-        fetch as to compute. Streaming weights, computing, and doing both at once are three abilities of a
-        scheme, and none says anything about another."""
+        """Returns the shapes on which the search measures a scheme: the shape with the least adaptation cost
+        and, if operands come from memory, the shape most bound by memory and the shape at the roofline's
+        ridge. A scheme's speeds at computing, at streaming weights, and at both at once do not predict each
+        other."""
         shapes, pairs = self.state.shapes.shapes, self.measurable
         if pairs is not None:
             shapes = tuple(shape for shape in shapes if (scheme, shape) in pairs) or shapes
@@ -238,8 +239,8 @@ class Tuner:
 
     @cached_property
     def _bound_by_memory(self) -> tuple[Shape, ...]:
-        """The shape with the most bytes at the fewest flops per byte (of a network's layers, one row of the
-        largest); and the one at the roofline's ridge with the most bytes, if the roofline is known."""
+        """The shape most bound by memory, with the largest ``bytes^2 / flops`` (one row of a network's
+        largest layer); and, if the roofline is known, the shape with the most bytes at its ridge."""
         workload, held_out = self.space.workload, self.shapes.held_out
         grid = [shape for shape in length_grid(workload, self.shapes) if shape not in held_out]
         if self.measurable is not None:

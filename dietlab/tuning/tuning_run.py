@@ -22,7 +22,8 @@ class TuningRun(Known, Carded):
     measurement in each round that used it; ``measurements`` and ``seconds`` count it once.
 
     Args:
-        seconds: wall-clock time by phase; of a resumed run's earlier parts only compile, verify and measure.
+        seconds: wall-clock time by phase; the earlier parts of a resumed run count in compile, verify and
+            measure only.
         held_out_metrics: ranking metrics of predictions one round ahead: of each round of the search, by
             the predictor fitted on those before; empty if there was one round.
     """
@@ -42,7 +43,7 @@ class TuningRun(Known, Carded):
 
     @property
     def failures(self) -> int:
-        """The number of schemes of which a measurement failed."""
+        """The number of schemes with a failed measurement."""
         return len({record.scheme for record in self.records if not record.ok})
 
     def to_frame(self) -> pd.DataFrame:

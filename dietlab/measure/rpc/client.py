@@ -22,8 +22,8 @@ from dietlab.problem import Workload
 CLIENT = "dietlab.measure.rpc.worker"
 
 NETWORK_SECONDS = 15.0
-"""Seconds that a server's answer may take beyond the measurement, to start a worker and send libraries; later
-the server counts as lost."""
+"""Seconds that a server may take in addition to the measurement, to start a worker and receive libraries;
+after these the server counts as lost."""
 
 WATCH_SECONDS = 1.0
 """Seconds between two checks of the tracker for new servers."""
@@ -55,12 +55,12 @@ class RemoteDevice:
         self.name = name
 
     def hardware(self, target: str, cores: int, *, measure: bool) -> Hardware:
-        """Returns the server's processor of a target, with ``cores`` of its cores."""
+        """Returns the server's processor for a target (``cpu`` or ``cuda``), with ``cores`` of its cores."""
         question = {"op": "hardware", "target": target, "cores": cores, "measure": measure}
         return Hardware.from_json(self._answer(question, self._seconds + NETWORK_SECONDS))
 
     def open(self, workload: Workload, hardware: Hardware) -> None:
-        """Prepares the server for a workload's candidates, unless it is."""
+        """Prepares the server for a workload's candidates, if they are new to it."""
         if workload == self._workload:
             return
         question = {
@@ -182,7 +182,7 @@ class Servers:
             if "unreached" in answer:
                 client.close()
                 raise MeasureError(
-                    f"a server of the key {self.key} is reached where the tracker {self.address} lists it",
+                    f"a server of the key {self.key} answers at the address in the tracker {self.address}",
                     f"{answer['unreached']}: {answer['why']}",
                     "Start it with an address that this machine reaches: dietlab serve --host ADDRESS.",
                 )

@@ -29,13 +29,13 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Workload, require_entered
 
 RETRIES = 1
-"""Times that rivals are measured again, elsewhere, after their server was lost."""
+"""Most times that candidates are measured again, on another server, after theirs was lost."""
 
 
 @dataclass
 class Batch:
-    """The rivals on some shapes, which one server times in turns; ``lost`` counts the servers lost with
-    it."""
+    """The rivals on some shapes, which one server times in turns; ``lost`` counts the servers that were lost
+    while they timed it."""
 
     contests: list[list[Candidate]]
     lost: int = 0
@@ -202,8 +202,8 @@ class RemoteRunner:
 def _records(
     batch: Batch, device: RemoteDevice, error: DeviceLostError | None, timing: Timing, sharing: int
 ) -> Iterator[Record]:
-    """Yields the records of a batch. ``sharing`` servers work at the same time: a record's times are its
-    share of the wall-clock time."""
+    """Yields the records of a batch. ``sharing`` servers work at the same time, so the seconds of checking
+    and measuring are divided by ``sharing``."""
     for candidate in (candidate for contest in batch.contests for candidate in contest):
         if error is not None and candidate.record.ok:
             yield replace(candidate.record, status="crashed", reason=str(error), device=device.name)

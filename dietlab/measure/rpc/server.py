@@ -155,8 +155,8 @@ class Served:
             self.server = None
 
     def look(self) -> str:
-        """Checks whether the tracker still lists this server, and starts it again if it will not join by
-        itself; returns in words what changed since the last check, empty if nothing did."""
+        """Checks whether the tracker still lists this server, and restarts the server if it cannot join again
+        by itself. Returns a text about the change since the last check; empty if nothing changed."""
         if not self._listens():
             self.start()
         before, self._reported = self._reported, self._state()
@@ -172,7 +172,7 @@ class Served:
             return False
 
     def _state(self) -> str:
-        """Returns in words what is wrong; empty while the tracker lists this server."""
+        """Returns a text about the fault; empty while the tracker lists this server."""
         at = address_text(self.tracker)
         try:
             found = listed(self.tracker).servers
@@ -205,7 +205,7 @@ def serving(
 
     Raises:
         MissingDependencyError: if the tracker's package is not installed.
-        MeasureError: if others cannot reach ``host`` by that address.
+        MeasureError: if other machines cannot reach this one at ``host``.
     """
     address = public_address(host, tracker[0] if tracker else None)
     name = name or f"{gethostname()}-{os.getpid()}"

@@ -69,7 +69,7 @@ def _connected(tracker: Address) -> Iterator[socket]:
         connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
         (magic,) = struct.unpack("<i", base.recvall(connection, 4))
         if magic != base.RPC_TRACKER_MAGIC:
-            raise MeasureError("a tracker of TVM's RPC says so", f"{magic:#x}")
+            raise MeasureError("a tracker of TVM's RPC answers with its magic number", f"{magic:#x}")
         yield connection
 
 
@@ -126,19 +126,19 @@ def is_here(host: str) -> bool:
 
 
 def public_address(host: str, tracker: str | None = None) -> str:
-    """Returns the address by which others reach a server that listens on ``host`` and joins the tracker of a
-    host.
+    """Returns the address at which other machines reach a server that listens on ``host`` and joins the
+    tracker on the host ``tracker``.
 
     Raises:
-        MeasureError: if others cannot reach it by that address: it stands for all addresses of this machine,
-            belongs to another machine, or is the loopback's while the tracker is elsewhere.
+        MeasureError: if others cannot reach ``host``: it means all addresses of this machine, belongs to
+            another machine, or is the loopback while the tracker is on another machine.
     """
     number = number_of(host)
     if ip_address(number).is_unspecified:
         raise MeasureError(
-            "a server has one address by which others reach it",
-            f"{host}, which stands for every address of this machine",
-            f"Name that of a network that you trust: --host {own_address() or 'ADDRESS'}.",
+            "other machines reach a server at one address",
+            f"{host}, which means every address of this machine",
+            f"Name the address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
         )
     if tracker and ip_address(number).is_loopback and not is_loopback(tracker):
         raise MeasureError(
@@ -152,7 +152,7 @@ def public_address(host: str, tracker: str | None = None) -> str:
 
 
 def own_address() -> str:
-    """Returns the address by which other machines reach this one; empty if it is in no network."""
+    """Returns the address at which other machines reach this one; empty if it is in no network."""
     with socket(AF_INET, SOCK_DGRAM) as unsent:
         try:
             unsent.connect(ELSEWHERE)  # sends nothing

@@ -1,5 +1,5 @@
-"""Memory filled with valid values, for the operands of rotations: values do not change a call's time, so that
-nothing need be copied."""
+"""Memory filled with valid values, for the operands of rotations: a call's time does not depend on values, so
+nothing is copied."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Arena:
 
         Args:
             like: arrays of the same shapes and types.
-            packed: whether they replace packed weights, of which a rotation has fewer copies.
-            header: bytes to write at the beginning of each array. They are restored when another part covers
-                them, where they could be numbers that compute slowly.
+            packed: whether the arrays replace packed weights: a rotation has fewer copies of these.
+            header: bytes to write at the beginning of each array. When another part covers these bytes, the
+                valid values return: as numbers, the header could compute slowly.
         """
         lines = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in like.values()]
         size = max(ALIGNMENT_BYTES, sum(lines))

@@ -241,8 +241,8 @@ class Bench:
 
 
 class Calls(Sequence[Call]):
-    """A contender's calls on each copy. A call is bound when it is used, since a block may need few of many,
-    and run once then if its first run ``packs``."""
+    """A contender's calls on each copy. A call is bound on its first use, since a block may need few of many;
+    it then runs once if the first run packs weights (``packs``)."""
 
     def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan, packs: bool = False) -> None:
         self._copies, self._plan, self._packs = copies, plan, packs

@@ -36,7 +36,7 @@ class Prepared(Protocol):
 
     def bind(self, operands: Operands, out: Array) -> Call:
         """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
-        keeps all arrays alive. Of a contender with several programs it takes a :data:`Plan`, too."""
+        keeps all arrays alive. If the contender has several programs, it also takes a :data:`Plan`."""
 
 
 class Contender(Protocol):
@@ -44,18 +44,18 @@ class Contender(Protocol):
 
     Besides these methods it may have
 
-    - ``name``, which a report and the command line call it;
-    - ``computes``, the operators that it has, such as ``batch-matmul``, which stands for those whose names go
-      on behind a hyphen (default: :data:`~dietlab.compare.contenders.COMPUTES`);
-    - ``dtypes``, the types of operands that it knows, where float32 is not the only one;
-    - ``package``, which must be installed for it, and ``where`` else it is absent;
-    - ``default``, false if it takes part only where it is named;
-    - ``any_shape``, true if what it prepares serves every shape with the same constant operands: copies of a
+    - ``name``, its name in reports and on the command line;
+    - ``computes``, its operators; ``batch-matmul`` includes all operators whose names begin with
+      ``batch-matmul-`` (default: :data:`~dietlab.compare.contenders.COMPUTES`);
+    - ``dtypes``, its types of operands, if it has others than float32;
+    - ``package``, a package that must be installed, and ``where``, what else a report says about its absence;
+    - ``default``, false if it takes part only when it is named;
+    - ``any_shape``, true if a prepared layer serves every shape with the same constant operands: copies of a
       rotation are then made once;
-    - ``packs_in_call``, true if the first call of what it prepared packs weights: in a rotation, each copy is
+    - ``packs_in_call``, true if the first call of a prepared layer packs weights: in a rotation, each copy is
       called once before any is timed;
-    - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
-      prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
+    - ``copied(prepared)``, which returns a prepared layer with a copy of the packed weights of ``prepared``,
+      the last copy: then weights are packed only once for a rotation;
     - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
     """
 
@@ -67,7 +67,7 @@ class Contender(Protocol):
         """
 
     def version(self) -> str:
-        """Returns the version of the library that is timed, as it tells it."""
+        """Returns the version of the timed library, as the library reports it."""
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         """Prepares the workload at ``shape`` with its constant operands.
@@ -79,7 +79,8 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class WithConstants:
-    """A :class:`Prepared` of what binds a call on all operands, and of those that are constant."""
+    """A :class:`Prepared` made of a function that binds a call on all operands, and of the constant
+    operands."""
 
     bound: Callable[..., Call]
     constants: Operands = field(default_factory=dict)

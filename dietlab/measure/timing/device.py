@@ -19,7 +19,7 @@ GUARD_BYTES = 512
 alignment."""
 
 GUARD_VALUE = WORKING.guard
-"""What they hold of floats (:attr:`~dietlab.problem.Precision.guard`)."""
+"""Value of the guards of floats (:attr:`~dietlab.problem.Precision.guard`)."""
 
 
 class Output(Protocol):
@@ -29,8 +29,8 @@ class Output(Protocol):
     """The array that contenders write to."""
 
     def poison(self) -> None:
-        """Writes not-a-number where results belong (of whole numbers the guards' value), and the guards'
-        value around them."""
+        """Fills the output with NaN (integers: with the guards' value), and the guards around it with their
+        value."""
 
     def deliver(self, result: object) -> None:
         """Copies the result of a call to the output, if it is a new tensor."""
@@ -76,7 +76,8 @@ class TimedBlock:
         warm_up: runs before each block and is not timed.
         watched: whether a block counts only if the system took no core away meanwhile.
         graph: whether the calls are replayed from a CUDA graph.
-        host_share: the host's time to queue the calls over the device's time to run them, in a trial.
+        host_share: in a trial, the ratio of the host's time to queue the calls to the device's time to run
+            them.
     """
 
     run: Callable[[], float]
@@ -92,15 +93,18 @@ class Device(Protocol):
 
     ``cache`` is the state of the caches before a timed call:
 
-    ``hot`` The same call ran just before. Operands and output are in the nearest cache that they fit into. A
-        block of calls is timed as a whole. ``interleaved`` (CPU) The same call ran before, then other data of
-        twice the L2 cache was read (untimed). Operands, output and code have left the private caches; the
-        last-level cache still has what fits. Each call is timed alone, including one reading of the clock
-        (some 0.3 us); the block's time is their median. ``rotating`` Calls rotate through copies of twice the
-        last-level cache, so that no cache has a copy when its turn comes. On a CPU, constant operands are
-        copied, as in a model of many such layers whose inputs and outputs stay in cache; if nothing is
-        constant, and on a GPU, all operands and the output. The number of copies is limited, which matters
-        for tiny operators.
+    ``hot``
+        The same call ran just before. Operands and output are in the nearest cache that they fit into. A
+        block of calls is timed as a whole.
+    ``interleaved`` (CPU)
+        The same call ran before, then other data of twice the L2 cache was read (untimed). Operands, output
+        and code have left the private caches; the last-level cache still has what fits. Each call is timed
+        alone, including one reading of the clock (some 0.3 us); the block's time is their median.
+    ``rotating``
+        Calls rotate through copies of twice the last-level cache, so that no cache has a copy when its turn
+        comes. On a CPU, constant operands are copied, as in a model of many such layers whose inputs and
+        outputs stay in cache. On a GPU, or if no operand is constant, all operands and the output are copied.
+        The number of copies is limited, which matters for tiny operators.
     """
 
     states: Sequence[str]

@@ -89,8 +89,8 @@ def taken_cores() -> int:
 
 
 def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Returns the result of ``work``, which cannot be repeated, and its wall-clock seconds without those in
-    which this thread waited for a core."""
+    """Returns the result of ``work``, which cannot be repeated, and its wall-clock seconds less the seconds
+    that this thread waited for a core."""
     before = _waited_seconds()
     started = perf_counter()
     result = work()
@@ -110,10 +110,10 @@ def _waited_seconds() -> float:
 class Pace:
     """The usual time of a probe around a contender's blocks, and the numbers of its blocks and retakes.
 
-    The usual time is from the fastest third of its latest blocks. It is the contender's own: threads that
-    spin between two calls may lower the clock, which is part of the measurement. It follows a processor that
-    settles at a lower speed, and a rare fast moment, while the neighbours of a shared machine sleep, does not
-    make all other moments slow.
+    The usual time is from the fastest third of its latest blocks. Each contender has its own: threads that
+    spin between two calls may lower the clock, which is part of the measurement. The usual time follows a
+    processor that settles at a lower speed. A rare fast moment, while the neighbours of a shared machine
+    sleep, does not mark all other moments as slow.
     """
 
     def __init__(self) -> None:

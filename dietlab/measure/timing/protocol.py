@@ -23,7 +23,7 @@ GPU_CACHE_STATES: tuple[CacheState, ...] = ("hot", "rotating")
 TOGETHER = 16
 """Most shapes whose candidates take turns together; their operands stay in memory meanwhile. With fewer, all
 blocks of a candidate can lie within one slow moment: on a shared machine with two threads a core, a neighbour
-slowed all programs down by 1.3 times, for tenths of a second each, a third of the time."""
+slowed all programs by 1.3x for tenths of a second at once, a third of the time in all."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Timing:
     Args:
         blocks: number of blocks of calls.
         block_seconds: a block repeats the call until it lasts about this long.
-        stop_beyond: a program slower than this many seconds a call is timed by one block only or, next to
-            others on a CPU, by three if it is among the fastest.
+        stop_beyond: seconds of a call above which a program is slow: one block times it or, on a CPU next to
+            rivals, three if it is among the fastest.
         cache: the cache state in which candidates are timed: ``hot`` or ``rotating``.
 
     Raises:

@@ -11,7 +11,7 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
-"""Size of all copies over that of the last-level cache, so that no copy is still there when its turn
+"""Ratio of the size of all copies to the last-level cache: no copy is still in the cache when its turn
 comes."""
 
 MOST_BYTES = 1 << 30

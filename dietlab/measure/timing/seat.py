@@ -19,7 +19,7 @@ class Seat:
         module: the module that the process runs.
         env: environment variables of the process.
         seconds: timeout of an answer.
-        open_seconds: timeout of the first answer, before which the process imports its libraries.
+        open_seconds: timeout of the first answer, which includes importing libraries.
     """
 
     def __init__(

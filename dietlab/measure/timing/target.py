@@ -29,8 +29,8 @@ class TimingTarget(Protocol):
 
     def options(self, hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
         """Returns the options for every contender on a processor, and why slow moments cannot be detected
-        (empty if a probe can, or none is wanted). ``folder`` is for a probe's library, as long as contenders
-        are open (None: no probe)."""
+        (empty if a probe detects them, or without a ``folder``). ``folder`` holds the probe's library while
+        contenders are open (None: no probe)."""
 
     def device(self, cores: int, options: Mapping[str, Any]) -> Device:
         """Returns the device that candidates are timed on, in a timing process."""

@@ -38,10 +38,10 @@ class Player:
     """A contender with one of its plans on one shape, and its blocks so far.
 
     ``samples`` are the seconds of a call in each block. ``retaken`` blocks were thrown away because the
-    processor was slow; ``kept`` ones count although it was, since it did not become quick again.
+    processor was slow; ``kept`` blocks count although the processor was slow: it did not recover.
 
     Args:
-        correct: whether its result is correct; None if it gave none: it crashed, hung or refused.
+        correct: whether its result is correct; None without a result: the contender crashed, hung or refused.
         reason: why it is not correct.
         max_error, tolerance: of its result; None before the comparison.
         first_seconds: seconds of its first call at the shape, if
@@ -91,7 +91,7 @@ class Player:
         self.check_seconds += perf_counter() - started
 
     def take(self, cache: str, block_seconds: float) -> None:
-        """Times one block; a contender that fails leaves."""
+        """Times one block; a contender that fails takes no more turns."""
         if not self.correct:
             return
         started = perf_counter()

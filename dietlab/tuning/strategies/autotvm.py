@@ -44,7 +44,8 @@ class AnnealingStrategy:
         return state.filled((state.space.schemes[number] for number in guided), count, random)
 
     def _met(self, state: SearchState, count: int, random: Random) -> dict[int, float]:
-        """Returns the best relative throughput of each untried scheme that chains met, by its number."""
+        """Returns the best relative throughput of each untried scheme that a chain visited, by the scheme's
+        number."""
         knobs, scores = knobs_of(state.space), state.relative(state.space.schemes).tolist()
         tried = {number for number, scheme in enumerate(state.space) if scheme in state.tried}
         shapes = random.choices(range(len(state.shapes)), state.shapes.weights, k=self.chains)
@@ -105,7 +106,7 @@ class GeneticStrategy:
         return picks
 
     def _child(self, mother: Codes, father: Codes, knobs: Knobs, free: set[int], random: Random) -> int:
-        """Returns the untried scheme nearest to a child of two."""
+        """Returns the untried scheme nearest to a child of two parents."""
         point = random.randrange(len(mother) + 1)
         codes = [*mother[:point], *father[point:]]
         for knob, values in enumerate(knobs.values):

@@ -29,12 +29,12 @@ class Knobs:
 
     @cached_property
     def number(self) -> dict[Codes, int]:
-        """The scheme with these codes, by its number in the space."""
+        """The number of each scheme in the space, by its codes."""
         return {codes: number for number, codes in enumerate(self.codes)}
 
     @cached_property
     def _lines(self) -> tuple[dict[Codes, list[int]], ...]:
-        """For each knob, the schemes with the same codes of all others."""
+        """For each knob, the schemes with the same codes of all other knobs."""
         lines: tuple[dict[Codes, list[int]], ...] = tuple({} for _ in self.names)
         for number, codes in enumerate(self.codes):
             for knob, line in enumerate(lines):
@@ -59,8 +59,8 @@ class Knobs:
         return self._neighbours[number]
 
     def nearest(self, codes: Sequence[int], among: Sequence[int], key: Callable[[int], float]) -> int:
-        """Returns the scheme ``among`` some whose codes differ least from these, as shares of each knob's
-        range; of equals the one with the least ``key``."""
+        """Returns the scheme in ``among`` whose codes differ least from ``codes``, as shares of each knob's
+        range; among ties the one with the least ``key``."""
         spans = [max(1, len(values) - 1) for values in self.values]
 
         def distance(number: int) -> float:

@@ -17,20 +17,20 @@ from dietlab.scheme import Scheme
 from dietlab.tuning.state import SearchState, Values
 
 TIES = 1e-3
-"""The weight of a scheme's mean time beside its gain: where no scheme gains, the best on average goes
-first."""
+"""The weight of a scheme's mean time relative to its gain: if no scheme gains, the best on average is
+picked."""
 
 
 @dataclass(frozen=True)
 class MarginalStrategy:
     """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
 
-    Predicts every untried scheme on every shape and adds, one by one, the one that lowers the weighted sum of
-    logarithms of time most, given the best known time of each shape and the picks before it. A share of
-    ``near_share`` differs in one parameter from the fastest so far on a measured shape, since the model
-    predicts slow times for an access pattern of which nothing fast was tried. A share is random. (Replayed on
-    all 2992 schemes of a layer with weights from memory on a Xeon, T = 1, 24 and 128, 16 seeds: 64 trials
-    find 96 % of the best speeds in place of 94.5 %.)
+    Predicts every untried scheme on every shape. Picks schemes one by one: each lowers the weighted sum of
+    log times most, given the best known time of each shape and the earlier picks. A share of ``near_share``
+    differs in one parameter from the fastest so far on a measured shape, since the model predicts slow times
+    for an access pattern without a fast measurement. A share of ``random_share`` is random. (Replayed on all
+    2992 schemes of a layer with weights from memory on a Xeon, T = 1, 24 and 128, 16 seeds: 64 trials find
+    96 % of the best speeds in place of 94.5 %.)
 
     Predictions of similar schemes are similar, and the first ones err together. So at most ``tile_share`` of
     the picks have one tile, and at most ``width_share`` one tile width, until no others are left. (Replayed
@@ -38,8 +38,8 @@ class MarginalStrategy:
     average with these limits, 1.7 % without.)
 
     The first round, before there is a predictor, tries every access pattern
-    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: without evidence in its favour, one
-    that is left out may never be proposed.
+    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: a pattern that is left out may
+    never be proposed later.
     """
 
     near_share: float = 0.3
@@ -55,14 +55,13 @@ class MarginalStrategy:
     def chosen(
         self, state: SearchState, schemes: Sequence[Scheme], count: int, random: Random
     ) -> list[Scheme]:
-        """Returns the picks of a round; the predictor, which the state must have, predicts ``schemes``
-        only."""
+        """Returns the picks of a round. The state must have a predictor, which predicts only ``schemes``."""
         picks = self.guided(state, schemes, count)
         near = [scheme for scheme in _near(state, random) if scheme not in picks]
         return state.filled([*picks, *near[: round(count * self.near_share)]], count, random)
 
     def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
-        """Returns those picks of a round that the predictor determines, out of some schemes."""
+        """Returns the picks of a round that the predictor determines, among ``schemes``."""
         assert state.predictor is not None
         logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
         known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
@@ -79,11 +78,11 @@ class DraftStrategy:
     """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
 
     The draft (:class:`~dietlab.cost.Analytic`) needs no measurement. In the first round, before there is a
-    model, it picks a share of the schemes, each of another tile, since it errs equally on equal tiles. The
-    others are dealt over the access patterns, as in :class:`MarginalStrategy`, on a GPU only out of those
-    that the draft puts first (:attr:`Formulas.DEALT`). Later, the learned model chooses among these or, if
-    they are more, among the best ``drafts`` schemes per proposed one, by their marginal gain: in a large
-    space it predicts few.
+    model, it picks ``first_share`` of the schemes, each with another tile, since the draft makes equal errors
+    on equal tiles. The others are dealt over the access patterns, as in :class:`MarginalStrategy`; on a GPU
+    only schemes that the draft ranks first are dealt (:attr:`Formulas.DEALT`). Later, the learned model
+    chooses by marginal gain among the schemes that the draft ranks first: the same share or ``drafts`` per
+    proposed scheme, whichever is more. So it predicts few schemes of a large space.
 
     Args:
         drafts: the number of drafted schemes for each proposed one.
@@ -132,8 +131,8 @@ def _near(state: SearchState, random: Random) -> list[Scheme]:
 
 
 def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
-    """Returns the numbers of the untried schemes that a search chooses from: the fastest by the logarithms of
-    the draft, ``least`` of them or more (:attr:`Formulas.DEALT`)."""
+    """Returns the indices of the untried schemes that a search chooses from: the fastest by the draft's log
+    times ``logs``, at least ``least`` and at least the share :attr:`Formulas.DEALT`."""
     share = adaptation_cost(state.space.workload, state.space.hardware).formulas.DEALT
     behind: Values = (logs - logs.min(axis=0)).min(axis=1)  # the fastest of a shape, where it is least behind
     order = behind.argsort(kind="stable").tolist()
@@ -147,15 +146,16 @@ def greedy(
     count: int,
     limits: Sequence[tuple[npt.NDArray[np.intp], float]],
 ) -> list[int]:
-    """Returns the numbers of ``count`` schemes, each of which lowers the weighted mean most after those
-    before it.
+    """Returns the indices of ``count`` schemes; each lowers the weighted mean of ``logs`` most, given the
+    earlier ones.
 
     Args:
         logs: logarithms of times, ``[schemes, shapes]``.
-        known: those of the best known times, ``[shapes]``.
+        known: logarithms of the best known times, ``[shapes]``.
         weights: of the shapes.
         count: at most the number of schemes.
-        limits: the group of each scheme, and the most picks of one group, until no others are left.
+        limits: for each limit the group of each scheme, and the most picks of one group. Limits end when no
+            other schemes are left.
     """
     means = TIES * (logs @ weights)
     chosen: list[int] = []
@@ -192,5 +192,5 @@ def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme
 
 
 def logarithms(predicted: Values) -> Values:
-    """Returns the logarithms of times; those that are 0, of empty calls, count as equal."""
+    """Returns the logarithms of times; those of 0, of empty calls, are 0."""
     return np.asarray(np.log(np.where(predicted > 0, predicted, 1.0)))

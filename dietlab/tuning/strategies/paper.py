@@ -17,7 +17,7 @@ from dietlab.tuning.state import SearchState, Values
 from dietlab.tuning.strategies.knobs import Knobs, knobs_of
 
 SHRINKS = 1.1
-"""The largest ratio of a tile's rows to the target shape's at which mutation does not halve it (AE,
+"""The largest ratio of a tile's rows to the target shape's at which mutation does not halve the tile (AE,
 ``utils.cc``)."""
 
 DIVIDED = frozenset({"rows", "cols", "step", "unroll", "down", "across"})
@@ -31,8 +31,8 @@ class PaperStrategy:
     A round draws a population, a part of it from the best measured schemes, and mutates it for some
     generations. It proposes the best untried schemes of all generations, and a share at random.
 
-    - Fitness is the best score over all shapes; parents are drawn in proportion to its power, which grows by
-      one every ``sharpening`` trials.
+    - Fitness is the best score over all shapes; parents are drawn in proportion to a power of the fitness,
+      whose exponent grows by one every ``sharpening`` trials.
     - A mutation is for a target shape, drawn in proportion to ``flops * weight / best throughput``, the time
       spent in it. It halves the tile's rows until the target has nearly as many, then moves a divisor into or
       out of one axis.
@@ -45,10 +45,10 @@ class PaperStrategy:
         generations: the number of mutations of a population.
         mutation: the probability that a child is a mutation and not a copy.
         incumbents: the largest share of measured schemes in the first generation.
-        kept: the most untried schemes for proposal.
-        random_share: of the proposals.
-        warm_up: samples.
-        sharpening: trials.
+        kept: the most untried schemes to propose from.
+        random_share: the share of the proposals that is random.
+        warm_up: samples before the model gives the score.
+        sharpening: trials until the exponent grows.
     """
 
     population: int = 2048
@@ -112,7 +112,7 @@ class Evolution:
         return [workload.flops(shape) * weight / score for shape, weight, score in pairs]
 
     def met(self, random: Random) -> set[int]:
-        """Returns the untried schemes that a generation met."""
+        """Returns the numbers of the untried schemes in all generations."""
         most = round(self.constants.incumbents * self.constants.population)
         population = self.measured[:most]
         fresh = self.constants.population - len(population)
@@ -134,8 +134,8 @@ class Evolution:
         return [self._mutated(parent, target, random) if lot else parent for parent, target, lot in lots]
 
     def _mutated(self, number: int, target: int, random: Random) -> int:
-        """Returns a scheme that differs in one axis, of a height that the target shape fills, if the space
-        has one; else the shrunk parent."""
+        """Returns the number of the shrunk parent with one axis changed; of the shrunk parent itself if the
+        space has no such scheme."""
         number = self._shrunk(number, target)
         knob = random.randrange(len(self.knobs.names))
         ways = self.knobs.along(number, knob)

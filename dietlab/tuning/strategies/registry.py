@@ -29,7 +29,7 @@ class RandomStrategy:
 
 @dataclass(frozen=True)
 class GridStrategy:
-    """Grid search goes over the ordered space in even steps, which it halves at each end, until it has
+    """Grid search goes over the ordered space in even steps and halves the step at each end, until it has
     proposed every scheme."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
