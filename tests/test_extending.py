@@ -274,7 +274,7 @@ def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
         ("beside:Chanse", r"a strategy is in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
         ("beside:NUMBER", r"the strategy beside:NUMBER is a class or an object with propose; got 3"),
         ("beside:Bound", r"the strategy beside:Bound is .* with propose; got the class Bound"),
-        ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. One of your own is MODULE:NAME"),
+        ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. For your own, write MODULE:NAME"),
         ("rondom", r"Did you mean 'random'\?"),
         (3, r"a strategy is an object with propose; got 3"),
     ],
@@ -387,7 +387,7 @@ def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
         import_named(f"beside:{name}")
         assert f"beside:{name}" in one.entered
     for name in ("NUMBER", "made", "Path"):
-        with pytest.raises(DietlabError, match=r"what is imported is .*, or a module that enters some; got"):
+        with pytest.raises(DietlabError, match=r"an import is .*, or a module that enters one; got"):
             import_named(f"beside:{name}")
 
 
@@ -848,7 +848,7 @@ def test_own_operators_say_the_same_everywhere() -> None:
         ),
         (
             verb(reference=lambda self, inputs: Dense.reference(self, inputs) * np.nan),
-            r"returns finite float64\[5, 64\]; got 320 that are not",
+            r"returns finite float64\[5, 64\]; got 320 numbers that are not finite",
         ),
     ],
 )
@@ -871,7 +871,7 @@ def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> N
         make_workload("other", DIMS)
     OPERATORS["mine"] = Dense
     with pytest.raises(
-        WorkloadError, match=r"is read from what its to_json returned, and equals it; got dense"
+        WorkloadError, match=r"reading the JSON value of .* returns an equal operator; got dense"
     ):
         make_workload("mine", DIMS)
     OPERATORS["product"] = OperatorKind(product.Product, lambda value: None, ("T", "N", "K"), "")  # type: ignore[arg-type, return-value]
