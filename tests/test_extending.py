@@ -495,7 +495,7 @@ def test_what_cannot_be_taken_along_is_an_error_before_anything_is_built(beside:
 
     OPERATORS["held"] = Held
     held = Held(**DIMS)
-    with pytest.raises(DietlabError, match=r"the operator 'held' can be taken to other.*lock.*module"):
+    with pytest.raises(DietlabError, match=r"the operator 'held' can be sent to other.*lock.*module"):
         next(LocalRunner(HARDWARE).measure(held, []))
     assert "failed" in carried()["entered"]["dietlab.operators"]["held"]
 
@@ -504,16 +504,14 @@ def test_an_operator_that_was_not_entered_is_an_error_before_anything_is_built(b
     import product  # type: ignore[import-not-found]
 
     work = product.Product(**DIMS)
-    with pytest.raises(
-        WorkloadError, match=r"know an operator by its name; got 'product'.*OPERATORS\['product'\]"
-    ):
+    with pytest.raises(WorkloadError, match=r"is known by its name; got 'product'.*OPERATORS\['product'\]"):
         next(LocalRunner(HARDWARE).measure(work, []))
     assert tune(build_space(work, HARDWARE), ShapeSet.extents(work, [1, 16]), RUNNER, EFFORT).trials == 8
 
 
 def test_a_process_of_another_python_is_told_apart() -> None:
     enter({"python": "2.7", "path": [], "entered": {"dietlab.operators": {"old": {"pickled": "gA=="}}}})
-    with pytest.raises(WorkloadError, match=r"taken to a process of the same Python, 2\.7; got"):
+    with pytest.raises(WorkloadError, match=r"sent to processes of the same Python, 2\.7; got"):
         OPERATORS["old"]
 
 
@@ -639,10 +637,16 @@ class Fitting:
         (Fitting(lambda rows, cols: np.ones(rows)), r"got the size \[\d+\] for \[\d+, \d+\]"),
         (Fitting(lambda rows, cols: np.ones((cols + 1, rows))), r"got the size \["),
         (Fitting(lambda rows, cols: np.ones((rows, 1 + cols))), r"got the size \["),
-        (Fitting(lambda rows, cols: np.full((rows, cols), np.nan)), r"numbers above 0; got nan, one of \d+"),
-        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0, one of"),
-        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1, one of"),
-        (Fitting(lambda rows, cols: np.full((rows, cols), np.inf)), r"numbers above 0; got inf, one of"),
+        (
+            Fitting(lambda rows, cols: np.full((rows, cols), np.nan)),
+            r"numbers above 0; got nan \(\d+ of \d+ numbers",
+        ),
+        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0 \(\d+ of \d+ numbers"),
+        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1 \(\d+ of \d+ numbers"),
+        (
+            Fitting(lambda rows, cols: np.full((rows, cols), np.inf)),
+            r"numbers above 0; got inf \(\d+ of \d+ numbers",
+        ),
         (Fitting(lambda rows, cols: [["fast"] * cols] * rows), r"numbers above 0; got a value of class list"),
         (
             Fitting(doubt_of=lambda rows, cols: -np.ones((rows, cols))),
@@ -867,7 +871,7 @@ def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> N
         operator = "dense"
 
     OPERATORS["other"] = Renamed
-    with pytest.raises(WorkloadError, match=r"know an operator by its name; got 'renamed'"):
+    with pytest.raises(WorkloadError, match=r"is known by its name; got 'renamed'"):
         make_workload("other", DIMS)
     OPERATORS["mine"] = Dense
     with pytest.raises(
@@ -875,5 +879,5 @@ def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> N
     ):
         make_workload("mine", DIMS)
     OPERATORS["product"] = OperatorKind(product.Product, lambda value: None, ("T", "N", "K"), "")  # type: ignore[arg-type, return-value]
-    with pytest.raises(WorkloadError, match=r"and equals it; got None for product"):
+    with pytest.raises(WorkloadError, match=r"returns an equal operator; got None for product"):
         make_workload("product", DIMS)
