@@ -225,7 +225,7 @@ def test_a_stopped_brake_ends_whatever_sends_but_no_ending_stage() -> None:
     brake.stop()
     assert not brake.holds and brake.stopping
     brake.on_event(StageFinished("tune", 1.0))
-    with pytest.raises(RunStopped, match=r"until its user stops it.*What was measured is kept"):
+    with pytest.raises(RunStopped, match=r"until its user stops it.*All measurements are kept"):
         brake.on_event(StageAdvanced("tune", 1))
     brake.hold()
     assert not brake.holds, "what was stopped waits for nothing"

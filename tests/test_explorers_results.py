@@ -864,7 +864,9 @@ def test_the_board_has_the_times_of_a_layer(every_layer: tuple[TuningRun, Portfo
         assert r.expected_seconds == board.choice.table[scheme, there]
         assert r.best_seconds == board.best[there]
     unknown = {"N": 5, "K": 7}
-    with pytest.raises(WorkloadError, match=r"is of this layer; got K=7,N=5\. Of the \d+ that are: "):
+    with pytest.raises(
+        WorkloadError, match=r"is of this layer; got K=7,N=5\. The set has \d+ layers, such as "
+    ):
         board.table(dispatcher_at(dispatcher, unknown), unknown)
 
 

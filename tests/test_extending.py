@@ -274,7 +274,7 @@ def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
         ("beside:Chanse", r"a strategy is in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
         ("beside:NUMBER", r"the strategy beside:NUMBER is a class or an object with propose; got 3"),
         ("beside:Bound", r"the strategy beside:Bound is .* with propose; got the class Bound"),
-        ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. One of your own is MODULE:NAME"),
+        ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. For your own, write MODULE:NAME"),
         ("rondom", r"Did you mean 'random'\?"),
         (3, r"a strategy is an object with propose; got 3"),
     ],
@@ -387,7 +387,7 @@ def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
         import_named(f"beside:{name}")
         assert f"beside:{name}" in one.entered
     for name in ("NUMBER", "made", "Path"):
-        with pytest.raises(DietlabError, match=r"what is imported is .*, or a module that enters some; got"):
+        with pytest.raises(DietlabError, match=r"an import is .*, or a module that enters one; got"):
             import_named(f"beside:{name}")
 
 
@@ -495,7 +495,7 @@ def test_what_cannot_be_taken_along_is_an_error_before_anything_is_built(beside:
 
     OPERATORS["held"] = Held
     held = Held(**DIMS)
-    with pytest.raises(DietlabError, match=r"the operator 'held' can be taken to other.*lock.*module"):
+    with pytest.raises(DietlabError, match=r"the operator 'held' can be sent to other.*lock.*module"):
         next(LocalRunner(HARDWARE).measure(held, []))
     assert "failed" in carried()["entered"]["dietlab.operators"]["held"]
 
@@ -504,16 +504,14 @@ def test_an_operator_that_was_not_entered_is_an_error_before_anything_is_built(b
     import product  # type: ignore[import-not-found]
 
     work = product.Product(**DIMS)
-    with pytest.raises(
-        WorkloadError, match=r"know an operator by its name; got 'product'.*OPERATORS\['product'\]"
-    ):
+    with pytest.raises(WorkloadError, match=r"is known by its name; got 'product'.*OPERATORS\['product'\]"):
         next(LocalRunner(HARDWARE).measure(work, []))
     assert tune(build_space(work, HARDWARE), ShapeSet.extents(work, [1, 16]), RUNNER, EFFORT).trials == 8
 
 
 def test_a_process_of_another_python_is_told_apart() -> None:
     enter({"python": "2.7", "path": [], "entered": {"dietlab.operators": {"old": {"pickled": "gA=="}}}})
-    with pytest.raises(WorkloadError, match=r"taken to a process of the same Python, 2\.7; got"):
+    with pytest.raises(WorkloadError, match=r"sent to processes of the same Python, 2\.7; got"):
         OPERATORS["old"]
 
 
@@ -639,10 +637,16 @@ class Fitting:
         (Fitting(lambda rows, cols: np.ones(rows)), r"got the size \[\d+\] for \[\d+, \d+\]"),
         (Fitting(lambda rows, cols: np.ones((cols + 1, rows))), r"got the size \["),
         (Fitting(lambda rows, cols: np.ones((rows, 1 + cols))), r"got the size \["),
-        (Fitting(lambda rows, cols: np.full((rows, cols), np.nan)), r"numbers above 0; got nan, one of \d+"),
-        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0, one of"),
-        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1, one of"),
-        (Fitting(lambda rows, cols: np.full((rows, cols), np.inf)), r"numbers above 0; got inf, one of"),
+        (
+            Fitting(lambda rows, cols: np.full((rows, cols), np.nan)),
+            r"numbers above 0; got nan \(\d+ of \d+ numbers",
+        ),
+        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0 \(\d+ of \d+ numbers"),
+        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1 \(\d+ of \d+ numbers"),
+        (
+            Fitting(lambda rows, cols: np.full((rows, cols), np.inf)),
+            r"numbers above 0; got inf \(\d+ of \d+ numbers",
+        ),
         (Fitting(lambda rows, cols: [["fast"] * cols] * rows), r"numbers above 0; got a value of class list"),
         (
             Fitting(doubt_of=lambda rows, cols: -np.ones((rows, cols))),
@@ -848,7 +852,7 @@ def test_own_operators_say_the_same_everywhere() -> None:
         ),
         (
             verb(reference=lambda self, inputs: Dense.reference(self, inputs) * np.nan),
-            r"returns finite float64\[5, 64\]; got 320 that are not",
+            r"returns finite float64\[5, 64\]; got 320 numbers that are not finite",
         ),
     ],
 )
@@ -867,13 +871,13 @@ def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> N
         operator = "dense"
 
     OPERATORS["other"] = Renamed
-    with pytest.raises(WorkloadError, match=r"know an operator by its name; got 'renamed'"):
+    with pytest.raises(WorkloadError, match=r"is known by its name; got 'renamed'"):
         make_workload("other", DIMS)
     OPERATORS["mine"] = Dense
     with pytest.raises(
-        WorkloadError, match=r"is read from what its to_json returned, and equals it; got dense"
+        WorkloadError, match=r"reading the JSON value of .* returns an equal operator; got dense"
     ):
         make_workload("mine", DIMS)
     OPERATORS["product"] = OperatorKind(product.Product, lambda value: None, ("T", "N", "K"), "")  # type: ignore[arg-type, return-value]
-    with pytest.raises(WorkloadError, match=r"and equals it; got None for product"):
+    with pytest.raises(WorkloadError, match=r"returns an equal operator; got None for product"):
         make_workload("product", DIMS)

@@ -267,7 +267,7 @@ def test_a_library_that_cannot_be_looked_at_stays_closed(
 
 
 def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="looked for in the folder of a study, or of several; got"):
+    with pytest.raises(StudyError, match="found in the folder of a study, or in a folder of studies; got"):
         find_libraries(tmp_path / "none")
 
 

@@ -597,7 +597,7 @@ def test_the_report_of_a_layer_is_like_any_of_one_dimension() -> None:
     assert all(row.held_out for row in several.of_layer(ODD.to_json()).rows)
     assert Report.from_json(report.to_json()) == report
     with pytest.raises(
-        WorkloadError, match=r"is of this layer; got K=768,N=5\. Of the 5 that are: K=333,N=100; "
+        WorkloadError, match=r"is of this layer; got K=768,N=5\. The set has 5 layers, such as K=333,N=100; "
     ):
         several.of_layer({"N": 5, "K": 768})
     with pytest.raises(WorkloadError, match=r"dimension but T: N, K; got missing K\. Give layer="):

@@ -202,7 +202,7 @@ def test_unknown_operator_is_named_with_the_known_ones() -> None:
         make_workload("conv", {})
     with pytest.raises(WorkloadError, match=f"{known}; got None"):
         workload_from_json({})
-    with pytest.raises(WorkloadError, match="batch-matmul-nt knows its options; got bias"):
+    with pytest.raises(WorkloadError, match="batch-matmul-nt supports the given options; got bias"):
         make_workload("batch-matmul-nt", {"T": 4, "B": 2, "D": 3}, bias=True)
 
 

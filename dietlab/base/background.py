@@ -1,7 +1,7 @@
 """Work in a background thread: a notebook stays responsive, and can pause, resume and stop it.
 
 Work is any function of observers, such as ``lambda observers: study.tune(runner, observers)``. It pauses or
-ends where it sends an event, which is between two records, so that all measurements are kept.
+ends when it sends an event. Events are sent between two records, so all measurements are kept.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Brake:
 
     Args:
         clock: a monotonic clock, in seconds (another one for tests).
-        on_wait: called when the work begins to wait, in its thread.
+        on_wait: called in the work's thread when the work begins to wait.
 
     Attributes:
-        waited_for: whether the work waits to be released.
+        waited_for: whether the work now waits for ``release``.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Brake:
             self.waited_for = False
         if self._stop.is_set():
             raise RunStopped(
-                "the work goes on until its user stops it",
+                "the work runs until its user stops it",
                 None,
-                "What was measured is kept: start it again to go on from there.",
+                "All measurements are kept: start the work again to continue.",
             )
 
     def hold(self) -> None:
@@ -212,8 +212,8 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     """Starts ``work(observers)`` in a thread and returns at once.
 
     ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
-    these observers and one more that pauses and stops it; it must pass on all of them. Scripts end with
-    ``run.wait()``: a run ends with its process, and its records stay.
+    these observers and one more, which pauses and stops it; it must pass on all of them. A script must end
+    with ``run.wait()``, since the run ends when its process does. Its records stay.
 
     Args:
         work: a function of the observers; its result becomes the run's.

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 Cell = str | int | float | None
 
 WHOLE = 20
-"""Most rows of a table that a card shows whole: all figures of a processor fit."""
+"""Most rows of a table that a card shows without cutting it. All figures of a processor fit."""
 
 ROWS = 8
-"""Rows that a card shows of a longer table."""
+"""Rows that a card shows of a table longer than :data:`WHOLE`."""
 
 LONGEST = 140
 """Most characters of a name or a cell, so that a compiler's message leaves room for other columns."""
@@ -58,7 +58,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of a card: a header and a row per item. ``cells`` is called for the items shown only."""
+    """A table of a card: a header and a row per item. ``cells`` is called only for items that are shown."""
 
     header: tuple[str, ...]
     items: Sequence[Any]
@@ -87,7 +87,7 @@ class Card:
         type: the name of the value's class.
         name: the value in words, such as its operator and processor.
         facts: the few numbers that matter.
-        sections: the most useful first; those without rows are left out.
+        sections: the most useful first; empty sections are left out.
     """
 
     type: str

@@ -1,8 +1,8 @@
 """Sends objects that were entered in this process's registries to its worker processes.
 
-An object of an importable module is sent by name and imported there, with this process's ``sys.path``. What
-a script or a notebook defines itself is pickled whole, by ``cloudpickle``. A worker unpickles an object when
-it first uses it, so that only a contender's own process loads the contender's libraries.
+An object of an importable module is sent by name and imported there, with this process's ``sys.path``. An
+object that a script or a notebook defines is pickled whole, by ``cloudpickle``. A worker unpickles an object
+when it first uses it, so that only a contender's own process loads the contender's libraries.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from dietlab.base.errors import DietlabError
 from dietlab.base.registry import Deferred, Registry, replace_entered
 
 PYTHON = "{}.{}".format(*sys.version_info)
-"""This process's version of Python: pickled functions can be read by the same version only."""
+"""This process's version of Python; only the same version can read its pickled functions."""
 
 
 def carried() -> Mapping[str, Any]:
-    """Returns all that was entered in this process as a JSON value, for :func:`enter`; empty if nothing was.
+    """Returns all objects entered in this process, as a JSON value for :func:`enter`; empty if there are
+    none.
 
-    It is the same object until something else is entered. An object that cannot be pickled has the reason
-    in its place; a process that uses it raises that.
+    Calls return the same value until another object is entered. If an object cannot be pickled, the value has
+    the reason in its place; a process that uses the object raises an error with this reason.
     """
     return _carried(Registry.changes)
 
@@ -43,7 +44,8 @@ def _carried(changes: int) -> Mapping[str, Any]:
 
 
 def enter(value: Mapping[str, Any]) -> None:
-    """Enters what another process entered, the ``value`` of :func:`carried` there, in place of all before."""
+    """Replaces all entered objects by those of another process; ``value`` is the result of its
+    :func:`carried`."""
     sys.path += [folder for folder in value.get("path", ()) if folder not in sys.path]
     replace_entered(
         {
@@ -54,7 +56,7 @@ def enter(value: Mapping[str, Any]) -> None:
 
 
 def require_carried(registry: Registry[Any], name: str) -> None:
-    """Checks that the object of a name can be sent to worker processes.
+    """Checks that the object entered as ``name`` can be sent to worker processes.
 
     Raises:
         DietlabError: if it cannot.
@@ -69,11 +71,11 @@ REMEDY = "Define it in a module, and import it from there."
 def _require_pickled(what: str, entry: Mapping[str, str]) -> None:
     """Raises an error if the object could not be pickled where it was entered."""
     if "failed" in entry:
-        raise DietlabError(f"{what} can be taken to other processes", entry["failed"], REMEDY)
+        raise DietlabError(f"{what} can be sent to other processes", entry["failed"], REMEDY)
 
 
 class _Carried(Deferred):
-    """An object of another process, unpickled when it is first used.
+    """An object of another process, unpickled on first use.
 
     Args:
         python: the version of Python that pickled it.
@@ -85,12 +87,12 @@ class _Carried(Deferred):
         self._python, self.entry = python, entry
 
     def _made(self) -> object:
-        _require_pickled("it", self.entry)
+        _require_pickled("the object", self.entry)
         if self._python != PYTHON:
             raise DietlabError(
-                f"what was entered is taken to a process of the same Python, {self._python}",
+                f"objects are sent to processes of the same Python, {self._python}",
                 PYTHON,
-                "Put it into a package, and install that on both sides.",
+                "Put the object into a package, and install the package on both sides.",
             )
         return pickle.loads(b64decode(self.entry["pickled"]))
 

@@ -15,12 +15,13 @@ from dietlab.base.errors import DietlabError
 
 
 def name_of(value: object) -> str:
-    """Returns an object's name in errors: its own if it is a class or function, else that of its class."""
+    """Returns an object's name for errors: the name of a class or function, else that of the object's
+    class."""
     return str(getattr(value, "__name__", None) or type(value).__name__)
 
 
 def shown(value: object) -> str:
-    """Returns a wrong value as errors show it."""
+    """Returns the text that errors show for a wrong value."""
     if value is None:
         return "None; is a return missing?"
     if isinstance(value, type):
@@ -50,11 +51,10 @@ def require_methods(what: str, value: object, methods: Sequence[str], error: typ
 
 
 def listed(what: str, value: object, error: type[DietlabError]) -> tuple[Any, ...]:
-    """Returns the elements of ``what`` (as in ``"what propose of HillClimb returns"``), any iterable but a
-    text or a mapping.
+    """Returns the elements of an iterable; ``what`` names it, as in ``"what propose of HillClimb returns"``.
 
     Raises:
-        DietlabError: ``error``, for anything else.
+        DietlabError: ``error``, for a text, a mapping, or a value that is not iterable.
     """
     if isinstance(value, (str, bytes, Mapping, type)) or not isinstance(value, Iterable):
         raise error(f"{what} is a list", shown(value))
@@ -67,7 +67,7 @@ def require_numbers(
     """Returns finite numbers as float64.
 
     Args:
-        what: the array in errors, as in ``"what seconds of Nearest returns"``.
+        what: the array's name in errors, as in ``"what seconds of Nearest returns"``.
         size: the required extents by name, such as ``{"schemes": 3}``; nothing is broadcast.
         positive: whether 0 is refused; negative numbers always are.
 
@@ -85,5 +85,5 @@ def require_numbers(
         raise error(wanted, given)
     wrong = ~np.isfinite(found) | ((found <= 0) if positive else (found < 0))
     if wrong.any():
-        raise error(wanted, f"{found[wrong][0]:g}, one of {wrong.sum()} such among {found.size}")
+        raise error(wanted, f"{found[wrong][0]:g} ({wrong.sum()} of {found.size} numbers are wrong)")
     return found

@@ -44,7 +44,7 @@ class DietlabError(Exception):
 
 
 class DietlabWarning(UserWarning):
-    """A remark on a valid result: what was left out of it."""
+    """A warning about a valid result, such as what it leaves out."""
 
 
 class WorkloadError(DietlabError, ValueError):
@@ -64,7 +64,7 @@ class BuildError(DietlabError, RuntimeError):
 
 
 class MeasureError(DietlabError, RuntimeError):
-    """A measurement that could not be made. (One that was made and failed is a record.)"""
+    """A measurement that could not be made. (A failed trial is no error, but a record.)"""
 
 
 class RecordError(DietlabError, ValueError):
@@ -90,8 +90,8 @@ class MissingDependencyError(DietlabError, ImportError):
 def require_type(
     what: str, value: object, expected: type, error: type[DietlabError] = DietlabError, remedy: str = ""
 ) -> None:
-    """Checks the class of an argument, such as ``"the first argument of tune"``: two could be swapped, or one
-    could be a name instead of a value.
+    """Checks the class of an argument; ``what`` is as in ``"the first argument of tune"``. Users may swap
+    arguments, or pass a name instead of a value.
 
     Raises:
         DietlabError: ``error``, if ``value`` is of another class.
@@ -102,7 +102,8 @@ def require_type(
 
 
 LIKE = 0.5
-"""Least similarity (0 to 1, difflib's ratio) of a name to suggest: ``zen4`` has 0.57 to ``zen4-1core``."""
+"""Least similarity (0 to 1, difflib's ratio) at which a name is suggested; ``zen4`` and ``zen4-1core`` have
+0.57."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -119,7 +120,7 @@ def require_names(
     *,
     at_least: int = 0,
 ) -> None:
-    """Checks names, ``what`` in the plural as in ``"cache states"``, that a user chose from a list.
+    """Checks names that a user chose from a list; ``what`` is a plural, as in ``"cache states"``.
 
     Raises:
         DietlabError: ``error``, for an unknown name, too few names, or a string in place of a list.

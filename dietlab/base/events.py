@@ -51,8 +51,8 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """A stage begins: ``total`` units of work, of which ``done`` were done before; ``unit`` is the unit's
-    name in the singular."""
+    """A stage begins: it has ``total`` units of work, and ``done`` of them were finished before. ``unit`` is
+    the unit's name in the singular."""
 
     stage: str
     total: int
@@ -77,10 +77,10 @@ class StageFinished(Event):
 
 @dataclass(frozen=True)
 class TrialMeasured(Event):
-    """One record was made. Of a failed trial, ``gflops`` is 0 and ``reason`` says why.
+    """One record was made. For a failed trial, ``gflops`` is 0 and ``reason`` says why.
 
-    ``phases`` is the wall-clock time that it took, as far as known; ``device`` is the server that measured
-    it, empty for this machine.
+    ``phases`` is the trial's wall-clock time, as far as known; ``device`` is the server that measured it, or
+    empty for this machine.
     """
 
     scheme: str

@@ -1,5 +1,5 @@
-"""Writes files whole or not at all, even if the process dies or the disk fills; reads what is left of damaged
-ones; locks folders."""
+"""Writes files whole or not at all, even if the process dies or the disk fills; reads the intact part of
+damaged files; locks folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOCK = "lock"
 """Name of the file that keeps a second process out of a folder."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a write for which no space is left."""
+"""Error numbers of a write that finds no space left."""
 
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of a write that is not permitted."""
@@ -41,7 +41,7 @@ library takes some minutes."""
 
 
 def remedy_of(error: OSError | str) -> str:
-    """Returns the remedy for a failed write, by the system's error or the message of a program like a
+    """Returns the remedy for a failed write, given the system's error or the message of a program such as a
     linker."""
     if _says(error, FULL):
         return FREE
@@ -54,8 +54,8 @@ def remedy_of(error: OSError | str) -> str:
 
 @contextmanager
 def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
-    """Replaces the system's error of writing ``what`` (as in ``"the table"``) in the block by one with a
-    remedy.
+    """Replaces a system error inside the block by an error with a remedy. The block writes ``what``, as in
+    ``"the table"``.
 
     Raises:
         DietlabError: ``error``, if it cannot be written.
@@ -90,10 +90,10 @@ FOREIGN = {
     b"\xfd7zXZ": "compressed by xz: unpack it",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it",
 }
-"""First bytes of files that are often found in place of text, and what an error says of each."""
+"""First bytes of the files that users often pass in place of text, and the text of the error for each."""
 
 CHUNK_BYTES = 1 << 20
-"""Bytes that are unpacked at a time, so that the pieces before the end of a cut file are kept."""
+"""Bytes to unpack at a time. If a file is truncated, the chunks before its end are kept."""
 
 
 @contextmanager
@@ -137,8 +137,9 @@ def write_json(
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
-    """Appends one line of JSON to a file of ``what`` (as in ``"records"``), with one ``write``, and forces it
-    to disk. A killed process leaves at most one truncated last line, which :func:`cut_truncated` removes.
+    """Appends one line of JSON to a file by one ``write``, and forces it to disk; the file has ``what``, as
+    in ``"records"``. A killed process leaves at most one truncated last line, which :func:`cut_truncated`
+    removes.
 
     Raises:
         RecordError: if it cannot be written whole; the lines before it stay.
@@ -164,7 +165,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def cut_truncated(path: Path) -> bool:
-    """Removes a truncated last line, so that lines can be appended; a whole one without newline gets one.
+    """Removes a truncated last line, so that lines can be appended; a whole last line gets a missing newline.
 
     Returns:
         False if no whole line is left.
@@ -262,7 +263,7 @@ def _foreign(data: bytes) -> str:
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Returns the readable text of a file, and what is wrong with its end (empty if nothing is)."""
+    """Returns the readable text of a file, and the fault at its end (empty if there is none)."""
     data, cut = path.read_bytes(), ""
     if data.startswith(GZIP):
         data, cut = _unpacked(data)
@@ -292,8 +293,8 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
 
 @contextmanager
 def locked(folder: Path, rule: str) -> Iterator[None]:
-    """Makes a folder if it is missing and keeps other processes out of it, by the ``rule`` that errors name.
-    The system frees the lock when the process ends, however it ends.
+    """Makes a folder if it is missing, and locks it against other processes inside the block; errors name the
+    ``rule``. The system frees the lock when the process ends, however it ends.
 
     Raises:
         StudyError: if another process holds the lock, or the folder cannot be made.
@@ -314,8 +315,8 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
 
 @contextmanager
 def turn(lock: Path, rule: str) -> Iterator[bool]:
-    """Waits for a lock, a file whose folder is made if it is missing, and holds it inside the block. The
-    system frees it when the process ends, however it ends.
+    """Waits for a lock, which is a file, and holds it inside the block. The file's folder is made if it is
+    missing. The system frees the lock when the process ends, however it ends.
 
     Yields:
         whether another thread or process held it before.
@@ -343,12 +344,12 @@ def turn(lock: Path, rule: str) -> Iterator[bool]:
 
 
 def waited_for(lock: Path) -> bool:
-    """Waits for a lock that another thread or process holds, and returns whether it was freed; False if
-    nobody held it, or it cannot be locked."""
+    """Waits until another thread or process frees a lock, and returns True. Returns False if nobody holds the
+    lock, or the file cannot be locked."""
     if not lock.exists():
         return False
     try:
-        with turn(lock, "a lock is let go") as waited:
+        with turn(lock, "a lock is freed") as waited:
             return waited
     except (OSError, StudyError):
         return False

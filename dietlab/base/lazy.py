@@ -1,7 +1,7 @@
 """Names of a package that are loaded when they are first used.
 
-A package lists them once, below ``if TYPE_CHECKING:``, where type checkers and editors read them, too, one a
-line: ``from MODULE import NAME as NAME``, or ``from PACKAGE import *`` for those of another such package.
+A package lists its names once, below ``if TYPE_CHECKING:``, where type checkers and editors also read them.
+Each line is ``from MODULE import NAME as NAME``, or ``from PACKAGE import *`` for all lazy names of PACKAGE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Returns the ``__getattr__`` of a package, which loads a name and keeps it there.
 
     Args:
-        homes: the modules of its names.
+        homes: the module of each name.
     """
 
     def load(name: str) -> Any:

@@ -40,13 +40,14 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
     Args:
         noun: an object in errors, with its article, as in ``"a strategy"``.
         group: the group of entry points of installed packages.
-        own: dietlab's own objects, in the form in which users enter theirs; an entry point is loaded when it
-            is first used.
-        taken: converts an object that was entered to what the registry holds, or raises ``error``.
+        own: dietlab's own objects, in the form that users enter; an entry point is loaded on first use.
+        taken: converts an entered object to a value of the registry, or raises ``error``.
         error: the class of its errors.
-        reserved: names that have another meaning where names of this registry are used.
+        reserved: names that cannot be entered: they mean something else where names of this registry are
+            used.
         travels: whether entered objects are sent to worker processes.
-        also: returns the name by which files call an object that a person named ``MODULE:NAME``, if any.
+        also: returns the name that files use for a value that a person named ``MODULE:NAME``; None: no other
+            name.
     """
 
     all: ClassVar[list[Registry[Any]]] = []
@@ -125,10 +126,10 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return sum(1 for _ in self)
 
     def found(self, name: object) -> Value:
-        """Returns the object of a name from a file.
+        """Returns the object that a file names.
 
         Raises:
-            DietlabError: for an unknown name, for ``MODULE:NAME`` unless a person gave it or its module
+            DietlabError: for an unknown name, for ``MODULE:NAME`` unless a person named it or its module
                 before, or if an installed package cannot be loaded.
         """
         if isinstance(name, str) and name in self:
@@ -145,7 +146,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         raise self._error(f"{self.noun} is one of {', '.join(self)}", repr(name), self._remedy(name))
 
     def named(self, name: object) -> Value:
-        """Returns the object of a name from a person; ``MODULE:NAME`` imports the module and enters the
+        """Returns the object that a person names; for ``MODULE:NAME``, imports the module and enters the
         object.
 
         Raises:
@@ -172,7 +173,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return not isinstance(value, FunctionType)
 
     def take(self, names: Iterable[object]) -> None:
-        """Enters each ``MODULE:NAME`` of a list from a person; other names are ignored.
+        """Enters each ``MODULE:NAME`` in a person's list of names; other names are ignored.
 
         Raises:
             DietlabError: as :meth:`named`.
@@ -201,12 +202,12 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         module, colon, _ = name.partition(":") if isinstance(name, str) else ("", "", "")
         if colon:
             return (
-                f"A file names it, and reading a file imports nothing: `dietlab --import {module} ...` does; "
-                "in Python, enter it by that name."
+                "A file has this name, and reading a file imports nothing: import it by "
+                f"`dietlab --import {module} ...`, or enter the object by this name in Python."
             )
         return closest(str(name), self) or (
-            "One of your own is MODULE:NAME, is entered where it is used (`dietlab --import MODULE ...`), or "
-            f"is an entry point of the group {self.group}."
+            "For your own, write MODULE:NAME, enter it where it is used (`dietlab --import MODULE ...`), or "
+            f"make it an entry point of the group {self.group}."
         )
 
 
@@ -239,7 +240,7 @@ def entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
 
 
 def import_named(text: str) -> None:
-    """Imports a module that a person named, and enters an object of it if one is named; from then on files
+    """Imports a module that a person named and, for ``MODULE:NAME``, enters the object. From then on, files
     may name the module's objects.
 
     Args:
@@ -249,13 +250,13 @@ def import_named(text: str) -> None:
         DietlabError: if it cannot be imported, or the object suits no registry.
     """
     module, _, place = text.partition(":")
-    value = _imported(module, place, "what is imported", DietlabError)
+    value = _imported(module, place, "an import", DietlabError)
     _TRUSTED.add(module)
     if place:
         suiting = [registry for registry in Registry.all if registry.suits(value)]
         if not suiting:
             kinds = ", ".join(registry.noun for registry in Registry.all)
-            raise DietlabError(f"what is imported is {kinds}, or a module that enters some", repr(text))
+            raise DietlabError(f"an import is {kinds}, or a module that enters one", repr(text))
         suiting[0].named(text)
 
 

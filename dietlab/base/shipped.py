@@ -41,9 +41,9 @@ def data_path(name: str) -> Path:
     if not any(known == name or known.startswith(f"{name}/") for known in names):
         near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
         raise RecordError(
-            "data that come with dietlab are named as dietlab.base.shipped.data_names() lists them",
+            "dietlab.base.shipped.data_names() lists the name of the data",
             repr(name),
-            f"Near it are {', '.join(near)}." if names else "The package was built without its data.",
+            f"Similar names are {', '.join(near)}." if names else "The package was built without its data.",
         )
     return shipped_folder("data") / name
 

@@ -21,8 +21,8 @@ CONFIDENCE = 0.95
 
 
 def in_single_precision(values: Values) -> Values:
-    """Returns predictions rounded to 24 bits. Further digits depend on the processor, by the order in which
-    its vector instructions add, and would break ties between programs that are equally fast."""
+    """Returns predictions rounded to 24 bits. Further digits depend on the order in which a processor's
+    vector instructions add; they would break ties between equally fast programs."""
     return np.asarray(values.astype(np.float32).astype(np.float64))
 
 
@@ -70,8 +70,8 @@ def regret(finalists: Mapping[Plan, Sequence[float]], chosen: Plan) -> float:
     ``chosen`` the regret is 0; noise can make it negative.
 
     Args:
-        finalists: seconds of a call in each block, equally many for every plan. In a block all plans ran
-            next to each other in one process: slow moments and the placement of arrays cancel out.
+        finalists: for each plan, seconds of a call in each block. In a block, all plans ran next to each
+            other in one process: slow moments and the placement of arrays cancel out.
         chosen: one of the plans.
     """
     blocks = range(len(finalists[chosen]))

@@ -63,8 +63,8 @@ def contraction_of(workload: Workload) -> dict[str, Any]:
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:
-    """Returns the dimensions that a library's functions take: the dynamic ones in the workload's order, after
-    the rows if these are static."""
+    """Returns the dimensions that a library's functions take: the rows first if they are static, then the
+    dynamic dimensions in the workload's order."""
     rows = axis_of(workload, "rows").name
     return tuple(workload.dims) if rows in workload.dims else (rows, *workload.dims)
 

@@ -31,21 +31,23 @@ class Lowering:
     Args:
         short_rows: the largest row count that gets a separate program, if strides or depth depend on the
             rows: with constants in their place some products take a third less time. 0: none.
-        least_ahead_bytes: the shortest prefetch distance in a batch of products, in bytes: several times what
-            memory delivers during one miss. Products smaller than it are prefetched several ahead.
-        prefetch_all_from: from this ratio on, a pass prefetches the whole next panel. It is the number of
-            rows over the number that a core can compute while memory brings their weights
-            (:attr:`~dietlab.targets.cpu.lowering.geometry.Geometry.balance`). With fewer rows, the hardware's
-            own prefetch of the rest is faster.
-        rows_l2_share: the share (above 0, up to 1) of a core's L2 for a block of rows, beside the weights
-            that stream past it.
+        least_ahead_bytes: the shortest prefetch distance in a batch of products, in bytes: several times the
+            bytes that memory delivers during one miss. Smaller products are prefetched several products
+            ahead.
+        prefetch_all_from: the smallest ratio at which a pass prefetches the whole next panel: the number of
+            rows, divided by the number of rows that a core computes while memory delivers their weights
+            (:attr:`~dietlab.targets.cpu.lowering.geometry.Geometry.balance`). At smaller ratios, the
+            hardware's own prefetch of the rest is faster.
+        rows_l2_share: the share (above 0, up to 1) of a core's L2 for a block of rows; the weights stream
+            through the rest.
         single_tile_whole_depth: whether a single row tile runs through its K-blocks in one pass: it reads its
             weights only once, which is fastest in the order of addresses.
         single_tile_own_lines: whether a single row tile prefetches its own first lines, not the next panel's:
             it is bound by memory, and the hardware's own prefetch is then faster.
-        rows_together: if the depth is dynamic, rows that are addressed from one pointer. An x86 address is a
-            pointer plus a register times 1, 2, 4 or 8 bytes, so it reaches 0, 1 or 2 rows of floats further:
-            14 rows take 5 pointers, not 14, of 16 scalar registers. 0: a pointer for each row.
+        rows_together: the number of rows that are addressed from one pointer if the depth is dynamic. An x86
+            address is a pointer plus a register times 1, 2, 4 or 8 bytes, so it reaches 0, 1 or 2 rows of
+            floats further: 14 rows take 5 pointers, not 14, of 16 scalar registers. 0: a pointer for each
+            row.
 
     Raises:
         BuildError: if a value is of another type or out of its range.
@@ -77,7 +79,7 @@ class Lowering:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:
-        """Returns the inverse of ``to_json``; missing fields, or all, are those of :data:`UNRECORDED`.
+        """Returns the inverse of ``to_json``; missing fields have the values of :data:`UNRECORDED`.
 
         Raises:
             RecordError: for an unknown field.

@@ -21,8 +21,9 @@ def needed_heights(
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns, for each scheme, the heights of its tiles on all shapes of ``low`` rows or more that the tree
-    sends to it, or on the row counts in ``only``. ``rows`` is the name of the rows' dimension in the tree."""
+    """Returns the heights of each scheme's tiles for all shapes of ``low`` rows or more that the tree sends
+    to it (``every_plan``: for all shapes), or for its row counts in ``only``. ``rows`` is the name of the
+    rows' dimension in the tree."""
     if only is not None:
         return [
             tuple(

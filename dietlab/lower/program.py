@@ -31,7 +31,7 @@ def compile_plans(
 
     Args:
         workload: the operator.
-        hardware: its limits and, coarsely, its speeds count
+        hardware: the program depends on its limits and, coarsely, on its speeds
             (:meth:`~dietlab.machine.Hardware.as_programmed`).
         schemes: by number; all of the processor's kind.
         every_plan: whether any scheme can run on any shape, to compare them.

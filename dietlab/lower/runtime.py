@@ -21,14 +21,14 @@ from dietlab.lower.target import lower_target
 from dietlab.problem import PRECISIONS
 
 RUNTIME_NAME = "libtvm_runtime.so"
-"""File of TVM's runtime: its thread pool, and the base of its part for a GPU."""
+"""File of TVM's runtime. It has the thread pool; the runtime's part for a GPU needs it, too."""
 
 ALIGNMENT_BYTES = 64
 """Alignment of arrays, for loads of whole vectors."""
 
 HUGE_PAGE_BYTES = 2 << 20
 """Size of a huge page on x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3,
-"Paging"). A loop that streams weights from memory waits for one address translation a page."""
+"Paging"). A loop that streams weights from memory waits for one address translation per page."""
 
 
 def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
@@ -104,8 +104,8 @@ def load_runtime(
     provides: str = "runtime.NumThreads",
     before: Callable[[Path], None] | None = None,
 ) -> None:
-    """Loads a part of TVM's runtime, after a call of ``before`` with its file, unless the function that it
-    ``provides`` is there already.
+    """Loads a part of TVM's runtime, unless the function that the part ``provides`` is there already.
+    ``before`` is called with the part's file before it is loaded.
 
     Raises:
         MissingDependencyError: without apache-tvm-ffi or that part.
@@ -182,8 +182,8 @@ def huge_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 class _Extension:
-    """An array in DLPack's exchange, which NumPy itself does not take part in with a type that is not its
-    own: the capsule of the same memory as whole numbers, with the type's code written into it."""
+    """Exports an array to DLPack whose type NumPy cannot export: exports the same memory as integers, and
+    writes the type's code into the capsule."""
 
     TYPE_AT = 20  # DLTensor: a pointer, two int32 of the device, the rank as int32, then the type code
 
@@ -216,8 +216,8 @@ class _Writable:
 
 
 def shareable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns an array that DLPack can export, to be only read: on the same memory, or a copy of a read-only
-    array that is not in C order."""
+    """Returns an array that DLPack can export; its receiver must only read it. It shares the array's memory,
+    but is a copy of a read-only array that is not in C order."""
     if array.flags.writeable:
         return array
     if not array.flags.c_contiguous:

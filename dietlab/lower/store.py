@@ -27,11 +27,12 @@ MOST_BYTES = 1 << 30
 """Most bytes of all entries: some 30,000 libraries of one scheme, or 50 tunings."""
 
 LEFT = 3 / 4
-"""Share of :data:`MOST_BYTES` that remains after entries were removed, so that this is not soon repeated."""
+"""Share of :data:`MOST_BYTES` that remains after old entries are removed; below 1, so that removals are
+rare."""
 
 LOOK_EVERY = 512
-"""Entries that a process writes between checks of the size: a check reads the folder, some 50 ms for
-30,000 entries."""
+"""Entries that a process writes between checks of the size: a check reads the folder, which takes some 50 ms
+for 30,000 entries."""
 
 SUFFIX = ".kept"
 """Suffix of an entry's file."""
@@ -94,8 +95,8 @@ _kept = 0
 
 
 def _bound(folder: Path) -> None:
-    """Removes the oldest entries if there are too many; checks at a process's first entry and every
-    :data:`LOOK_EVERY` entries."""
+    """Removes the oldest entries if all exceed :data:`MOST_BYTES`; checks this at a process's first entry and
+    every :data:`LOOK_EVERY` entries."""
     global _kept
     _kept += 1
     if (_kept - 1) % LOOK_EVERY == 0:
@@ -137,8 +138,8 @@ def versions() -> str:
 
 @lru_cache
 def fingerprint(kind: str) -> str | None:
-    """Returns a digest of the code and the package versions that a program of one of dietlab's targets
-    depends on; None for a target of others, whose code is not known."""
+    """Returns a digest of the code and the package versions on which a target's programs depend; None for a
+    target that is not dietlab's own, whose code is unknown."""
     package = Path(__file__).resolve().parent.parent
     folders = [package / name for name in SOURCES]
     if not (own := package / "targets" / kind).is_dir():

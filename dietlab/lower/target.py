@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The machine code of a scheme, to read: lines of instructions, or of counts of instructions, and the
-    registers and other resources that it ``uses``, by name."""
+    """The machine code of a scheme, to read: lines of instructions, or of instruction counts, and by name the
+    registers and other resources that the code ``uses``."""
 
     text: str
     uses: Mapping[str, str]
@@ -79,7 +79,7 @@ class LowerTarget(Protocol):
         """Returns in words what this machine lacks to run a library; empty if it can.
 
         Args:
-            requires: the requirements of its code; None if its manifest has none (older ones do not).
+            requires: the requirements of its code; None if its manifest has none, as of older versions.
             hardware: the processor that it was built for, as JSON.
             schemes: the keys of its schemes.
         """
@@ -88,7 +88,7 @@ class LowerTarget(Protocol):
         """Returns the functions of a library; see :func:`~dietlab.lower.runtime.load_library`."""
 
     def operands(self, name: str, dtype: str) -> tuple[str, str]:
-        """Returns in words, for errors, where the operands of a processor lie and how to make one."""
+        """Returns two texts for errors: where a call's operands must lie, and how to make such an operand."""
 
 
 def lower_target(name: str) -> LowerTarget:

@@ -96,13 +96,13 @@ class Hardware(Carded):
         return self.limits.peak_for(dtype, self.peak_gflops)
 
     def is_same_as(self, other: Hardware) -> bool:
-        """Returns whether both are the same processor, perhaps with another number of cores in use."""
+        """Returns whether ``other`` is the same processor, whatever the number of cores in use."""
         return (self.name, self.limits) == (other.name, other.limits)
 
     def as_programmed(self) -> Hardware:
-        """Returns the processor with what its programs may depend on: its limits, its cores, and the ratio of
-        peak to memory bandwidth, in steps of the square root of 2. Two measurements of one machine then give
-        the same programs, which are compiled once."""
+        """Returns the processor with only the figures that its programs may depend on: its limits, its cores,
+        and the ratio of peak to memory bandwidth, in steps of the square root of 2. Two measurements of one
+        machine then give the same programs, which are compiled once."""
         peak = bandwidth = None
         if self.total_gflops and self.dram_gbps:
             bandwidth = float(self.cores)
@@ -149,7 +149,8 @@ class Hardware(Carded):
         return hardware_target(target).detect(measure=measure, device=device)
 
     def measured(self) -> Hardware:
-        """Returns this processor with the peaks measured for its cores in use; it must be this machine's."""
+        """Returns this processor with peaks measured for its cores in use; it must be the processor of this
+        machine."""
         return hardware_target(self.kind).measured(self)
 
     @classmethod

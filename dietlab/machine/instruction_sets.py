@@ -30,13 +30,13 @@ LINUX_NAMES: Mapping[str, str] = {
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
 }
-"""Linux's name of each instruction set that LLVM uses by itself, by LLVM's name. Left out are those that
-every 64-bit processor has, and those used only by the system or through intrinsics, such as AMX: its unit
-names it (:attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`)."""
+"""Linux's name of each instruction set that LLVM uses by itself, by LLVM's name. Sets that every 64-bit
+processor has are left out, and so are sets used only by the system or through intrinsics. (AMX is used
+through intrinsics; its unit names it, :attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`.)"""
 
 X86_WIDE = ("avx", "sse")
-"""Prefixes of x86's vector instruction sets. An unknown one keeps its name, so that code which uses it is
-refused where Linux does not list it."""
+"""Prefixes of x86's vector instruction sets. A set that :data:`LINUX_NAMES` lacks keeps LLVM's name; code
+that uses it is refused unless Linux lists this name."""
 
 AMX = "amx_"
 """Prefix of instruction sets that the system must also permit to a process."""
@@ -106,8 +106,8 @@ class Requirements:
     arch: str = ""
 
     def lacking(self) -> str:
-        """Returns in words what this machine lacks to run the CPU's part, or its system does not permit to
-        this process; empty if nothing."""
+        """Returns in words what the code needs on the CPU but this machine lacks, or its system does not
+        permit to this process; empty if nothing."""
         if platform.machine() != self.machine:
             return f"a processor of {platform.machine()}, not of {self.machine}"
         missing = sorted(self.instructions - flags())
@@ -137,7 +137,8 @@ class Requirements:
 
 
 def used(llvm_features: Iterable[str]) -> frozenset[str]:
-    """Returns the instruction sets, by Linux's names, that LLVM uses by itself given these features."""
+    """Returns the instruction sets, by Linux's names, that LLVM uses by itself for a processor with these
+    features."""
     known = {LINUX_NAMES.get(name, name) for name in llvm_features if name in LINUX_NAMES or _wide(name)}
     return frozenset(known - {"sse", "sse2"})
 
@@ -152,5 +153,5 @@ def families_with(instructions: str) -> tuple[str, ...]:
 
 
 def family(llvm_cpu: str) -> Family | None:
-    """Returns the family of LLVM's name; None if detection does not know it."""
+    """Returns the family with this LLVM name; None if detection does not know it."""
     return next((found for found in FAMILIES if found.llvm_cpu == llvm_cpu), None)

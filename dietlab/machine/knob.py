@@ -30,12 +30,12 @@ class Knob:
 
 
 def times(*factors: float) -> Callable[[int], Sequence[int]]:
-    """Returns the real value times each factor."""
+    """Returns a function that returns the multiples of a value by these factors, rounded, at least 1."""
     return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
 
 
 def some_cores(real: int) -> Sequence[int]:
-    """Returns powers of two, and the real number with its double."""
+    """Returns the powers of two up to 64, the real number and its double."""
     return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
 
 

@@ -13,7 +13,7 @@ from dietlab.base.errors import HardwareError
 class Limits(ABC):
     """The limits of a processor; each target has its own class, whose ``kind`` is the target's name.
 
-    ``unit`` is the name of one core or multiprocessor in messages, and ``device`` that of the whole.
+    ``unit`` is the name of one core or multiprocessor in messages, and ``device`` the name of the processor.
     ``on_host`` is true if the units are cores of the host: a call then chooses their number, and its arrays
     lie in the host's memory.
     """
@@ -38,7 +38,7 @@ class Limits(ABC):
 
     @abstractmethod
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands, given that for
+        """Returns the peak GFLOP/s of *one* core or multiprocessor for a type of operands, given the peak for
         float32; None if it is unknown, or the type is not supported."""
 
 

@@ -10,7 +10,7 @@ def above_roofline(shares: Iterable[float | None]) -> list[str]:
     """Returns a list with a note on the shares above 1; empty if there are none.
 
     Args:
-        shares: the share of the roofline that each shape reaches; None where it is unknown.
+        shares: the share of the roofline that each shape reaches; None if unknown.
     """
     above = [share for share in shares if share is not None and share > 1]
     if not above:
@@ -41,7 +41,7 @@ class Roofline:
 
     def least_seconds(self, cache: str) -> float:
         """Returns the lower bound for a cache state (``dietlab.measure.CacheState``): the larger of the
-        compute time and the transfer time from where the state leaves the operands. Hot operands are in the
-        nearest cache and have no transfer time."""
+        compute time and the time to transfer the operands from the memory level where this state leaves them.
+        Hot operands are in the nearest cache and have no transfer time."""
         moved = {"rotating": self.memory_seconds, "interleaved": self.l3_seconds}.get(cache)
         return max(self.compute_seconds, moved or 0.0)

@@ -28,14 +28,15 @@ CGROUPS = Path("/sys/fs/cgroup")
 """Folder where control groups are mounted: version 2 itself, or a folder for each controller of version 1."""
 
 QUOTA = "cpu.cfs_quota_us"
-"""File of a version 1 group with its processor time a period; the name begins with that of the controller."""
+"""File of a version 1 group with its processor time per period; the file's name begins with the
+controller's."""
 
 PERIOD = "cpu.cfs_period_us"
 """File of a version 1 group with the length of a period."""
 
 MEMORY = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
-"""For versions 2 and 1: the files of a group with the bytes it may use and does use, and the prefix of the
-lines of ``memory.stat`` that include the groups below it."""
+"""For versions 2 and 1: a group's files with its limit and its use in bytes, and the prefix of the lines in
+``memory.stat`` that include the groups below it."""
 
 OWN_CGROUPS = Path("/proc/self/cgroup")
 """File with this process's control groups, a line ``number:controllers:path`` for each hierarchy."""
@@ -58,8 +59,8 @@ def cpuinfo() -> list[str]:
 
 
 def flags() -> frozenset[str]:
-    """Returns the instruction sets that processor *and* system support: Linux leaves those whose registers it
-    does not save out of ``/proc/cpuinfo``.
+    """Returns the instruction sets that processor *and* system support: ``/proc/cpuinfo`` omits instruction
+    sets whose registers Linux does not save.
 
     Raises:
         HardwareError: on another system than Linux.
@@ -80,8 +81,8 @@ def amx_permitted() -> bool:
 
 
 def usable_cores(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Returns the number of cores that this process can keep busy: those it may run on, at most its
-    container's quota rounded down.
+    """Returns the number of cores that this process can keep busy: the cores it may run on, at most its
+    container's quota, rounded down.
 
     A quota of 1.5 counts as one core: two threads would use it up and then both stop for the rest of each
     period.
@@ -95,17 +96,17 @@ def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
     """Returns the limit in cores (processor seconds a second) that control groups set for this process; None
     if they set none.
 
-    It is the smallest limit of its group and of all groups above: ``cpu.max`` of version 2, or
-    ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1. Missing groups are skipped: in a container
-    the mounted folder may be the group itself while its path is that of the host.
+    It is the smallest limit of the process's group and of all groups above: ``cpu.max`` of version 2, or
+    ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1. Missing groups are skipped: in a container,
+    the mounted folder may be the group itself, while the listed path is the group's path on the host.
     """
     folders = _groups(mounted, own, QUOTA.partition(".")[0])
     return min((limit for folder in folders if (limit := _limit(folder)) is not None), default=None)
 
 
 def free_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Returns the bytes of memory that this process can still allocate: those available on the system, at
-    most what its control groups leave. Cached files count as free."""
+    """Returns the bytes of memory that this process can still allocate: the bytes available on the system, or
+    fewer if its control groups leave fewer. Cached files count as free."""
     found = [int(psutil.virtual_memory().available)]
     for folder, (limit, used, whole) in product(_groups(mounted, own, "memory"), MEMORY):
         with suppress(OSError, ValueError):  # no such group, or no limit: "max"

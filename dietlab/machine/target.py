@@ -1,9 +1,9 @@
 """The targets: a target is a kind of processor with everything that is particular to it.
 
-A stage gets a target's part from :func:`part`, which imports it then and not before; the part's protocol is
-defined in the stage, here :class:`HardwareTarget`. ``dietlab/targets`` has a folder for each target and a
-module for each part. An installed package adds a target by an entry point of the group ``dietlab.targets``,
-such as ``npu = "my_npu"``: a package of the same form, or one module with all parts.
+A stage gets a target's part from :func:`part`, which imports it on demand. The stage defines the part's
+protocol, here :class:`HardwareTarget`. ``dietlab/targets`` has a folder for each target and a module for each
+part. An installed package adds a target by an entry point of the group ``dietlab.targets``, such as
+``npu = "my_npu"``: a package of the same form, or one module with all parts.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ class HardwareTarget(Protocol):
         """Returns the known bandwidths of the processor's caches, the slowest first."""
 
     def measured(self, hardware: Hardware) -> Hardware:
-        """Returns this machine's processor with its peaks, measured unless they follow from its
-        description."""
+        """Returns this machine's processor with its peaks, measured or computed from its description."""
 
 
 def hardware_target(name: str) -> HardwareTarget:

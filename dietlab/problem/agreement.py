@@ -32,14 +32,14 @@ METHODS = ("flops", "bytes", "output_shape", "inputs", "reference", "to_json")
 FIELDS = ("operator", "dtype", "out_dtype", "axes", "dims", "weights", "constants", "epilogue", "signature")
 """Fields and properties of a :class:`~dietlab.problem.Workload`."""
 
-REMEDY = "docs/how-to/operator.md has a whole one."
+REMEDY = "docs/how-to/operator.md shows a complete operator."
 
 
 def require_workload(workload: Workload) -> None:
     """Checks the parts of an operator against each other: axes, dimensions, operands and constants.
 
     Args:
-        workload: any object that was given as an operator.
+        workload: the operator to check; it may be any object.
 
     Raises:
         WorkloadError: if it is no operator, or one part contradicts another.
@@ -129,8 +129,8 @@ CHECKS: tuple[Callable[[Workload], tuple[str, object] | None], ...] = (
     _operands,
     _sizes,
 )
-"""The checks in order, each relying on those before: returns what an operator must have and what was found
-instead, or None."""
+"""The checks in order; each relies on the checks before it. A check returns what an operator must have and
+what was found instead, or None."""
 
 
 def _said(values: Mapping[str, object]) -> str:
@@ -176,5 +176,5 @@ def require_reference(workload: Workload, shape: Shape, rows: int, right: object
         given = f"{right.dtype}{[*right.shape]}" if isinstance(right, np.ndarray) else shown(right)
         raise WorkloadError(what, given)
     if not np.isfinite(right).all():
-        raise WorkloadError(what, f"{(~np.isfinite(right)).sum()} that are not")
+        raise WorkloadError(what, f"{(~np.isfinite(right)).sum()} numbers that are not finite")
     return right

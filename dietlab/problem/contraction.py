@@ -22,9 +22,9 @@ from dietlab.problem.shapes import Dim, Shape
 
 Role = Literal["batch", "rows", "cols", "depth"]
 Weights = Literal["packed", "transposed", "direct"]
-"""Layouts of ``w`` for a micro-kernel that reads vectors along ``cols``: ``packed`` once, if it is constant;
-``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run along the depth); or read in place,
-``direct``, from ``w[depth, cols]``."""
+"""Layouts of ``w``, which a micro-kernel reads in vectors along ``cols``. ``packed``: ``w`` is constant and
+packed once. ``transposed``: ``w[cols, depth]`` is transposed on the fly (unless vectors run along the depth).
+``direct``: ``w[depth, cols]`` is read in place."""
 
 Inputs = Mapping[str, FloatArray]
 
@@ -62,11 +62,11 @@ class Workload(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Type of ``x`` and ``w``; sums are taken in float32, those of int8 in int32."""
+        """Type of ``x`` and ``w``; products are summed in float32, int8 products in int32."""
 
     @property
     def out_dtype(self) -> str | None:
-        """Type of the output; None for that of the operands, or float32 if these are int8."""
+        """Type of the output; None: the operands' type, or float32 if operands are int8."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -123,11 +123,11 @@ def dtypes_of(workload: Workload) -> dict[str, str]:
 
 
 def precision_of(workload: Workload, operand: str = "x") -> Precision:
-    """Returns the number format of an operand or of ``out``, with all that follows from it.
+    """Returns the number format of an operand or of ``out``.
 
     Args:
         workload: the operator.
-        operand: a name of its signature.
+        operand: a name in its signature.
     """
     return require_dtype(require_dtype(workload.dtype).type_of(operand, workload.out_dtype))
 
@@ -159,7 +159,7 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
 
 
 def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
-    """Returns the extents of many shapes by role, an array ``[shapes]`` each.
+    """Returns the extents of many shapes by role: an array ``[shapes]`` for each role.
 
     Args:
         workload, shapes: the operator and some of its shapes.

@@ -40,12 +40,13 @@ class Dense:
             brings them, and ``w`` is transposed on the fly, panel by panel.
         out_dtype: type of the output if operands are int8: ``float32`` (None) or ``int8``, rounded to
             nearest, ties to even, and clipped to -128..127. For an int8 output, ``scale``, bias and residual
-            must already be divided by the output's scale. Outputs of other operands have their type.
+            must already be divided by the output's scale. With other operands, the output has the operands'
+            type.
 
     Raises:
         WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
             2**31 - 1 elements, the activation or dtype is unknown, sums of int8 products could exceed int32
-            (K above 131071), or an int8 output is requested of other operands or with a GELU, which would
+            (K above 131071), or an int8 output is requested with other operands, or with a GELU, which would
             need the output's scale.
     """
 

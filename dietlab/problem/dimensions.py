@@ -46,7 +46,8 @@ def _dynamic(workload: Any, names: Sequence[str]) -> Iterator[tuple[str, Dim]]:
 
 
 def named(workload: Any, names: Sequence[str]) -> tuple[int | str, ...]:
-    """Returns the size of an operand as in a signature: an extent, or the name of a dynamic dimension."""
+    """Returns the size of an operand as in a signature: for each dimension its extent or, if dynamic, its
+    name."""
     return tuple(name if isinstance(e := getattr(workload, name), Dim) else int(e) for name in names)
 
 

@@ -51,7 +51,7 @@ class Epilogue:
         bias: FloatArray | None,
         residual: FloatArray | None,
     ) -> npt.NDArray[np.float64]:
-        """Returns the right output in float64."""
+        """Returns the reference output in float64."""
         value = product if bias is None else product + bias.astype(np.float64)
         value = activate(self.activation, value)
         return value if residual is None else value + residual.astype(np.float64)

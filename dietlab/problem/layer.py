@@ -73,7 +73,9 @@ def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> 
     if not here:
         known = sorted({shape.without(length) for shape in shapes})
         some = "; ".join(map(str, known[:NAMED]))
-        raise WorkloadError("a shape is of this layer", wanted, f"Of the {len(known)} that are: {some}.")
+        raise WorkloadError(
+            "a shape is of this layer", wanted, f"The set has {len(known)} layers, such as {some}."
+        )
     weights = dict(zip(shapes.shapes, shapes.weights, strict=True))
     held_out = (short for shape, short in here.items() if shape in shapes.held_out)
     chosen = ShapeSet.of({short: weights[shape] for shape, short in here.items()}, held_out)

@@ -16,7 +16,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class AnyLayer:
-    """A dense operator, as far as a shape set needs one, with all three dimensions of any extent."""
+    """The part of a dense operator that a shape set needs; its three dimensions have any extent."""
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -33,9 +33,11 @@ ANY_LAYER = AnyLayer()
 def weighted_layers(
     layers: Layers, lengths: Lengths, workload: HasDims, n: int | None = None
 ) -> tuple[dict[Shape, float], str, float]:
-    """Returns the weight (any positive scale) of each shape, a layer with a length, inside the workload's
-    ranges; the source of the weights as text; and the share of the weights outside (0 to below 1).
-    Neighbouring lengths are merged to at most ``n``.
+    """Returns the weight of each shape (any positive scale), the source of the weights as text, and the share
+    of the weights outside the workload's ranges (0 to below 1).
+
+    Each layer inside the ranges makes a shape with each length. Neighbouring lengths are merged to at most
+    ``n``.
 
     Raises:
         WorkloadError: if a layer or a length is invalid, or all lie outside the ranges.

@@ -131,7 +131,7 @@ def linear_layers(network: HasModules) -> tuple[Layer, ...]:
     """Returns the sizes of all :class:`torch.nn.Linear` of a network, weighted by how often each occurs.
 
     PyTorch is not imported: any module with ``in_features`` and ``out_features`` counts. Products outside
-    such modules, as the first of :class:`torch.nn.MultiheadAttention`, are not found.
+    such modules are not found, such as the first one of :class:`torch.nn.MultiheadAttention`.
 
     Raises:
         WorkloadError: if there is none.

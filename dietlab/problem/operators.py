@@ -20,7 +20,7 @@ from dietlab.problem.dense import Dense
 from dietlab.problem.shapes import Dim
 
 CLASS = "class"
-"""The field of an operator's JSON value with its class, if that is not one of dietlab's own."""
+"""The field of an operator's JSON value that names its class, unless the class is dietlab's own."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class OperatorKind:
 
     @classmethod
     def of(cls, made: type) -> OperatorKind:
-        """Returns the kind of a class with ``from_json``, whose constructor requires the dimensions only."""
+        """Returns the kind of a class, which has ``from_json`` and a constructor that requires only the
+        dimensions."""
         needed = [p.name for p in signature(made).parameters.values() if p.default is Parameter.empty]
         example = " ".join(f"--dim {name}={'64' if at else '1:128'}" for at, name in enumerate(needed))
         return cls(made, made.from_json, tuple(needed), example)  # type: ignore[attr-defined]
@@ -84,8 +85,8 @@ OPERATORS: Registry[OperatorKind] = Registry(
     travels=True,
     also=lambda kind: getattr(kind.make, "operator", None),
 )
-"""Operators by name. ``OPERATORS["product"] = Product`` enters your own class in this process and those that
-it starts; ``operator`` of the class must be that name."""
+"""Operators by name. ``OPERATORS["product"] = Product`` enters your own class in this process and in
+processes that it starts; the class's ``operator`` must be this name."""
 
 
 def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:
@@ -109,7 +110,7 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
         signature(known.make).bind(**{**dims, **options})
     except TypeError as error:
         unknown = ", ".join(sorted(set(options) - set(signature(known.make).parameters)))
-        raise WorkloadError(f"{operator} knows its options", unknown or error) from None
+        raise WorkloadError(f"{operator} supports the given options", unknown or error) from None
     made = known.make(**{**dims, **options})
     if operator not in OPERATORS.own:
         require_workload(made)
@@ -118,8 +119,8 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
 
 
 def workload_to_json(workload: Workload) -> dict[str, Any]:
-    """Returns the JSON value of an operator for files: that of its ``to_json`` and, if it is not one of
-    dietlab's own, the place of its class.
+    """Returns the JSON value of an operator for files: the result of its ``to_json`` and, for a user's
+    operator, the place of its class.
 
     Args:
         workload: the operator.
@@ -161,8 +162,8 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
 
 
 def require_entered(workload: Workload) -> None:
-    """Checks that files and other processes can represent an operator: its name is known, and it is equal
-    after being written and read.
+    """Checks that files and other processes can represent an operator: its name is known, and reading its
+    JSON value returns an equal operator.
 
     Args:
         workload: the operator.
@@ -174,7 +175,7 @@ def require_entered(workload: Workload) -> None:
     name, kind = workload.operator, type(workload).__name__
     if name not in OPERATORS:
         raise WorkloadError(
-            "files and processes that measure know an operator by its name",
+            "an operator that is saved or measured is known by its name",
             f"{name!r}, which is not one of {', '.join(OPERATORS)}",
             f"Enter it: OPERATORS[{name!r}] = {kind}.",
         )
@@ -185,7 +186,7 @@ def require_entered(workload: Workload) -> None:
     again = workload_from_json(written)
     if again != workload:
         raise WorkloadError(
-            f"the operator {name!r} is read from what its to_json returned, and equals it",
+            f"reading the JSON value of the operator {name!r} returns an equal operator",
             f"{again} for {workload}",
             f"Is another class entered by that name, or does from_json of {kind} leave something out?",
         )

@@ -1,5 +1,5 @@
-"""Number formats of operands and outputs: all that follows from a type, so that another one is an entry here
-and what multiplies it on a processor."""
+"""Number formats of operands and outputs. A new type needs an entry here, and code that multiplies it on a
+processor."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ import numpy.typing as npt
 from dietlab.base.errors import MissingDependencyError, WorkloadError
 
 FloatArray = npt.NDArray[Any]
-"""An array in a workload's dtype. It is typed as Any, since NumPy has no bfloat16 and that of ``ml_dtypes``
-is no ``np.floating``."""
+"""An array in a workload's dtype. It is typed as Any: NumPy has no bfloat16, and the bfloat16 of
+``ml_dtypes`` is no ``np.floating``."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A binary number format, and what follows from it for operands of that type: a floating-point format
-    (IEEE 754; bfloat16 is the upper half of a float32), or whole numbers.
+    """A binary number format, floating-point (IEEE 754; bfloat16 is the upper half of a float32) or integer,
+    and the properties of operands in it.
 
     Args:
         name: as in a workload's ``dtype``; NumPy, PyTorch and TVM call it the same.
         itemsize: bytes of one value.
-        digits: significant bits, the hidden one of a float included, the sign's not.
-        smallest: the smallest positive value, which is subnormal; of whole numbers their step.
+        digits: significant bits, with the hidden bit of a float and without the sign.
+        smallest: the smallest positive value: a subnormal float, or 1 for integers.
         sums: the type in which its products are summed.
-        outputs: the types that an output of scaled sums may have, the usual one first; empty where sums need
-            no scale, and an output has the operands' type.
-        ends: the least and the largest of whole numbers; None for floats.
+        outputs: output types of scaled sums, the default first. Empty: sums need no scale, and the output has
+            the operands' type.
+        ends: the smallest and the largest integer; None for floats.
         deviation: the standard deviation of random operands.
-        guard: what stands beside an output in memory, so that a write beyond its end shows: no result of
-            random operands comes near it; of whole numbers one in 256 bytes may be the same.
-        dlpack: DLPack's code of a type that NumPy has from the package ml_dtypes only; None for its own.
+        guard: value placed next to an output in memory, to detect a write beyond its end. Results of random
+            operands do not come near it; an int8 result may equal it, in 1 of 256 cases.
+        dlpack: DLPack's code of a type that NumPy has only through the package ml_dtypes; None for NumPy's
+            own types.
     """
 
     name: str
@@ -57,27 +58,27 @@ class Precision:
 
     @property
     def scaled(self) -> bool:
-        """True if sums become outputs by a scale for each column."""
+        """True if sums are multiplied by a scale for each column."""
         return bool(self.outputs)
 
     @property
     def whole(self) -> bool:
-        """True if values are whole numbers: their sums are exact."""
+        """True if values are integers: their sums are exact."""
         return self.ends is not None
 
     @property
     def narrow(self) -> bool:
-        """True if several values lie in a word of 32 bits."""
+        """True if a value has fewer than 32 bits."""
         return self.itemsize < WORKING.itemsize
 
     @property
     def extension(self) -> bool:
-        """True if neither NumPy nor C has the type itself: programs of a host take its bits."""
+        """True if NumPy and C lack the type: CPU programs take its values as bit patterns."""
         return self.dlpack is not None
 
     @property
     def longest(self) -> int | None:
-        """The most products that a sum in whole numbers holds, whatever they are; None for floats."""
+        """The most products, of any values, whose sum fits the integer type :attr:`sums`; None for floats."""
         return None if self.ends is None else int(np.iinfo(self.sums).max) // max(map(abs, self.ends)) ** 2
 
     @property
@@ -99,36 +100,36 @@ class Precision:
         return dtype
 
     def type_of(self, operand: str, out_dtype: str | None = None) -> str:
-        """Returns the type of an operand, or of ``out``: that of ``x`` and ``w`` is its own; others come with
-        scaled sums in the working precision.
+        """Returns the type of an operand, or of ``out``. ``x`` and ``w`` have this type. The other operands
+        have it too or, if sums are scaled, the working precision.
 
         Args:
             operand: its name, as in a workload's signature.
-            out_dtype: of the output of scaled sums (None: the usual one).
+            out_dtype: the output's type, if sums are scaled (None: the default).
         """
         if operand in ("x", "w") or not self.scaled:
             return self.name
         return out_dtype or self.outputs[0] if operand == "out" else WORKING.name
 
     def shown(self, out_dtype: str | None = None) -> str:
-        """Returns how texts call operands of this type: not at all if it is the usual one; with that of the
-        output where it may differ."""
+        """Returns the type for texts, with the output's type if sums are scaled: ``int8 to float32``. Empty
+        for float32."""
         if self.name == USUAL:
             return ""
         return f"{self.name} to {self.type_of('out', out_dtype)}" if self.scaled else self.name
 
     def clipped(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns whole numbers' values within their range; those of floats as they are."""
+        """Returns values clipped to an integer type's range; a float type leaves them unchanged."""
         return values if self.ends is None else np.clip(values, *self.ends)
 
     def rounded(self, values: npt.NDArray[np.float32]) -> FloatArray:
-        """Returns ``values`` rounded to nearest, ties to even, whole numbers within their range; float32
-        values themselves, not a copy."""
+        """Returns ``values`` rounded to this type, to nearest, ties to even; integers are clipped to their
+        range. For float32, returns ``values`` itself."""
         nearest = values if self.ends is None else self.clipped(np.rint(values))
         return nearest.astype(self.numpy, copy=False)
 
     def rounding(self, most: float) -> float:
-        """Returns how far at most a stored value is from the float32 one that was rounded to it.
+        """Returns the largest error of rounding a float32 value to this type.
 
         Args:
             most: the largest magnitude of a value.
@@ -138,8 +139,8 @@ class Precision:
         return (self.smallest if self.whole else most * self.epsilon + self.smallest) / 2
 
     def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
-        """Draws float32 numbers and rounds them to the type: a fresh array, equal for equal seed and
-        size. They are :attr:`deviation` times as large."""
+        """Draws normal float32 numbers with standard deviation :attr:`deviation`, and rounds them to this
+        type. Equal seeds and sizes give equal numbers, in a new array."""
         return self.rounded(_drawn(seed, size) * np.float32(self.deviation))
 
 
@@ -151,14 +152,14 @@ def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float
 
 
 USUAL = "float32"
-"""The type of operands where none is named."""
+"""The default type of operands."""
 
 WORKING = Precision("float32", 4, 24, 2.0**-149)
-"""The working precision: scales, epilogues and all but whole numbers' sums are computed in it."""
+"""The working precision: scales, epilogues and sums of floats are computed in it."""
 
 _INT8_DEVIATION = 23.0
-"""In steps: that of a tensor whose range of five and a half deviations is quantised. Libraries that add two
-products in 16 bits (``vpmaddubsw``) overflow with larger ones."""
+"""Standard deviation of random int8 operands, in steps: 127 steps are 5.5 deviations of the quantised tensor.
+With larger values, libraries that add two products in 16 bits (``vpmaddubsw``) overflow."""
 
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
@@ -169,15 +170,15 @@ PRECISIONS: dict[str, Precision] = {
         Precision("int8", 1, 7, 1.0, "int32", ("float32", "int8"), (-128, 127), _INT8_DEVIATION, 85),
     )
 }
-"""All types, by name: another one is an entry here."""
+"""All types, by name."""
 
 
 FLOATS = tuple(name for name, precision in PRECISIONS.items() if not precision.scaled)
-"""Those whose sums are outputs as they are, without a scale."""
+"""Names of the types whose sums need no scale."""
 
 
 def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precision:
-    """Returns the format of this name.
+    """Returns the format with a name.
 
     Args:
         dtype: a name, such as ``"bfloat16"``.

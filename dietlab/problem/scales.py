@@ -1,4 +1,4 @@
-"""Limits of operands whose sums need scales, and random scales."""
+"""Checks of operands whose sums are scaled, and random scales."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from dietlab.problem.precision import FloatArray, Precision, require_dtype
 
 
 def require_output(precision: Precision, out_dtype: str | None, activation: Activation) -> None:
-    """Checks the type of an output (None: the usual one), and that one of whole numbers needs no other scale.
+    """Checks the type of an output (None: the default). An int8 output allows only activations that commute
+    with its scale.
 
     Raises:
-        WorkloadError: if operands of this type have no such output.
+        WorkloadError: if operands of this type, or the activation, do not allow this output.
     """
     known = precision.outputs or (precision.name,)
     if (out_dtype or known[0]) not in known:
@@ -33,7 +34,7 @@ def require_sums(precision: Precision, depth: Dim | int) -> None:
     """Checks that sums stay within their type.
 
     Raises:
-        WorkloadError: if they could not.
+        WorkloadError: if a sum could overflow.
     """
     deepest = depth.high if isinstance(depth, Dim) else depth
     if precision.longest is not None and deepest > precision.longest:
@@ -46,15 +47,17 @@ def require_sums(precision: Precision, depth: Dim | int) -> None:
 
 
 def scales_for(normal: FloatArray, depth: int, precision: Precision, output: Precision) -> FloatArray:
-    """Returns positive scales with which sums of ``depth`` products of random operands become outputs of the
-    deviation that operands of that type have, or up to some times more: channels differ."""
+    """Returns random positive scales, different for each channel, for sums of ``depth`` products of random
+    operands. Scaled sums have 0.5 or more times the standard deviation of random operands of type
+    ``output``."""
     sums = precision.deviation**2 * np.sqrt(depth)
     scales: FloatArray = ((np.abs(normal) + 0.5) * (output.deviation / sums)).astype(np.float32)
     return scales
 
 
 def require_scales(scale: FloatArray) -> None:
-    """Checks scales before they are packed. Zero is one: of a feature whose weights are all zero.
+    """Checks scales before they are packed. Zero is allowed: it is the scale of a feature whose weights are
+    all zero.
 
     Args:
         scale: of each output feature, ``[N]``.

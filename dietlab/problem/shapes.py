@@ -28,8 +28,8 @@ MOST_SHAPES = 1_000_000
 """Most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
 
 ENUMERATED = 4
-"""All shapes of the ranges are listed if there are at most this many for each one to draw: drawing until
-enough distinct ones are found would take long."""
+"""Largest ratio of possible shapes to shapes to draw at which all possible shapes are listed. At smaller
+ratios, drawing until enough shapes are distinct takes long."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -240,7 +240,7 @@ class ShapeSet(Carded):
         return replace(self, held_out=frozenset(shape for key in chosen for shape in groups[key]))
 
     def hold_out(self, *where: Mapping[str, int | Iterable[int]]) -> ShapeSet:
-        """Marks also the shapes with the extents of any of ``where`` as held out.
+        """Adds the shapes with the extents of any of ``where`` to the held-out ones.
 
         ``hold_out({"N": 3072, "K": 768}, {"T": [1, 2]})`` holds out one layer and two lengths of all layers.
 
@@ -356,7 +356,7 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
 
     Args:
         dims: ranges by name.
-        n: how many at most.
+        n: the most shapes to draw.
         source: generator of random numbers, which advances as shapes are drawn.
     """
     if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:

@@ -10,24 +10,24 @@ from dietlab.problem.epilogue import Activation, Epilogue
 from dietlab.problem.precision import WORKING, FloatArray
 
 SUM_FACTOR = 4.0
-"""Largest error of a float32 sum over ``sqrt(terms) * epsilon * magnitude``. Up to 64 terms this covers the
-worst case, ``terms / 2``; errors of longer sums grow with the square root in practice."""
+"""Bounds the error of a float32 sum, as a multiple of ``sqrt(terms) * epsilon * magnitude``. Up to 64 terms
+this covers the worst case, ``terms / 2``; errors of longer sums grow with the square root in practice."""
 
 STEEPEST: dict[Activation, float] = {"none": 1.0, "relu": 1.0, "gelu_tanh": 1.13, "gelu_erf": 1.13}
 """Largest slope of an activation, which magnifies an error of its argument (GELU's is 1.129,
 at ``sqrt 2``)."""
 
 GELU_ROUNDING = 16.0
-"""Largest error of GELU in float32 over ``epsilon * |argument|``: 2.5 for the CPU's quotient of polynomials,
-1 for the formula with a device's ``tanh``, more for the approximations of some libraries."""
+"""Bounds the error of GELU in float32, as a multiple of ``epsilon * |argument|``. The CPU's quotient of
+polynomials has 2.5, the formula with a device's ``tanh`` 1, and the approximations of some libraries more."""
 
 
 WHOLE_ROUNDINGS = 2.0
 """Bounds the error of a float32 result of an int32 sum, as a multiple of ``epsilon``, relative to the largest
-term: conversion, scale, bias and residual are off by half of it each."""
+term: conversion, scale, bias and residual each add an error of half an ``epsilon``."""
 
 GELU_ENDS = 5.5
-"""Size of an argument beyond which GELU returns it or zero."""
+"""Magnitude of the argument above which GELU returns the argument or zero."""
 
 
 def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:
@@ -50,10 +50,10 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     ``s``. If the float32 result is within ``d`` of the exact ``y``, the output is within
     ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` is used for all elements.
 
-    Sums of int8 products are exact. In float32 each is rounded where it exceeds 24 bits, by the scale, by
-    the bias and by the residual: off by :data:`WHOLE_ROUNDINGS` times ``eps`` times the largest output, bias
-    and residual (an activation maps arguments that are larger than its result to zero). An int8 output is
-    the nearest integer: half a step off, and what the float32 value before it is.
+    Sums of int8 products are exact. Conversion to float32, scale, bias and residual each round a sum once:
+    the error is at most :data:`WHOLE_ROUNDINGS` times ``eps`` times the sum of the largest output, bias and
+    residual (an activation maps arguments that are larger than its result to zero). An int8 output is the
+    integer nearest to the float32 value, which adds an error of half a step.
 
     Args:
         workload: the operator.
@@ -82,14 +82,14 @@ def _after_exact_sums(workload: Workload, inputs: Inputs, right: npt.NDArray[np.
 
 
 def _relative_bound(epilogue: Epilogue, depth: int) -> float:
-    """Returns the error bound of a float32 result over ``epsilon * magnitude``."""
+    """Returns the error bound of a float32 result, as a multiple of ``epsilon * magnitude``."""
     terms = max(1, depth) + epilogue.bias + epilogue.residual
     gelu = GELU_ROUNDING if epilogue.activation.startswith("gelu") else 0.0
     return STEEPEST[epilogue.activation] * SUM_FACTOR * float(np.sqrt(terms)) + gelu
 
 
 def _magnitude(workload: Workload, inputs: Inputs) -> float:
-    """Returns an upper bound of the magnitudes of an output's terms, added up."""
+    """Returns an upper bound of the sum of the magnitudes of an output's terms."""
     product = _largest_norm(inputs["x"], -1) * _largest_norm(
         inputs["w"], -2 if workload.weights == "direct" else -1
     )

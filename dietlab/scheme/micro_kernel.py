@@ -36,7 +36,7 @@ class MicroKernel(ABC):
     rows: int
     cols: int
     example: ClassVar[str]
-    """A scheme's key of this kind, to show in errors."""
+    """The key of a scheme of this kind, for errors."""
     reserves: ClassVar[bool] = False
     """True if a launch reserves the registers and memory of its tallest tile, used or not."""
     ordered: ClassVar[bool] = True
@@ -54,12 +54,12 @@ class MicroKernel(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, key: str) -> tuple[MicroKernel, str, str] | None:
-        """Returns the micro-kernel, loop order and edge of a key, which is that of a micro-kernel or a
-        scheme; a part that it lacks is empty. None for a key of another kind."""
+        """Returns the micro-kernel, loop order and edge of the key of a micro-kernel or scheme; order or edge
+        is empty if the key lacks it. None for a key of another kind."""
 
     @property
     def granule(self) -> int:
-        """The number of rows that every height is a multiple of."""
+        """The divisor of every height, in rows."""
         return 1
 
     @property
@@ -79,12 +79,13 @@ class MicroKernel(ABC):
 
     @property
     def depth_multiple(self) -> int:
-        """Elements of which the length of the reduction must be a multiple."""
+        """The divisor of the reduction's length, in elements."""
         return 1
 
     @property
     def access_pattern(self) -> Hashable:
-        """The way its operands are read, whatever the sizes: a model cannot predict one that it never saw."""
+        """A value that identifies how operands are read, whatever the sizes. A model cannot predict a pattern
+        that it was not fitted on."""
         return ()
 
     @abstractmethod

@@ -155,8 +155,8 @@ def cover(scheme: Scheme, rows: int) -> list[tuple[int, int]]:
 
 
 def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple[Count, Count]]:
-    """Splits rows into regions; returns height and number of the tiles of each, in the order of rows. The
-    height of a region without tiles means nothing.
+    """Splits rows into regions, in the order of rows; returns height and number of the tiles of each region.
+    The height of a region with 0 tiles has no meaning.
 
     Arrays in place of numbers split many plans at once.
 

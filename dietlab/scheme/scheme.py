@@ -102,7 +102,8 @@ class Scheme(Generic[Kernel]):
 
     @property
     def cover_tile(self) -> dict[Role, int]:
-        """Extents of which a plan covers multiples: those of the tile, or smaller ones if it is composed."""
+        """By role, the divisor of the extents that a plan covers: the tile's extent, or less if the scheme is
+        composed."""
         tile = self.kernel.tile
         if not self.composed:
             return tile

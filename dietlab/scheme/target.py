@@ -21,7 +21,7 @@ class SpaceTarget(Protocol):
         """The class of its micro-kernels."""
 
     def candidates(self, workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Iterable[Scheme]:
-        """Returns all schemes that limits choose from."""
+        """Returns all candidate schemes, before limits reject some."""
 
     def limits(self, workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         """Returns the limits of a scheme, in the order of the checks."""

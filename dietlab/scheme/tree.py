@@ -42,7 +42,7 @@ def route(tree: Tree, shape: Shape) -> int:
     """Returns the number of the scheme that serves ``shape``.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
         shape: binds every dimension that the tree splits.
     """
     while isinstance(tree, Split):
@@ -54,7 +54,7 @@ def leaves(tree: Tree) -> tuple[Leaf, ...]:
     """Returns all leaves, the lowest extents first.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
     """
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
@@ -67,11 +67,11 @@ Box = Mapping[str, Range]
 
 
 def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box]]:
-    """Returns the scheme number and the box of each leaf: the extents inside ``within`` that reach it. Leaves
-    that none reaches are left out.
+    """Returns the scheme number and the box of each leaf. The box holds the extents inside ``within`` that
+    reach the leaf; leaves without such extents are left out.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
         within: ranges by dimension; others begin at 1.
     """
     if isinstance(tree, Leaf):
@@ -88,7 +88,7 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
 
 def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
     """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: its scheme number and the
-    extents that reach it, both ends included. Leaves that none reaches are left out.
+    extents that reach it, both ends included. Leaves that no extent reaches are left out.
 
     Args:
         tree: splits one dimension.
@@ -105,7 +105,7 @@ def split_dims(tree: Tree) -> tuple[str, ...]:
     """Returns the dimensions that a tree splits, in the order of first occurrence.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
     """
     if isinstance(tree, Leaf):
         return ()
@@ -116,7 +116,7 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
     """Returns the part of a tree that remains if some extents are known.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
         known: extents by dimension.
     """
     while isinstance(tree, Split) and tree.dim in known:
@@ -131,7 +131,7 @@ def depth(tree: Tree) -> int:
     """Returns the number of comparisons on the longest path.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
     """
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
@@ -140,8 +140,8 @@ def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
     """Returns the tree with its schemes renumbered.
 
     Args:
-        tree: of a dispatcher.
-        numbers: the new number by the old one.
+        tree: a dispatcher's tree.
+        numbers: the new number of each scheme, by the old number.
     """
     if isinstance(tree, Leaf):
         return Leaf(numbers[tree.scheme])
@@ -152,7 +152,7 @@ def tree_to_json(tree: Tree) -> Any:
     """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
 
     Args:
-        tree: of a dispatcher.
+        tree: a dispatcher's tree.
     """
     if isinstance(tree, Leaf):
         return tree.scheme

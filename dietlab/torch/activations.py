@@ -12,7 +12,7 @@ TRANSFORMERS = "transformers.activations"
 """The module of ``transformers`` whose activations are recognised by their names, without importing it."""
 
 TANH_FORMULAS = ("NewGELUActivation", "FastGELUActivation", "AccurateGELUActivation")
-"""Its classes that compute GELU's tanh approximation in Python; they differ only in rounding."""
+"""Classes of that module that compute GELU's tanh approximation in Python; they differ only in rounding."""
 
 
 def activation_of(module: object) -> str:

@@ -62,9 +62,9 @@ def replace_attention(
         raise StudyError("attention can be replaced in models of transformers", type(model).__name__)
     if (now := model.config._attn_implementation) not in (PYTORCHS, NAME):
         raise StudyError(
-            f"a model whose attention is replaced computes it by {PYTORCHS}, PyTorch's",
+            f"attention is replaced in a model that computes it by PyTorch's {PYTORCHS}",
             f"{type(model).__name__} with {now}",
-            f"model.set_attn_implementation({PYTORCHS!r}) chooses it where the model has it.",
+            f"model.set_attn_implementation({PYTORCHS!r}) selects it, if the model supports it.",
         )
     heads, size = _heads_of(model)
     studies = [s if isinstance(s, Study) else Study.open(s) for s in (scores, context)]
@@ -86,11 +86,11 @@ def replace_attention(
 
 
 def require_products(work: Workload, heads: int, batch: int | None = None) -> None:
-    """Checks that a study of batched products serves a model's number of them, batch x heads. If the batch is
-    unknown, a study for a fixed number may fit.
+    """Checks that a study serves a model's number of products, batch x heads. If the batch is unknown, a
+    study with a fixed number B passes if B is a multiple of the heads.
 
     Raises:
-        StudyError: if the study is for another, fixed number.
+        StudyError: if the study has another fixed number of products.
     """
     fixed = work.B if isinstance(work, BatchMatmul) and isinstance(work.B, int) else None
     if fixed is not None and (fixed % heads if batch is None else fixed != batch * heads):

@@ -60,7 +60,7 @@ def chain_steps(parent: torch.nn.Module) -> tuple[str, ...] | None:
 
 
 def make_chain(parent: torch.nn.Module, steps: tuple[str, ...]) -> None:
-    """Lets a chain compute its layers with the next activations, in place; ``steps`` are those of
+    """Lets a chain compute its layers with the next activations, in place; ``steps`` is the result of
     :func:`chain_steps`."""
     kind: Any = type(parent)
     parent.__class__ = _chain_class(kind, steps)
@@ -202,8 +202,8 @@ def _chained(body: list[ast.stmt], owner: str, value: str) -> tuple[str, ...]:
 
 
 def _calls(value: ast.expr, owner: str) -> tuple[list[str], str]:
-    """Returns the attributes of ``self`` that an expression calls, the innermost first, and the name that the
-    innermost takes; an empty name for any other expression."""
+    """Returns the attributes of ``self`` that an expression calls, the innermost first, and the name of the
+    innermost call's argument; the name is empty for any other expression."""
     called = list[str]()
     while isinstance(value, ast.Call):
         function = value.func

@@ -82,7 +82,7 @@ def activations_behind(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str
 
 
 def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
-    """Returns, for each class of layers that libraries can compute, the class that lets them."""
+    """Returns the tuned class for each class of layers that libraries can compute."""
     kinds: dict[type[torch.nn.Module], type[TunedLayer]] = {torch.nn.Linear: Linear}
     # Any model of transformers has loaded this module; for other models nothing is imported.
     if (transformers := sys.modules.get("transformers.pytorch_utils")) and hasattr(transformers, "Conv1D"):

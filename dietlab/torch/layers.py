@@ -139,7 +139,8 @@ def is_jagged(input: object) -> bool:
 
 
 def by_lengths(function: Callable[[Tensor], Tensor], input: Any) -> Tensor:
-    """Returns the jagged tensor of a function's results on all rows, in one call for all sequences."""
+    """Calls a function once, on the rows of all sequences of a jagged tensor, and returns its results as a
+    jagged tensor."""
     return torch.nested.nested_tensor_from_jagged(
         function(input.values()), input.offsets(), input.lengths(), jagged_dim=input._ragged_idx
     )

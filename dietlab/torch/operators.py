@@ -35,8 +35,7 @@ def register_static_linear() -> None:
 
 
 def _check(folder: bytes, reason: int, size: int) -> None:
-    """Writes to ``reason`` why a library cannot run here, the error of :func:`dietlab.load`; nothing if it
-    can."""
+    """Writes the error of :func:`dietlab.load` to ``reason`` if a library cannot run here; else nothing."""
     try:
         load(os.fsdecode(folder))
     except Exception as error:  # C++ cannot pass errors on: after any error the library stays closed

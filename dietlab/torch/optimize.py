@@ -38,8 +38,8 @@ LEAST_SERVED = 0.5
 """Least share of a model's multiply-adds that an existing study must serve; else a new one is tuned."""
 
 WORTH_TUNING = 0.01
-"""Least share of multiply-adds for which a size of layers is tuned: widening the ranges to a classifier of
-two classes or an adapter of rank 8 makes tuning longer for all."""
+"""Least share of a model's multiply-adds for which a layer size is tuned. Wider ranges, for a classifier of
+two classes or an adapter of rank 8, make tuning longer for all layers."""
 
 
 def optimize(
@@ -114,7 +114,7 @@ def task_for(sizes: Iterable[tuple[int, int]]) -> Task:
 
 
 def _holding(dim: Dim, extents: Iterable[int]) -> Dim:
-    """Returns the range, widened to include extents."""
+    """Returns a range widened to include some extents."""
     every = (dim.low, dim.high, *extents)
     return Dim(min(every), max(every))
 
@@ -129,8 +129,8 @@ def _studies(home: Path) -> Iterator[Study]:
 
 
 def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[tuple[int, int], int]:
-    """Returns the multiply-adds of one row in a model's layers by their sizes (N, K); the layers of a module
-    of experts count as one expert's.
+    """Returns the multiply-adds per row of a model's layers, by the layers' size (N, K); a module of experts
+    counts as one expert.
 
     Raises:
         DietlabError: if there is no layer that a library can compute.
@@ -153,7 +153,7 @@ def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[t
         f"{type(model).__name__}, which has no linear layer"
         if not reasons
         else f"{type(model).__name__}, all of whose linear layers PyTorch keeps: {'; '.join(reasons)}",
-        "model.float().cpu() makes it such a model." if weights else "",
+        "Convert the model by model.float().cpu()." if weights else "",
     )
 
 

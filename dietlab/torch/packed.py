@@ -1,4 +1,4 @@
-"""Layers without their original weights: only the packed ones are left."""
+"""Layers that keep only packed weights, not their original ones."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class PackedLayer(TunedLayer):
 
 def _lost(name: str) -> str:
     return (
-        f"a layer whose original weights were dropped has no {name}: only its libraries read what is left. "
-        "dietlab.torch.pack(model) keeps them."
+        f"a layer whose original weights were dropped has no {name}: only its libraries read its packed "
+        "weights. dietlab.torch.pack(model) keeps the original weights."
     )
 
 

@@ -91,8 +91,8 @@ def enumerated(names: list[str]) -> str:
 
 
 def _bypassed(model: torch.nn.Module) -> Iterator[str]:
-    """Yields a sentence on encoder layers that PyTorch computes whole, from their weights, if there are
-    any."""
+    """Yields a sentence that names the encoder layers that PyTorch computes whole, from their weights;
+    nothing if there are none."""
     if not torch.backends.mha.get_fastpath_enabled():
         return
     names = [
