@@ -138,8 +138,8 @@ class Hardware(Carded):
         Args:
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.machine.target.TARGETS` has all).
-            measure: whether to measure the FMA peak, the bandwidths and the last-level cache of a CPU (some
-                7 s). Those of a GPU are computed from its clocks.
+            measure: whether to measure the FMA peak, the bandwidths and the last-level cache of a CPU (about
+                1 s). Those of a GPU are computed from its clocks.
             device: number of the GPU, as the driver counts.
 
         Raises:
