@@ -96,7 +96,7 @@ def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = N
 
     Args:
         run, counts: as in :func:`frame_ranking`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     return draw_ranking(frame_ranking(run, counts), template=template)
 

@@ -77,7 +77,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
 
     Args:
         space: as in :func:`frame_funnel`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_funnel(space)
     total = int(frame["left"].iloc[0])

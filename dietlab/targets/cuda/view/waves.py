@@ -246,7 +246,7 @@ def plot_waves(
     Args:
         workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
