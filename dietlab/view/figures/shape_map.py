@@ -299,7 +299,7 @@ def _view(
         raise DietlabError("a map has two dimensions that differ", f"{x} on both axes")
     if y == LAYER and (regions or not along):
         raise DietlabError(
-            "layers are an axis of a portfolio's or a report's map beside the length",
+            "a map with layers is of a portfolio or a report, and its other axis is the length",
             f"{x} and layers of a {type(source).__name__}",
             "Give two dimensions, as in x='T', y='N'.",
         )

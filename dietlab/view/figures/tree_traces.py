@@ -75,8 +75,7 @@ def _add_branches(figure: go.Figure, shown: Sequence[Shown]) -> None:
 
 
 def _add_ends(figure: go.Figure, ends: Sequence[Shown], dispatcher: Dispatcher, dim: str) -> None:
-    """Adds leaves with the number of their plan, and folds with their counts; the words below have the
-    extents."""
+    """Adds leaves with the number of their plan, folds with a plus sign, and the words below both."""
     looks = [plan_style(one.plans[0]) for one in ends]
     colours = [PALETTE["muted"] if one.folded else look.colour for one, look in zip(ends, looks, strict=True)]
     _add_nodes(

@@ -36,7 +36,8 @@ MOST_ROUNDS = 64
 are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""The most lengths at which expected times are drawn: each wave's step is visible, after milliseconds."""
+"""The most lengths at which expected times are drawn: enough to see each wave's step, and computed in
+milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
 """Values of a cell: no block, a block of a full wave, and one of the last wave."""
