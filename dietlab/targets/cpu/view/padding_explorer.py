@@ -152,7 +152,8 @@ def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
     if broken is None:
         return f"A micro-kernel of this size fits {chip.name}. {hint}"
     found = f"{broken.measure(scheme):,.0f} {broken.unit}, at most {broken.most:,.0f}"
-    return f"No micro-kernel of this size is in the space, since it breaks a limit: {broken.reason} ({found}). {hint}"
+    why = f"{broken.reason} ({found})"
+    return f"No micro-kernel of this size is in the space: it breaks the limit {why}. {hint}"
 
 
 # --- the figure -------------------------------------------------------------------------------
