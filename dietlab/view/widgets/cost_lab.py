@@ -50,7 +50,7 @@ MEANINGS = {
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
-"""The least number of records of a fit, if the run has so many."""
+"""The least number of records of a fit, if the run has at least this number."""
 STEPS = 9
 """The most fits that a lab offers."""
 REST = 1 / 3
