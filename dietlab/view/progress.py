@@ -19,8 +19,8 @@ from dietlab.base.events import (
 from dietlab.cost import too_few_pairs
 
 EARLY = 0.1
-"""The least share of a stage's units from which its speed gives the time left: micro-kernels are built in
-batches, so the first record comes late and the next ones at once."""
+"""The share of a stage's units that must be done before its speed gives the time left: micro-kernels are
+built in batches, so the first record comes late and the next ones at once."""
 
 
 def duration(seconds: float) -> str:
@@ -64,7 +64,7 @@ def _sentence(event: Event) -> str:
 class StageClock:
     """The progress of a stage; times are readings of one monotonic clock, in seconds.
 
-    ``resumed`` is what was already done at the start: it must not count as speed."""
+    ``resumed`` units were done before the start; they must not count as speed."""
 
     stage: str
     total: int

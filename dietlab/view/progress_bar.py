@@ -1,4 +1,4 @@
-"""The progress bar of a whole command: one line, which a terminal redraws and a file gets once a stage."""
+"""The progress bar of a whole command: one line that a terminal redraws; a file gets one line per stage."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SECONDS_BETWEEN_DRAWINGS = 0.1
 when it replays them."""
 
 TRUSTED = 0.03
-"""The least share of a command's work from which the time left is shown: earlier, one slow start would count
-as the speed of all stages."""
+"""The share of a command's work that must be done before the time left is shown: earlier, one slow start
+would count as the speed of all stages."""
 
 SHARES = {
     "search": 10.0,
@@ -36,20 +36,20 @@ SHARES = {
     "evaluate": 28.0,
 }
 """The stages in their order, and their shares of a command's time relative to each other: a third of the
-seconds of ``dietlab quickstart`` with effort quick on one core of a Zen 3. They only say how much is left for
-the stages that have not begun."""
+seconds of ``dietlab quickstart`` with effort quick on one core of a Zen 3. They serve only to estimate the
+stages that have not begun."""
 
 USUAL_SHARE = 1.0
-"""The share of a stage that has none in :data:`SHARES`."""
+"""The share of a stage that is not in :data:`SHARES`."""
 
 
 @dataclass
 class _Course:
-    """The progress of a command: its planned stages, the one that it is in, and those that run inside of it.
+    """The progress of a command: its planned stages, the current one, and the stages that run inside it.
 
-    Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``: what is
-    ``done`` of all, ``worked`` of that since the command began, and what lies ``before`` and ``after`` the
-    stage."""
+    Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``:
+    ``done`` in all, ``worked`` since the command began, and the work of the stages ``before`` and ``after``
+    the current one."""
 
     shares: Mapping[str, float]
     began: float
@@ -90,7 +90,7 @@ class _Course:
         return self.running.pop(stage)
 
     def _reach(self, part: float) -> float:
-        """Takes the stage to a part of its work, and returns how much work that adds: none where the stage
+        """Advances the stage to a part (0 to 1) of its work. Returns the work that this adds: 0 if the stage
         began again."""
         more = max(0.0, self.before + min(1.0, part) * self.shares[self.stage] - self.done)
         self.done += more
@@ -101,8 +101,8 @@ class _Course:
         return sum(self.shares.values())
 
     def seconds_left(self, now: float) -> float | None:
-        """Returns the time left: of the present round at its own speed, of the rest at the command's; None
-        as long as too little is done to say."""
+        """Returns the seconds left: the current round at its own speed, the rest at the command's; None while
+        too little is done to estimate."""
         clock = self.running.get(self.stage)
         of_round = clock.seconds_left(now) if clock else None
         if of_round is not None and not self.after:
@@ -119,15 +119,15 @@ class ProgressBar:
 
     A terminal and a notebook get one line that is drawn again and again, and is gone at the end. Where
     ``stream`` is no terminal (a log file, a pipe) each stage that did something leaves one line when it is
-    over. A stage that is not among ``stages`` counts as a part of the one that it runs in; outside of all it
-    is a command by itself.
+    over. A stage that is not among ``stages`` counts as a part of the stage that it runs in; if it runs in
+    none, it is shown as a command by itself.
 
     ``with ProgressBar("tune", ("search", "decide")) as bar: ...`` closes it.
 
     Args:
         command: what the line begins with.
-        stages: the names of the stages that will come, in their order (default: not known), or with their
-            shares of the command's time (default: :data:`SHARES`).
+        stages: the names of the coming stages, in order (default: unknown), or a mapping from names to shares
+            of the command's time (default: :data:`SHARES`).
         stream: where to write; standard error if None.
         clock: a monotonic clock, in seconds (another one for tests).
     """
@@ -178,21 +178,21 @@ class ProgressBar:
                     self._draw(course, now)
 
     def clear(self) -> None:
-        """Takes the line away, so that something else can be written; the next event draws it again."""
+        """Removes the line, so that other text can be written; the next event draws the line again."""
         if self._show:
             self._show("")
             self._show("")  # the cursor, to the line's beginning
             self._show, self._drawn = None, float("-inf")
 
     def close(self) -> None:
-        """Ends the command: the line goes, and a file gets the line of the last stage."""
+        """Ends the command: removes the line; a file gets the line of the last stage."""
         if self._course:
             self._leave(self._course)
         self.clear()
         self._course = None
 
     def _leave(self, course: _Course) -> None:
-        """Writes the line of a stage that is over into a file."""
+        """Writes the line of a finished stage to a file."""
         seconds = self._clock() - course.entered
         self._line(self._head(course), course.units, course.unit, seconds, course.note)
 
@@ -203,8 +203,8 @@ class ProgressBar:
             self._out.flush()
 
     def _head(self, course: _Course, inside: str = "") -> str:
-        """Returns ``"tune 2/3 decide"``, or the name alone of a command of one stage; a stage ``inside`` the
-        present one is named in its place."""
+        """Returns ``"tune 2/3 decide"``, or only the name for a command of one stage; a stage ``inside`` the
+        current one is named instead of it."""
         several = len(course.shares) > 1
         place = f"{course.place}/{len(course.shares)}" if several else ""
         stage = inside or (course.stage if several or not self._command else "")
@@ -234,8 +234,8 @@ class ProgressBar:
 
     @property
     def _redraws(self) -> bool:
-        """Returns whether the stream shows one line that is redrawn. It is looked up each time: standard
-        error may be redirected after a bar was made."""
+        """Returns whether the stream shows one line that is redrawn. The stream is looked up each time:
+        standard error may be redirected after the bar was made."""
         return self._out.isatty() or (self._stream is None and in_notebook())
 
     @property

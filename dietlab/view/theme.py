@@ -1,7 +1,7 @@
 """The look of all figures: colours by role, and a line style for each contender.
 
-Every colour has a contrast of at least 3 to white, and nearly so to a dark page's #111111; colours that stand
-beside each other differ for colour-blind readers too.
+Every colour has a contrast of at least 3 to white, and nearly as much to a dark page's #111111; neighbouring
+colours differ for colour-blind readers, too.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ BALANCE = [[0, PALETTE["wasted"]], [0.5, PALETTE["muted"]], [1, PALETTE["needed"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
 PLACES = len(DASHES) * len(SYMBOLS)
-"""Pairs of a dash and a symbol. The two numbers share no factor, so that counting in both meets each pair."""
+"""The number of pairs of a dash and a symbol. The numbers of dashes and symbols are coprime, so that counting
+through both meets every pair."""
 
 OPEN = "-open"
-"""What plotly adds to the name of a symbol that is not filled: here a shape held out from tuning."""
+"""The suffix of plotly's names of unfilled symbols: they mark shapes held out from tuning."""
 
 TIE = {"color": PALETTE["muted"], "width": 1, "dash": "dash"}
 """The line where two times are equal, or a limit."""
@@ -107,8 +108,8 @@ HEADLINES = {
 
 
 def styles(contenders: Iterable[str]) -> dict[str, Style]:
-    """Returns a style for each contender: :data:`HEADLINES` in strong colours, rivals in grey with a dash and
-    a symbol that no other rival of the figure has, and that known ones keep from figure to figure."""
+    """Returns a style for each contender: :data:`HEADLINES` in strong colours, rivals in grey. No two rivals
+    of a figure have the same dash and symbol; known rivals keep theirs from figure to figure."""
     names = list(dict.fromkeys(contenders))
     found = {name: HEADLINES[name] for name in names if name in HEADLINES}
     taken: set[int] = set()
@@ -131,7 +132,7 @@ def accented(number: int) -> Style:
 
 
 def legend_rank(name: str) -> int:
-    """Returns plotly's ``legendrank``: headlines stand first, in their own order."""
+    """Returns plotly's ``legendrank``: headlines are first, in their own order."""
     return 1 + list(HEADLINES).index(name) if name in HEADLINES else 1000
 
 
@@ -146,8 +147,8 @@ def marks(symbol: str, held_out: Iterable[object]) -> list[str]:
 
 
 def _place(name: str) -> tuple[bool, int, str]:
-    """Returns whether a rival is unknown, the number of its style, and its name. The number of an unknown one
-    is a hash of its name, beyond those of known ones."""
+    """Returns whether a rival is unknown, the number of its style, and its name. An unknown rival's number is
+    a hash of its name, beyond the known rivals' numbers."""
     if name in RIVALS:
         return False, RIVALS.index(name), name
     return True, len(RIVALS) + crc32(name.encode()) % (PLACES - len(RIVALS)), name

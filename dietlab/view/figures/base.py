@@ -21,11 +21,11 @@ MICRO = 1e6
 """Microseconds in a second: tables hold seconds, figures show microseconds."""
 
 WIDE = 8
-"""The least number of doublings between the ends of an axis that make it logarithmic."""
+"""The number of doublings between the ends of an axis from which on the axis is logarithmic."""
 
 CORNER = 0.3
-"""The share of a linear axis below which half of the lengths make it logarithmic: evenly spread lengths take
-half of the axis, doubling ones less than this."""
+"""An axis is logarithmic if half of its extents lie in this first share of a linear axis. Half of evenly
+spread extents take half of the axis; half of doubling extents take less than this share."""
 
 DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat": "d"}
 """The settings of a logarithmic axis with a tick at each doubling, written in full: 16384, not 16.384k."""
@@ -40,11 +40,10 @@ RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100
 def new_figure(
     frame: pd.DataFrame, title: str, template: str | None, nothing: str = "nothing was measured"
 ) -> go.Figure:
-    """Returns an empty figure in the common style; it says ``nothing`` if there is nothing in ``frame`` to
-    draw.
+    """Returns an empty figure in the common style; it shows the text ``nothing`` if ``frame`` has no rows.
 
     Args:
-        template: the name of plotly's template, such as ``"plotly_dark"``; None is a clear ground, which
+        template: a plotly template, such as ``"plotly_dark"``; None gives a transparent background, which
             reads on light and on dark pages.
     """
     with lab_imports("figures"):
@@ -65,7 +64,7 @@ def new_figure(
 
 
 def shape_axis(report: Report, shapes: Iterable[Shape] | None = None) -> Axis:
-    """Returns the axis of a report's shapes, or of others: extents of one dimension, else texts."""
+    """Returns the axis of ``shapes`` (default: the report's): the extents of the only dimension, or texts."""
     dims = report.dims
     if len(dims) != 1:
         return "shape", {"title_text": "shape (extents)"}
@@ -79,18 +78,18 @@ def extent_axis(dim: str, extents: Iterable[int]) -> Axis:
 
 
 def in_order(texts: Iterable[str]) -> dict[str, Any]:
-    """Returns the settings of an axis that has a place for each text, in their order."""
+    """Returns plotly's settings of an axis of texts, in the given order."""
     return {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(texts))}
 
 
 def speedup_title(report: Report) -> str:
-    """Returns the title of an axis of speedups, which says who is faster above 1."""
+    """Returns the title of an axis of speedups; it names the maker, who is faster above 1."""
     return f"speedup (above 1: {report.maker} faster)"
 
 
 def is_wide(extents: Iterable[int]) -> bool:
-    """Returns whether an axis is logarithmic: its ends are far apart, or half of the extents lie in the first
-    :data:`CORNER` of a linear one. An extent of 0 has no place on a logarithmic axis."""
+    """Returns whether an axis is logarithmic: its ends are at least :data:`WIDE` doublings apart, or half of
+    the extents lie in the first :data:`CORNER` of a linear axis. An axis with an extent of 0 is linear."""
     every = {*extents}
     if not every or min(every) < 1:
         return False
@@ -99,23 +98,23 @@ def is_wide(extents: Iterable[int]) -> bool:
 
 
 def hovering(rows: pd.DataFrame, words: Callable[[Any], str]) -> dict[str, Any]:
-    """Returns plotly's settings of a trace that shows ``words`` of each row under the pointer (HTML)."""
+    """Returns plotly's settings of a trace whose hover texts (HTML) are ``words`` of each row."""
     return {"hoverinfo": "text", "hovertext": [words(row) for row in rows.itertuples()]}
 
 
 def add_ring(figure: go.Figure, x: Any, y: Any, name: str, size: int = 16, **place: Any) -> None:
-    """Adds rings around what was chosen, ``size`` pixels wide; their ``name`` is HTML."""
+    """Adds rings around the points ``x, y``, ``size`` pixels wide; ``name`` is their legend entry (HTML)."""
     look = {"mode": "markers", "hoverinfo": "skip", "marker": ring(size)}
     figure.add_scatter(x=x, y=y, name=name, **look, **place)
 
 
 def add_legend_key(figure: go.Figure, name: str, colour: str, symbol: str = "square", size: int = 10) -> None:
-    """Adds to the legend what a mark means; its ``name`` is HTML."""
+    """Adds a legend entry that explains a mark; ``name`` is HTML."""
     look = {"symbol": symbol, "size": size, "color": colour}
     figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
 
 
 def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
-    """Adds what open marks mean to the legend, if the figure has any."""
+    """Adds a legend entry that explains open marks, if the figure has any."""
     if frame["held_out"].any():
         add_legend_key(figure, "held out from tuning", PALETTE["muted"], f"circle{OPEN}", 7)

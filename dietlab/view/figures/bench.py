@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WORST = 3
-"""Shapes that are named in the legend: more would cover the curves."""
+"""The most shapes that the legend names: more would cover the curves."""
 
 LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
-"""Contenders that layers are drawn against: their own libraries, vendors, and the fastest known plan."""
+"""Contenders of the figures by layer: each layer's own library, the best prepacked vendor, and the fastest
+known plan."""
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
@@ -41,15 +42,16 @@ def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
 def plot_bench_speedup(
     table: ResultTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
 ) -> go.Figure:
-    """Draws the speedup over every contender against T. Open marks were held out from tuning; the worst
-    shapes against the best prepacked vendor (or plain, if none is prepacked) are named.
+    """Draws the speedup over every contender against T. Open marks are shapes held out from tuning. The
+    legend names the worst shapes against the best prepacked vendor, or the best plain one if no vendor is
+    prepacked.
 
     Args:
         table: results of a suite.
         workload: its name in the table.
         threads: cores.
         cache: the cache state.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
@@ -94,7 +96,7 @@ def bench_layer_figures(
     table: ResultTable, workload: str, threads: int = 1, cache: str = "rotating", template: str | None = None
 ) -> list[go.Figure]:
     """Draws the speedup of every layer against T, a figure for each of :data:`LAYER_JUDGES` that took part.
-    Open marks were held out from tuning."""
+    Open marks are shapes held out from tuning."""
     report = table.report(workload, threads)
     frame = frame_speedup(report, cache)
     parts = {judge: frame[frame["contender"] == judge] for judge in LAYER_JUDGES}
@@ -102,7 +104,7 @@ def bench_layer_figures(
 
 
 def _by_layer(frame: pd.DataFrame, judge: str, report: Report, template: str | None) -> go.Figure:
-    """Draws a line for each layer; one is named held out if all of its shapes are."""
+    """Draws a line for each layer; the legend calls a layer held out if all of its shapes are."""
     frame = frame.sort_values(["K", "N", LENGTH])
     unseen = frame.groupby(["K", "N"])["held_out"].transform("all")
     notes = unseen.map({True: " (held out)", False: ""})

@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 GFLOP = 1e9
 MOST_TICKS = 12
-"""The most ticks of an axis that name values: more would lie over each other."""
+"""The most ticks of an axis that name values: more would overlap."""
 FADED = "rgba(118,118,118,0.12)"
-"""The colour of lines outside what was brushed."""
+"""The colour of lines outside the brushed range."""
 TIMES = ("measured", "seconds", "gflops")
 
 
 def frame_space(source: TuningRun | Space, shape: Shape | None = None) -> pd.DataFrame:
     """Returns one row a scheme: ``scheme`` (its key), each of its parameters and, of a run, ``seconds`` of a
-    call on one shape, useful ``gflops`` (GFLOP/s) and whether it was ``measured`` there. Of what was measured
-    it is the time that the run settled on, without what slow moments added; other times are predicted.
+    call on one shape, useful ``gflops`` (GFLOP/s) and whether it was ``measured`` there. The time of a
+    measured scheme is the one that the run settled on, without the delays of slow moments; other times are
+    predicted.
 
     Args:
-        source: a run, whose measured schemes are shown, or a space, of which no time is known.
+        source: a run (its measured schemes are shown) or a space (its schemes have no times).
         shape: of a run (default: the one with most measurements).
 
     Raises:
@@ -82,12 +83,12 @@ def plot_space(
     template: str | None = None,
 ) -> go.Figure:
     """Draws a line for each scheme through its parameters to its GFLOP/s, which also colours it; drag along
-    an axis to brush it. Parameters that all have in common are left out.
+    an axis to brush it. Parameters that are the same in all schemes are left out.
 
     Args:
         source, shape: as in :func:`frame_space`.
-        scheme: the key of one to show alone.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        scheme: the key of a scheme to show alone.
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         SpaceError, WorkloadError: as :func:`frame_space`; also if the scheme is none of those shown.
@@ -135,8 +136,8 @@ def draw_space(
 
 
 def _code(column: pd.Series) -> tuple[dict[Any, float], bool]:
-    """Returns the place of each value on an axis, and whether values are numbers, which stand where they
-    are."""
+    """Returns the position of each value on an axis, and whether the values are numbers. A number is its own
+    position; other values have positions 0, 1, 2, ... in sorted order."""
     import pandas as pd
 
     numbers = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
@@ -145,7 +146,7 @@ def _code(column: pd.Series) -> tuple[dict[Any, float], bool]:
 
 
 def _dimension(column: pd.Series, name: str, chosen: Any) -> dict[str, Any]:
-    """Returns an axis; of the chosen scheme it is brushed at its value."""
+    """Returns an axis; if a scheme is chosen, the axis is brushed at the scheme's value."""
     places, numbers = _code(column)
     low = min(places.values(), default=0.0)
     at = column.map(places).astype(float).fillna(low)

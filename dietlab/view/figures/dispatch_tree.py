@@ -34,17 +34,18 @@ COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_
 STANDOFF = 4
 """The distance between the ticks and the title of the axis of extents, in pixels."""
 LEGEND_Y = -0.12
-"""The place of the legend below the plots, as a share of their height: many lines of it make the plots lower,
-and below 270 pixels it would cover the title."""
+"""The vertical position of the legend, as a share of the height of the plots above it. A legend of many lines
+lowers the plots; below a height of 270 pixels, it would cover the title of the axis."""
 BEYOND_SHOWN = 0.25
-"""The share of the range that is drawn beyond its end, where the safe plan serves."""
+"""How far the figure goes beyond the range, as a share of the range's end; the safe plan serves there."""
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
 def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
-    """Returns one row a shape of the dispatcher's training: its rule, its plan and what that loses.
+    """Returns one row for each shape that the dispatcher was trained on: its rule, its plan and the plan's
+    loss.
 
     Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``scheme``
     with the parameters, ``low`` and ``high`` (the extents that the rule serves, both included),
@@ -55,8 +56,8 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
     Args:
         run: the tuning run, whose records give measured times.
         dispatcher: whose tree and plans are shown.
-        layer: of several dynamic dimensions the extents of all but the length, as in
-            ``{"N": 2304, "K": 768}``: the table is of the tree there.
+        layer: the extents of all dynamic dimensions but the length, as in ``{"N": 2304, "K": 768}``, if there
+            are several: the table is of the tree at this layer.
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -74,8 +75,8 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
 def dispatch_table(
     dispatcher: Dispatcher, shapes: ShapeSet, seconds: Values | None, best: Values | None
 ) -> pd.DataFrame:
-    """Returns the rows of :func:`frame_dispatch` from times that are known: ``seconds`` is ``[plans of the
-    dispatcher, shapes]`` and ``best`` ``[shapes]``, both in seconds; None gives no rows."""
+    """Returns the rows of :func:`frame_dispatch` from known times: ``seconds`` is ``[plans of the dispatcher,
+    shapes]`` and ``best`` ``[shapes]``, both in seconds; None gives no rows."""
     import pandas as pd
 
     name, _ = only_dim(dispatcher.workload)
@@ -92,7 +93,7 @@ def dispatch_table(
 
 
 def mean_slowdown(frame: pd.DataFrame) -> float:
-    """Returns the geometric mean of slowdown, each shape counted by its weight (times)."""
+    """Returns the geometric mean of the slowdowns (a ratio), weighted by the shapes' weights."""
     logs = np.log(frame["slowdown"].to_numpy(float))
     return float(np.exp(logs @ frame["weight"].to_numpy(float) / frame["weight"].sum()))
 
@@ -102,7 +103,7 @@ def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[in
 
 
 def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
-    """Returns a dispatcher whose only dynamic dimension is the length: its tree at one layer."""
+    """Returns the dispatcher at one layer: its only dynamic dimension is the length."""
     workload = at_layer(dispatcher.workload, layer)
     if not layer:
         return dispatcher
@@ -110,8 +111,8 @@ def dispatcher_at(dispatcher: Dispatcher, layer: Layer | None) -> Dispatcher:
 
 
 def lengths_at(dispatcher: Dispatcher, shapes: ShapeSet, layer: Layer | None) -> ShapeSet:
-    """Returns the lengths of a set of shapes, with the weights that they have at one layer; with equal ones
-    at a layer that is not in the set."""
+    """Returns the lengths of the shapes of one layer with their weights; for a layer without shapes, all
+    lengths with equal weights."""
     if not layer:
         return shapes
     length = length_dim(dispatcher.workload)
@@ -124,8 +125,8 @@ def lengths_at(dispatcher: Dispatcher, shapes: ShapeSet, layer: Layer | None) ->
 
 
 def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
-    """Returns the comparisons of a shape and its plan: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8
-    + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
+    """Returns the comparisons that lead a shape to its plan: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2:
+    5 x 8 + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
     while isinstance(tree, Split):
@@ -160,8 +161,8 @@ def plot_dispatch(
         run, dispatcher: as in :func:`frame_dispatch`.
         extent: of a shape whose path is drawn thick.
         layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
-        levels: comparisons from the root that are unfolded (count).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        levels: number of levels from the root that are unfolded.
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -178,9 +179,9 @@ def drawn_nodes(
     levels: int = LEVELS,
     toggled: Collection[Span] = (),
 ) -> list[Shown]:
-    """Returns the nodes of the figure of :func:`draw_dispatch`, in the order of its traces
-    :data:`~dietlab.view.figures.tree_traces.SPLITS` (those that are unfolded) and
-    :data:`~dietlab.view.figures.tree_traces.ENDS` (the others)."""
+    """Returns the nodes that :func:`draw_dispatch` draws, in the order in which its traces have them:
+    :data:`~dietlab.view.figures.tree_traces.SPLITS` the unfolded splits,
+    :data:`~dietlab.view.figures.tree_traces.ENDS` the leaves and folds."""
     weights = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
     return shown_nodes(_root(dispatcher), extent, levels, toggled, weights)
 
@@ -200,8 +201,9 @@ def draw_dispatch(
     levels: int = LEVELS,
     toggled: Collection[Span] = (),
 ) -> go.Figure:
-    """Draws the figure of :func:`plot_dispatch` from its table, called ``name``, with the slowdown of
-    another dispatcher beside it; ``toggled`` as in :func:`~dietlab.view.figures.folding.shown_nodes`."""
+    """Draws the figure of :func:`plot_dispatch` from its table; the legend calls its slowdown ``name``.
+    ``beside`` adds the slowdown of another dispatcher; ``toggled`` is as in
+    :func:`~dietlab.view.figures.folding.shown_nodes`."""
     figure = new_figure(frame, f"Dispatch of {dispatcher.workload}", template)
     dim, _ = only_dim(dispatcher.workload)
     if frame.empty:
@@ -222,8 +224,8 @@ def draw_dispatch(
 
 
 def _lay_out(figure: go.Figure, dim: str, shown: Sequence[Shown]) -> None:
-    """Lays out the tree, which grows downwards in columns of one width, and over one axis of extents a strip
-    of plans and the slowdown."""
+    """Lays out the tree, which grows downwards in columns of equal width. Below the tree, the strip of plans
+    and the slowdown share one axis of extents."""
     deepest = max(one.node.level for one in shown)
     columns = 1 + max(one.x for one in shown)
     bare = {"showgrid": False, "zeroline": False}
@@ -270,5 +272,5 @@ def _add_slowdown(figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, l
 
 
 def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:
-    """Returns the row of the extent nearest to this one: long ranges are trained on some of their extents."""
+    """Returns the row of the nearest extent: in a long range only some extents have rows."""
     return frame.loc[(frame[dim] - extent).abs().idxmin()]

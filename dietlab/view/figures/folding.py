@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from dietlab.scheme import Leaf, Tree
 
 LEVELS = 3
-"""Comparisons unfolded by default: 8 columns without the path."""
+"""Levels unfolded by default: 8 columns, without the path of a shape."""
 
 MOST_COLUMNS = 13
-"""The most leaves and folds beside each other: at 1010 pixels each has 65, more than the longest words."""
+"""The most columns of leaves and folds: in a figure of 1010 pixels each column has 65, wider than the longest
+words."""
 
 Span = tuple[int, int]
 """The least and the greatest extent that reach a node, both included."""
@@ -22,11 +23,11 @@ class Node:
     """A split or a leaf, and the extents that reach it.
 
     Args:
-        level: the number of comparisons before it.
+        level: the number of comparisons before the node.
         span: the extents.
-        at_most: a split's bound; None of a leaf.
-        rules: the numbers of the plans of all leaves at and below it, in the order of their extents.
-        below: the nodes of the next level that some of its extents reach.
+        at_most: the bound of a split; None for a leaf.
+        rules: the numbers of the plans of all leaves at and below the node, in the order of their extents.
+        below: the nodes of the next level that some of these extents reach.
     """
 
     level: int
@@ -36,11 +37,11 @@ class Node:
     below: tuple[Node, ...] = ()
 
     def holds(self, extent: int | None) -> bool:
-        """Returns whether an extent reaches it."""
+        """Returns whether an extent reaches the node."""
         return extent is not None and self.span[0] <= extent <= self.span[1]
 
     def every(self) -> Iterator[Node]:
-        """Yields it and all nodes below it, each split before what is below it."""
+        """Yields the node and all nodes below it, each split before the nodes below it."""
         yield self
         for node in self.below:
             yield from node.every()
@@ -51,8 +52,8 @@ class Shown:
     """A node that is drawn.
 
     Args:
-        x: its column: leaves and folds stand at 0, 1, 2, ..., a split in the middle of what is below it.
-        end: whether nothing is drawn below it: it is a leaf, or a fold that stands for a subtree.
+        x: the column: leaves and folds are at 0, 1, 2, ..., a split is in the middle of the nodes below it.
+        end: whether nothing is drawn below the node: it is a leaf, or a fold that stands for a subtree.
     """
 
     node: Node
@@ -61,17 +62,17 @@ class Shown:
 
     @property
     def folded(self) -> bool:
-        """True if it stands for a subtree."""
+        """True if the node stands for its subtree."""
         return self.end and self.node.at_most is not None
 
     @property
     def plans(self) -> tuple[int, ...]:
-        """The numbers of the plans at and below it, ascending."""
+        """The numbers of the plans at and below the node, ascending."""
         return tuple(sorted(set(self.node.rules)))
 
 
 def root_of(tree: Tree, low: int, high: int, level: int = 0) -> Node:
-    """Returns the root of what extents of ``low..high`` reach of a tree."""
+    """Returns the root of the part of a tree that extents of ``low..high`` reach."""
     if isinstance(tree, Leaf):
         return Node(level, (low, high), None, (tree.scheme,))
     sides = ((tree.low, low, min(high, tree.at_most)), (tree.high, max(low, tree.at_most + 1), high))
@@ -87,12 +88,12 @@ def shown_nodes(
     toggled: Collection[Span] = (),
     weights: Mapping[int, float] | None = None,
 ) -> list[Shown]:
-    """Returns what is drawn of a tree, each split before what is below it.
+    """Returns the drawn nodes of a tree, each split before the nodes below it.
 
-    Splits of the first ``levels`` levels are unfolded, and those on the path of ``extent``; of the others
-    those that are ``toggled``, which also folds one of the first levels. There are at most
-    :data:`MOST_COLUMNS` columns: where more would be unfolded, the path comes first, then what was toggled,
-    then the heaviest.
+    Splits of the first ``levels`` levels, on the path of ``extent``, or in ``toggled`` are unfolded; a
+    toggled split of the first levels is folded instead, unless it is on the path. At most
+    :data:`MOST_COLUMNS` columns are drawn: the path is unfolded first, then the way to toggled splits, then
+    the splits of most weight.
 
     Args:
         root: of the tree.
@@ -125,7 +126,7 @@ def shown_nodes(
 
 
 def _columns(node: Node, opened: Collection[Node], free: Iterator[int]) -> list[Shown]:
-    """Returns what is drawn of a node and below it, in the next free columns."""
+    """Returns the drawn nodes of a subtree, in the next free columns."""
     if node not in opened:
         return [Shown(node, float(next(free)), end=True)]
     drawn = [_columns(child, opened, free) for child in node.below]
@@ -139,6 +140,6 @@ def spans_text(toggled: Collection[Span]) -> str:
 
 
 def spans_of(text: str) -> frozenset[Span]:
-    """Returns the spans of a text like ``"13-18 49-128"``; words that are none are left out."""
+    """Returns the spans of a text like ``"13-18 49-128"``; words that are no spans are left out."""
     ends = (word.partition("-") for word in text.split())
     return frozenset((int(low), int(high)) for low, _, high in ends if low.isdecimal() and high.isdecimal())

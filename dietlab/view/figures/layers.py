@@ -39,8 +39,8 @@ def frame_layers(report: Report) -> pd.DataFrame:
 
 
 def frame_lengths(report: Report) -> pd.DataFrame:
-    """Returns the columns of :func:`frame_layers` by length over all layers: ``length`` as a text and its
-    ends, such as ``low_T`` and ``high_T`` (both included), in place of the layer.
+    """Returns a table as :func:`frame_layers` does, by length over all layers: the columns of the layer are
+    replaced by ``length`` as a text and its ends, such as ``low_T`` and ``high_T`` (both included).
 
     Args:
         report: over layers of several sizes.
@@ -58,7 +58,7 @@ def _frame(report: Report, parts: Sequence[Part], what: str) -> pd.DataFrame:
         raise RecordError(
             f"a report by {what} has several dynamic dimensions",
             ", ".join(report.dims) or "none",
-            "frame_speedup() and plot_speedup() show what there is of one.",
+            "frame_speedup() and plot_speedup() show a report of one dimension.",
         )
     ascending = sorted(parts, key=lambda part: tuple(part.columns.values()))
     ordered = sorted(ascending, key=lambda part: report.caches.index(part.summary.cache))
@@ -80,12 +80,12 @@ def _frame(report: Report, parts: Sequence[Part], what: str) -> pd.DataFrame:
 
 def plot_layers(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """Draws the speedup over each contender by layer: the geometric mean over its lengths, and a line down to
-    the worst of them. Open marks are layers of which no shape was tuned for.
+    the worst of them. Open marks are layers without a tuned shape.
 
     Args:
         report: over layers of several sizes.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.

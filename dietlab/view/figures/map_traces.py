@@ -23,14 +23,14 @@ HEIGHT = 520
 LARGEST, LEAST = 22, 5
 """The greatest and the least side of a square, in pixels."""
 ROOM = (620, 330)
-"""The width and the height of a map that its squares share, in pixels."""
+"""The width and the height, in pixels, that all squares of a map share."""
 WIDE = 4
 """The least number of doublings between the ends of a logarithmic axis: layers differ by factors."""
 STRONGEST = 1.0
-"""The speedup, in doublings, of the strongest colour: differences of some percent stay visible beside a
-single factor of five."""
+"""The speedup from which on the colour is the strongest, in doublings: differences of some percent stay
+visible where a single shape has a factor of five."""
 LABELLED = 0.045
-"""The least share of both axes of a region that shows the number of its plan."""
+"""The least share of each axis that a region takes to show the number of its plan."""
 
 
 # --- numbers ----------------------------------------------------------------------------------
@@ -43,10 +43,10 @@ class Look:
     Args:
         key: the title of the key.
         scale: plotly's colours from the least number to the greatest.
-        ratio: whether they are ratios, whose mean is geometric; 1 is no difference.
-        balanced: whether the colours have their middle at 1, on a log scale; otherwise numbers are drawn in
-            percent, of losses above 1 what is lost.
-        more_is_better: whether the worst is the least.
+        ratio: whether the numbers are ratios, whose mean is geometric; 1 is no difference.
+        balanced: whether colours are on a log scale with their middle at 1; otherwise they show percent, for
+            ratios the loss above 1.
+        more_is_better: whether the least number is the worst.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Look:
     more_is_better: bool = False
 
     def drawn(self, numbers: Any) -> Any:
-        """Returns what the colours stand for: the logarithm to base 2 of speedups, else percent."""
+        """Returns the numbers that colours show: base-2 logarithms of speedups, else percent."""
         found = np.asarray(numbers, dtype=float)
         return np.log2(found) if self.balanced else 100 * (found - 1 if self.ratio else found)
 
@@ -97,8 +97,8 @@ GAINS = Look(
 
 
 def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -> None:
-    """Adds a square for each row of a table of :func:`~dietlab.view.figures.shape_map.frame_map`; open ones
-    were held out from tuning."""
+    """Adds a square for each row of a table of :func:`~dietlab.view.figures.shape_map.frame_map`; open
+    squares are held out from tuning."""
     x, y = table.columns[:2]
     shares = [space / table[name].nunique() for space, name in zip(ROOM, (x, y), strict=True)]
     figure.add_scatter(
@@ -137,7 +137,7 @@ def _hover(row: dict[str, Any], x: str, y: str, value: str, look: Look) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a dimension that is drawn: its range, and a little beyond the end.
+    """The drawn part of a dimension: its range, and a little beyond the range's end.
 
     Args:
         low, high: the least and the greatest extent that are drawn.
@@ -157,7 +157,8 @@ class Window:
         return _is_wide((self.low, self.end))
 
     def clipped(self, lows: pd.Series, highs: pd.Series) -> tuple[Any, Any]:
-        """Returns the edges of ranges as far as they are drawn; one outside ends before it begins."""
+        """Returns the edges of ranges, cut to the window. A range outside the window gets an upper edge below
+        its lower edge."""
         low = np.maximum(lows.to_numpy(float), self.low) - 0.5
         high = np.minimum(highs.astype("Float64").fillna(self.high).to_numpy(float), self.high) + 0.5
         return low, high
@@ -170,12 +171,12 @@ class Window:
         return (high - low) / (last - first)
 
     def middle(self, low: float, high: float) -> float:
-        """Returns the middle of two edges as it is seen."""
+        """Returns the middle between two edges on the drawn axis."""
         return math.sqrt(low * high) if self.wide else (low + high) / 2
 
 
 class Box(NamedTuple):
-    """A region of one plan: its edges, the plan's number and scheme, and what is said of it."""
+    """A region of one plan: its edges, the plan's number and scheme, and its hover text (HTML)."""
 
     left: float
     right: float
@@ -256,7 +257,7 @@ def _box_words(row: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def lay_out(figure: go.Figure, names: tuple[str, str], shown: Sequence[Window | list[Any]]) -> None:
-    """Names and scales both axes, of which a :class:`Window`, or all extents or texts are shown."""
+    """Names and scales both axes; each shows a :class:`Window`, or all of the given extents or texts."""
     figure.update_layout(height=HEIGHT, xaxis=_axis(names[0], shown[0]), yaxis=_axis(names[1], shown[1]))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64
-"""The most row tiles that are drawn: the last ones, where the padding is."""
+"""The most row tiles that are drawn: the last ones, which have the padding."""
 MOST_CELLS = 1500
 """The most tiles that are drawn."""
 SHOWN = 128
@@ -99,7 +99,7 @@ def frame_waste(
 
     Args:
         workload: the operator whose length is drawn.
-        scheme: gives the columns of the tile and its edge: what is composed has no padded rows.
+        scheme: gives the columns of the tile and the treatment of the edge; composed schemes pad no rows.
         heights: rows of the tile (default: 1 to :data:`HEIGHTS`).
         extents: of the length (default: the first :data:`SHOWN` of its range).
         layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
@@ -124,13 +124,13 @@ def frame_waste(
 
 
 def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataFrame:
-    """Returns the padding of the plan of ``scheme`` and of each serving policy on one shape, as a share of
-    the multiply-adds, and how many are executed for one that is needed.
+    """Returns, for the plan of ``scheme`` and each serving policy on one shape, the padding as a share of the
+    multiply-adds, and how many multiply-adds are executed for one that is needed.
 
     Args:
         workload: the operator.
         scheme: gives the tile and the treatment of the edge.
-        shape: what is covered.
+        shape: the shape to cover.
     """
     import pandas as pd
 
@@ -146,12 +146,12 @@ def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataF
 
 
 def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
-    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades; what no output needs is
-    orange. Of an output with very many tiles only the end is drawn.
+    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades; padding is orange. If
+    there are very many tiles, only the last ones are drawn.
 
     Args:
         scheme, rows, cols: as in :func:`frame_tiling`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_tiling(scheme, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
@@ -220,7 +220,7 @@ def plot_waste(
 
     Args:
         workload, scheme, heights, extents, layer: as in :func:`frame_waste`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     workload = at_layer(workload, layer)
     frame = frame_waste(workload, scheme, heights, extents)
@@ -270,8 +270,8 @@ def _bands(scheme: Scheme, extent: int) -> list[Band]:
 
 
 def _across(scheme: Scheme) -> Scheme:
-    """Returns a scheme whose rows are tiled as the columns of ``scheme`` are: composed only where vectors run
-    along the depth."""
+    """Returns a scheme that tiles rows as ``scheme`` tiles columns: composed only if vectors run along the
+    depth."""
     edge = scheme.edge if scheme.kernel.composes_columns else "padded"
     return scheme_with(scheme, rows=scheme.cols, edge=edge)
 

@@ -1,4 +1,4 @@
-"""Colours and symbols of plans: as many as a dispatcher has plans, up to 16 without a second meaning."""
+"""Colours and symbols of plans: up to 16 plans of a dispatcher have a colour each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIGHTEST_UNDER_WHITE = 0.18
 
 
 def plan_style(number: int) -> Style:
-    """Returns the look of a plan: another dash and symbol for each round through the colours."""
+    """Returns the look of a plan; each round through the colours has another dash and symbol."""
     turn, place = divmod(number, len(PLAN_COLOURS))
     return Style(PLAN_COLOURS[place], DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)], BAR_WIDTH)
 

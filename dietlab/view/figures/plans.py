@@ -35,11 +35,11 @@ def frame_plans(
     dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None, layer: Layer | None = None
 ) -> pd.DataFrame:
     """Returns one row a shape: its ``scheme`` with the parameters, how it covers the rows (``cover``, and
-    ``heights`` of the tiles in order), and the predicted seconds by part and in all.
+    ``heights`` of the tiles in order), and the predicted seconds, each part and the total.
 
     Args:
-        dispatcher: which chooses the plans.
-        model: the cost model, which predicts the parts of their times.
+        dispatcher: chooses the plans.
+        model: the cost model that predicts the parts of a plan's time.
         extents: of the length (default: the first :data:`SHOWN` of its range).
         layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
@@ -87,7 +87,7 @@ def plot_plans(
 
     Args:
         dispatcher, model, extents, layer: as in :func:`frame_plans`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     with lab_imports("figures"):
         import plotly.graph_objects as go

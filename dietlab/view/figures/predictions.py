@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 COLUMNS = ("record", "scheme", "shape", "held_out", "seconds", "predicted_seconds", "ratio")
 TILE = ("rows", "cols")
-"""Columns besides the dimensions that can colour points: extents of the micro-kernel's tile."""
+"""The sides of the micro-kernel's tile: points can be coloured by them, or by a dimension."""
 LEADING = 12
 """The most features that are drawn."""
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
-    """Returns a cost model that is fitted on the first ``count`` records of a run as the run's own was."""
+    """Returns a cost model fitted on the first ``count`` records of a run, in the way of the run's own
+    model."""
     if not 1 <= count <= len(run.records):
         raise ModelError(f"a fit takes 1 to {len(run.records)} records of this run", count)
     cost, first = run.model.cost, run.records[:count]
@@ -37,8 +38,8 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
     Args:
         run: whose records are compared.
-        model: what predicts.
-        count: records behind the first ``count`` were ``held_out`` from its fit.
+        model: the cost model that predicts.
+        count: the model was fitted on the first ``count`` records; later ones are ``held_out``.
     """
     import pandas as pd
 
@@ -62,7 +63,8 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
-    """Returns for each feature the ``share`` of the loss that splits on it removed, largest first.
+    """Returns, for each feature, the ``share`` of the loss that splits on this feature removed, largest
+    first.
 
     Args:
         model: a fitted cost model of trees.
@@ -75,13 +77,13 @@ def frame_importances(model: CostModel) -> pd.DataFrame:
 def plot_predictions(
     frame: pd.DataFrame, colour: str, scheme: str = "", template: str | None = None
 ) -> go.Figure:
-    """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is right.
+    """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is exact.
 
     Args:
         frame: a table of :func:`frame_predictions`.
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
-        scheme: this one's records have rings.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        scheme: the scheme whose records have rings.
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     figure = new_figure(frame, "Predicted and measured time", template)
     if frame.empty:
@@ -154,7 +156,7 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
 
     Args:
         frame: a table of :func:`frame_importances`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)

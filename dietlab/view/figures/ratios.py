@@ -1,4 +1,4 @@
-"""Lines over shapes, one for each contender, layer or idea: ratios on a log axis, and their words."""
+"""Lines over shapes, one for each contender, layer or idea: ratios on a log axis, and texts about them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MANY = 40
-"""Points of a line from which on they are drawn small: they would hide the line."""
+"""The number of points from which on a line's marks are small: large ones would hide the line."""
 
 Hover = Callable[[Any], str]
-"""From a row of a table, as a tuple with names, to what is said of its point."""
+"""A function from a row of a table, a named tuple, to the hover text (HTML) of its point."""
 
 
 def plot_ratios(
@@ -32,8 +32,8 @@ def plot_ratios(
     tie: bool = True,
     **look: Any,
 ) -> go.Figure:
-    """Draws one ratio over shapes, layers or lengths: lines of :func:`plot_lines` on a log axis with these
-    ticks and, for a ``tie``, a line at 1, where both times are equal."""
+    """Draws a ratio over shapes, layers or lengths: lines of :func:`plot_lines` on a log axis with ``ticks``.
+    ``tie`` adds a line at 1, where both times are equal."""
     figure = plot_lines(frame, title, template, axis, y, hover, **look)
     if tie:
         figure.add_hline(y=1, line=TIE)
@@ -59,9 +59,9 @@ def plot_lines(
 
     Args:
         frame: a row a point.
-        axis: what goes on the x axis, which is named.
+        axis: the column on the x axis, and plotly's settings of this axis.
         y: the column that is drawn.
-        looks: of the lines by name, drawn in the order of the table; by default they are contenders, of which
+        looks: styles of the lines by name, drawn in the order of the table. By default lines are contenders:
             headlines are drawn above the rivals and named first.
         ends: columns of the lower and the upper end of a bar about each point.
         size: of the marks, in pixels (default: by the line's width; small if there are many).
@@ -99,7 +99,8 @@ def _bars(part: pd.DataFrame, y: str, low: str, high: str) -> dict[str, Any]:
 
 
 def faster_words(ratio: float, one: str, other: str) -> str:
-    """Returns which of two is faster, and by how much, from the other's time over ``one``'s (HTML)."""
+    """Returns which of two contenders is faster and by how much (HTML), from the other's time over that of
+    ``one``."""
     faster, slower = (one, other) if ratio >= 1 else (other, one)
     return f"<b>{escape(faster)} is {max(ratio, 1 / ratio):.2f} times as fast as {escape(slower)}</b>"
 

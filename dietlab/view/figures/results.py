@@ -70,8 +70,8 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns GFLOP/s, and as shares of 1 the ``peak`` (the FMA peak of all cores) and the ``roofline``
-    reached.
+    """Returns GFLOP/s and the reached shares (1 is all) of the ``peak``, the FMA peak of all cores, and of
+    the ``roofline``.
 
     Args:
         report, cache: as in :func:`frame_speedup`.
@@ -98,7 +98,7 @@ def peak_gflops(report: Report) -> float | None:
 
 
 def cache_of(report: Report, cache: str | None) -> str | None:
-    """Returns the cache state, or the report's first one for None; None if it has none."""
+    """Returns the cache state, for None the report's first one; None if the report has none."""
     if cache is not None and cache not in report.caches:
         raise RecordError(
             "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
@@ -112,7 +112,7 @@ def _rows(report: Report, cache: str | None) -> list[Row]:
 
 
 def _judged(report: Report, cache: str | None) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields every row; a contender without a result is as wrong as one with a wrong result."""
+    """Yields every row with its ``correct``, which is False for a wrong and for a missing result."""
     for row in _rows(report, cache):
         yield row, {"correct": bool(row.correct)}
 
@@ -120,9 +120,9 @@ def _judged(report: Report, cache: str | None) -> Iterator[tuple[Row, dict[str, 
 def _table(
     report: Report, columns: Sequence[str], rows: Iterable[tuple[Row, Mapping[str, Any]]]
 ) -> pd.DataFrame:
-    """Returns a table of rows, and what more there is of each, with equal columns whether or not there are
-    rows, in order of the dimensions. A ``plan`` becomes its ``scheme`` with the parameters, and a ``reason``:
-    see :meth:`Report.to_frame`."""
+    """Returns a table of rows, each with its extra values, sorted by the dimensions; a table without rows has
+    the same columns. A ``plan`` becomes its ``scheme`` with the parameters, and a ``reason``: see
+    :meth:`Report.to_frame`."""
     import pandas as pd
 
     dims, names = list(report.dims), ("held_out", "contender", "cache", *columns)
@@ -148,7 +148,7 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
 
     Args:
         report, cache: as in :func:`frame_speedup`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_speedup(report, cache)
     title = f"Speedup of {report.maker} over each contender"

@@ -1,4 +1,4 @@
-"""The roofline: what arithmetic intensity allows at each level of memory, and where calls stand below it."""
+"""The roofline: what arithmetic intensity allows at each level of memory, and measured calls below it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 LENGTHS = tuple(2**n for n in range(13))
-"""Lengths that a layer is drawn at: each doubling from 1 to 4096."""
+"""Lengths at which a layer is drawn: each doubling from 1 to 4096."""
 
 STATES = {
     "rotating": ("measured, operands from memory", PALETTE["ours"], "circle"),
     "interleaved": ("measured, weights in the last cache", PALETTE["selected"], "diamond"),
     "hot": ("measured, hot", PALETTE["accent3"], "square"),
 }
-"""Cache states: their names for people, colour and symbol."""
+"""The label, colour and symbol of each cache state."""
 
 DASHES = ("solid", "dash", "dot")
-"""Ceilings from the slowest level to the fastest."""
+"""Dashes of the ceilings, from the slowest level of memory to the fastest."""
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
@@ -104,9 +104,9 @@ def only_length(workload: Workload) -> str:
 
 
 def frame_below_roofline(report: Report) -> pd.DataFrame:
-    """Returns one row of each measured call of dietlab's: its ``intensity`` as in :func:`frame_roofline`, its
-    ``gflops``, and the ``share`` of the roofline of its cache state, which is above 1 where bytes came faster
-    than the bandwidth that was measured.
+    """Returns one row for each measured call of dietlab: its ``intensity`` as in :func:`frame_roofline`, its
+    ``gflops``, and its ``share`` of the roofline of its cache state. A share is above 1 if bytes came faster
+    than the measured bandwidth.
 
     Columns: ``T``, ``cache``, ``intensity``, ``gflops``, ``share``, ``plan``.
 
@@ -142,9 +142,9 @@ def plot_roofline(
     Args:
         workload, hardware: as in :func:`frame_roofline`.
         report: measured calls to draw; of the same layer and processor.
-        length: the one that gets a ring.
+        length: the length that gets a ring.
         tile: rows and columns, drawn where its level of memory bounds it.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or ``length`` or a side is not positive.
@@ -180,7 +180,7 @@ def _ends(frame: pd.DataFrame, peak: float, levels: Iterable[Ceiling]) -> tuple[
 
 
 def _add_layer(figure: go.Figure, frame: pd.DataFrame) -> None:
-    """Adds the layer as T grows; the first trace, so that a click on it chooses a length."""
+    """Adds the layer as T grows. It is the first trace, where a click chooses a length."""
     figure.add_scatter(
         x=frame["intensity"],
         y=frame["gflops"],

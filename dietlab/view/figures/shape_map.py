@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Source = Dispatcher | Portfolio | Report
-"""What a map is of: the choices of a tree, what a portfolio is expected to lose, or what was measured."""
+"""The source of a map: the choices of a tree, the expected losses of a portfolio, or measured results."""
 
 LAYER = "layer"
-"""The axis that has a place for each layer, in place of a dimension."""
+"""The name of an axis that has a place for each layer, instead of a dimension."""
 
 REPORTED = {"speedup": SPEEDUPS, "regret": SHARES, "padding_waste": SHARES, "roofline": GAINS}
 VALUES: Mapping[type, Mapping[str, Look | None]] = {
@@ -45,7 +45,7 @@ VALUES: Mapping[type, Mapping[str, Look | None]] = {
     Portfolio: {"slowdown": LOSSES},
     Report: REPORTED,
 }
-"""The values of each source, the first one being the default; regions of plans are no numbers."""
+"""The values that a map of each source can show, the default first; plans are regions, not numbers (None)."""
 
 
 # --- what a map is of -------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class View:
         source, value, contender, cache, dispatcher: as in :func:`plot_map`.
         x, y: the axes.
         dims: the dynamic dimensions, the length first.
-        fixed: extents of those that are not on an axis.
+        fixed: extents of dimensions that are not on an axis.
     """
 
     source: Source
@@ -74,13 +74,13 @@ class View:
 
     @property
     def look(self) -> Look | None:
-        """The look of its numbers; None of regions of plans."""
+        """The look of the map's numbers; None for regions of plans."""
         return _values(self.source)[self.value]
 
     @property
     def title(self) -> str:
-        """Returns what is shown, where: ``"..., K=768"``, or ``"..., any K"`` where several extents share a
-        place."""
+        """Returns the map's title, with fixed extents as in ``"..., K=768"``, or ``"..., any K"`` if several
+        extents share a place."""
         shown = set(self.dims) if self.y == LAYER else {self.x, self.y}
         places = [f", {name}={extent}" for name, extent in self.fixed.items()]
         places += [f", any {name}" for name in self.dims if name not in {*shown, *self.fixed}]
@@ -116,7 +116,7 @@ class View:
         return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
 
     def _expected(self, portfolio: Portfolio) -> Iterator[Point]:
-        """Yields the slowdown of a dispatcher's choices, or of the best of the portfolio."""
+        """Yields the slowdown on each shape of the dispatcher's choice, or of the portfolio's best scheme."""
         slowdowns = portfolio.slowdowns
         for column, shape in enumerate(portfolio.shapes):
             here, scheme = slowdowns[:, column], self.dispatcher and self.dispatcher.scheme(shape)
@@ -139,7 +139,7 @@ class View:
                 yield row.shape, float(number), row.held_out
 
     def _places(self, points: list[Point]) -> pd.DataFrame:
-        """Returns a row for each place, with the mean and the worst of its points."""
+        """Returns a row for each place on the map, with the mean and the worst number of its shapes."""
         import pandas as pd
 
         found: dict[tuple[Any, ...], list[Point]] = {}
@@ -186,7 +186,7 @@ def frame_map(
     missing where there is no end), the number of its ``plan``, and its ``scheme`` with the parameters.
 
     Of a portfolio or a report: one row a place, with the extents of both axes (or the ``layer`` as a text),
-    the value (a mean over the shapes at that place: of ratios the geometric one), the ``worst`` of them, the
+    the value (the mean over the shapes at that place, geometric for ratios), the ``worst`` of them, the
     number of ``shapes``, and whether all were ``held_out``.
 
     Args:
@@ -214,18 +214,19 @@ def plot_map(
 
     Args:
         source: a dispatcher (the regions of its decision tree, coloured by plan, a little beyond the range
-            that it was tuned for), a portfolio (what is expected to be lost on the shapes that it was chosen
-            for) or a report (what was measured on each of its shapes).
+            that it was tuned for), a portfolio (the expected loss on the shapes that it was chosen for) or a
+            report (what was measured on each of its shapes).
         value: of a dispatcher ``plan``; of a portfolio ``slowdown``; of a report ``speedup``, ``regret``,
             ``padding_waste`` or ``roofline``. Default: the first of these.
-        x, y: dimensions. Defaults: the length, and the first other one. Of a portfolio or a report ``y`` may
-            be ``"layer"``, a row for each layer, and is if ``x`` is the length.
-        fixed: extents of other dimensions. Those of a dispatcher that are not given are in the middle of
-            their range, on a log axis; of a portfolio or a report shapes of any extent share a place.
+        x, y: dimensions. Defaults: the length, and the first other one. For a portfolio or a report ``y`` may
+            be ``"layer"``, with a row for each layer: this is the default if ``x`` is the length.
+        fixed: extents of the other dimensions. Default: for a dispatcher the middle of the range on a log
+            axis; for a portfolio or a report, shapes of all extents share a place.
         contender: of a report (default: the best prepacked vendor, or the first contender).
-        cache: a state of a report's; None is the first one.
-        dispatcher: with a portfolio: its choices are shown (default: the best of its schemes for each shape).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        cache: a cache state of the report; None is the first one.
+        dispatcher: for a portfolio: the dispatcher whose choices are shown (default: the portfolio's best
+            scheme for each shape).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.
@@ -260,8 +261,8 @@ def _values(source: Source) -> Mapping[str, Look | None]:
 
 
 def map_dims(source: Source) -> Mapping[str, Dim]:
-    """Returns the dynamic dimensions of a source, at least two, the length first; their ranges are those that
-    the operator was tuned for, of a report those that were measured."""
+    """Returns the dynamic dimensions of a source, at least two, the length first. Ranges are those that the
+    operator was tuned for; for a report, those that were measured."""
     if isinstance(source, Report):
         extents = {name: [row.shape[name] for row in source.rows] for name in source.dims}
         dims = {name: Dim(min(found), max(found)) for name, found in extents.items()}
@@ -284,7 +285,7 @@ def _view(
     cache: str | None,
     dispatcher: Dispatcher | None,
 ) -> View:
-    """Returns what a map is of, from arguments that may be left out."""
+    """Returns the view of a map; arguments that were left out get their defaults."""
     known = tuple(_values(source))
     value = value or known[0]
     require_names("values of this map", known, [value], DietlabError)
@@ -298,7 +299,7 @@ def _view(
         raise DietlabError("a map has two dimensions that differ", f"{x} on both axes")
     if y == LAYER and (regions or not along):
         raise DietlabError(
-            "layers are an axis of a portfolio's or a report's map beside the length",
+            "a map with layers is of a portfolio or a report, and its other axis is the length",
             f"{x} and layers of a {type(source).__name__}",
             "Give two dimensions, as in x='T', y='N'.",
         )
@@ -319,7 +320,7 @@ def middle(dim: Dim) -> int:
 
 
 def _contender(report: Report, contender: str, cache: str | None) -> str:
-    """Returns a contender of the report, the judge by default."""
+    """Returns a contender of the report, by default the best vendor."""
     known = tuple(report.groups(cache)) if cache is not None else ()
     if contender:
         require_names("contenders of the report", known, [contender], RecordError)

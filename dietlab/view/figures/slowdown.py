@@ -27,8 +27,8 @@ Y_TITLE = "time ratio (below 1: faster)"
 
 
 def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
-    """Returns one row a line and T that the reference has too: ``seconds`` and ``reference_seconds`` of a
-    call, and ``slowdown``, their ratio (below 1 the line is faster).
+    """Returns one row for each line and each T that the reference has, too: ``seconds`` and
+    ``reference_seconds`` of a call, and ``slowdown``, their ratio (below 1 the line is faster).
 
     Args:
         lines: microseconds by T for each name; a T may be missing.
@@ -63,9 +63,9 @@ def plot_slowdown(
     called ``oracle``; the lines before it are grey.
 
     Args:
-        lines: seconds by shape, for each name.
-        reference: the name and the seconds by shape of what they are divided by.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        lines: microseconds by T for each name.
+        reference: a name and its microseconds by T; each line is divided by it.
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_slowdown(lines, reference)
     judge = reference[0]
@@ -90,8 +90,8 @@ def plot_slowdown(
 
 
 def _look(name: str, number: int, newest: str | None) -> Style:
-    """Returns the look of a line. Its symbol and, while it is grey, its dash follow from its number: it keeps
-    them when others join behind it."""
+    """Returns the look of a line. Its number decides its symbol and, if it is grey, its dash, so that later
+    lines change neither."""
     if name in HEADLINES:
         return HEADLINES[name]
     look = muted(number)

@@ -27,7 +27,8 @@ ENDS = ("seconds_low", "seconds_high")
 """Columns of the 95 % interval of a median."""
 
 CLOSE = 2.0
-"""The ratio of the greatest speedup to the least (or 1) below which the axis has :data:`CLOSE_TICKS`."""
+"""The axis has :data:`CLOSE_TICKS` if the greatest speedup over the least one (at most 1) is below this
+ratio."""
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
 
 
@@ -37,8 +38,8 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
 
     ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median, ``own_seconds_low``
     and ``own_seconds_high`` that of the maker's. ``speedup_low`` and ``speedup_high`` are the least and the
-    greatest ratio that both intervals allow together: wider than an interval of the ratio itself, which needs
-    the blocks of both. The speedup, a median over blocks, may lie slightly outside.
+    greatest ratio that both intervals allow together. Their range is wider than an interval of the ratio
+    itself, which needs the blocks of both. The speedup, a median over blocks, may lie slightly outside.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -68,7 +69,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
         model: predicts the parts.
         plan: the key of its scheme.
         shape: one within the model's operator.
-        cache: where operands come from; a state that the model does not know leaves it as it was fitted.
+        cache: the cache state; if the model does not know it, it predicts the state that it was fitted in.
 
     Raises:
         SpaceError: if the plan is no key.
@@ -95,9 +96,9 @@ def plot_against(
 
     Args:
         report, contender, cache: as in :func:`frame_against`.
-        shape: this one, such as ``"T=43"``, has a ring.
-        parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        shape: the shape with a ring, such as ``"T=43"``.
+        parts: the parts of this shape's time (:func:`frame_parts`), drawn below, next to the measured time.
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_against(report, contender, cache)
     close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
@@ -129,8 +130,8 @@ def _hover(maker: str, row: Any) -> str:
 
 
 def both_times(row: Any, maker: str, rival: str) -> dict[str, str]:
-    """Returns in words both times of a row of :func:`frame_against`, by contender; nothing where a published
-    ratio has no times."""
+    """Returns both times of a row of :func:`frame_against` as texts, by contender; empty if only the ratio
+    was published."""
     times = {
         maker: (row.own_seconds, row.own_seconds_low, row.own_seconds_high),
         rival: (row.seconds_median, row.seconds_low, row.seconds_high),

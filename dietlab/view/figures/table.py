@@ -1,4 +1,4 @@
-"""Any table as a figure: its columns as lines, or as bars that stand beside each other."""
+"""Any table as a figure: its columns as lines, or as bars side by side."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = False) -> go.Figure:
-    """Draws each column of a table as a line over its index, through all values that it has.
+    """Draws each column of a table as a line over the table's index; missing values are skipped.
 
     Args:
         x, y: titles of the axes, with units.
-        log_x: whether each doubling of the index gets the same room.
+        log_x: whether the x axis is logarithmic.
     """
     figure = new_figure(table, title, None)
     for number, name in enumerate(map(str, table.columns)):
@@ -41,8 +41,8 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
 
 
 def plot_bars(table: pd.DataFrame, title: str, y: str, x: str = "") -> go.Figure:
-    """Draws each column of a table as bars over its index, beside those of the others. Each row has the same
-    room, whether or not its name is a number.
+    """Draws the columns of a table as bars over its index, side by side. All rows have the same width, also
+    if their names are numbers.
 
     Args:
         x, y: titles of the axes, with units.

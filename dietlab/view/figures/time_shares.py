@@ -19,7 +19,7 @@ PARTS = {"contractions": PALETTE["accent1"], "attention": PALETTE["accent2"], "r
 """Colours of the parts of a call, in the order in which their bars are stacked."""
 
 PANELS = 4
-"""The most lengths that are drawn where none are named: bars of more could not be compared."""
+"""The most lengths that are drawn by default: bars of more could not be compared."""
 
 MILLI = 1e3
 """Milliseconds in a second."""
@@ -29,8 +29,8 @@ GAP = 0.03
 
 
 def frame_time_shares(report: Report) -> pd.DataFrame:
-    """Returns one row for each length, contender and part of its call: ``share`` of the time of 1, and
-    ``seconds`` of the median call; none if the model was not profiled (``dietlab model --shares``).
+    """Returns one row for each length, contender and part of its call: ``share`` (0 to 1) and ``seconds`` of
+    the median call; no rows if the model was not profiled (``dietlab model --shares``).
 
     Args:
         report: of a model that was profiled.
@@ -59,8 +59,8 @@ def plot_time_shares(
 
     Args:
         report: of a model that was profiled.
-        lengths: that are drawn (default: at most :data:`PANELS`, from the shortest to the longest).
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        lengths: the lengths to draw (default: at most :data:`PANELS`, from the shortest to the longest).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         RecordError: if a length was not profiled.
@@ -85,13 +85,13 @@ def plot_time_shares(
 
 
 def _spread(known: Sequence[int]) -> list[int]:
-    """Returns as many lengths as there are panels, evenly by their place; both ends are among them."""
+    """Returns at most :data:`PANELS` lengths, spread evenly over the list, with both ends."""
     last = min(PANELS, len(known)) - 1
     return [known[round(number * (len(known) - 1) / max(1, last))] for number in range(last + 1)]
 
 
 def _add_panel(figure: go.Figure, frame: pd.DataFrame, number: int, panels: int) -> None:
-    """Adds the bars of one length on axes next to those before."""
+    """Adds the bars of one length on axes next to the previous length's."""
     axis = str(number + 1) if number else ""
     width = (1 + GAP) / panels
     for part, colour in PARTS.items():

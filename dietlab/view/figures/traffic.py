@@ -90,7 +90,7 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
 
     Args:
         report: whose shapes have weights.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_traffic(report)
     figure = new_figure(frame, "Traffic and padding", template)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 NUMBER_ROOM = 0.02
-"""The least share of the strip that shows the number of its plan: 17 of 860 pixels hold two digits."""
+"""The least share of the strip that an interval takes to show the number of its plan: 17 of 860 pixels hold
+two digits."""
 WORDS_BELOW = 0.4
-"""The distance from a leaf's middle to its words, as a part of a level: they stand below its mark."""
+"""The distance from a leaf's middle down to its words, as a share of a level."""
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}
@@ -31,8 +32,8 @@ SPLITS, ENDS, WORDS = 2, 3, 4
 def add_tree(
     figure: go.Figure, shown: Sequence[Shown], dispatcher: Dispatcher, dim: str, extent: int | None
 ) -> None:
-    """Adds lines from every node to those below it, a thick one along the nodes that a shape meets, the
-    comparisons that are unfolded, and leaves and folds with their words."""
+    """Adds a line from every node to each node below it, thick along the path of a shape; then unfolded
+    comparisons, leaves and folds with their words."""
     _add_branches(figure, shown)
     met = [one for one in shown if one.node.holds(extent)]
     path = {"color": PALETTE["ours"], "width": 4}
@@ -74,7 +75,7 @@ def _add_branches(figure: go.Figure, shown: Sequence[Shown]) -> None:
 
 
 def _add_ends(figure: go.Figure, ends: Sequence[Shown], dispatcher: Dispatcher, dim: str) -> None:
-    """Adds leaves with the number of their plan, and folds with what they hold; extents stand below both."""
+    """Adds leaves with the number of their plan, folds with a plus sign, and the words below both."""
     looks = [plan_style(one.plans[0]) for one in ends]
     colours = [PALETTE["muted"] if one.folded else look.colour for one, look in zip(ends, looks, strict=True)]
     _add_nodes(
@@ -99,7 +100,7 @@ def _add_ends(figure: go.Figure, ends: Sequence[Shown], dispatcher: Dispatcher, 
 
 
 def _words(one: Shown) -> str:
-    """Returns what stands below a leaf or a fold, in lines of at most nine characters."""
+    """Returns the words below a leaf or a fold, in lines of at most nine characters."""
     low, high = one.node.span
     span = f"{low}" if low == high else f"{low}-{high}"
     return "<br>".join([span, *_counts(one)]) if one.folded else span
@@ -119,8 +120,8 @@ def _hover(one: Shown, dispatcher: Dispatcher, dim: str) -> str:
 
 
 def add_intervals(figure: go.Figure, frame: pd.DataFrame, dispatcher: Dispatcher, root: Node) -> None:
-    """Adds the range as a strip, coloured by plan: one trace a plan, broken between its intervals. Numbers
-    stand where they have room."""
+    """Adds the range as a strip, coloured by plan: one trace a plan, broken between its intervals. Intervals
+    with enough room show the plan's number."""
     dim = frame.columns[0]
     said = {extent: row_words(row) for extent, row in zip(frame[dim], frame.itertuples(), strict=True)}
     leaves = [node for node in root.every() if node.at_most is None]

@@ -51,7 +51,7 @@ def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is none).
+    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1: no loss).
 
     Args:
         curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
@@ -67,7 +67,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
 
     Args:
         run: what :func:`~dietlab.tune` returned.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         ModelError: if ``run`` is no tuning run.
@@ -108,7 +108,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
 
     Args:
         phase_seconds: of a tuning run, by phase.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
@@ -130,7 +130,7 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
 
     Args:
         curve: as in :func:`frame_portfolio_curve`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)

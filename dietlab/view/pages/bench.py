@@ -29,8 +29,7 @@ def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None 
     """Returns the summary, every table, and for each workload its figures.
 
     Args:
-        plans: figures that say which plan each length got and why, by heading; they get a section
-            too, which is left out without them.
+        plans: figures of the plan that each length got and why, by heading (default: no such section).
     """
     return render_page(
         "bench.html.j2",
@@ -55,7 +54,7 @@ def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Fig
 
 def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
     """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
-    why. Studies of several dynamic dimensions have none: a layer is fixed first."""
+    why. Studies of several dynamic dimensions have no figure, since one shows a single layer."""
     from dietlab.view.figures.plans import plot_plans
 
     found = {}
@@ -69,8 +68,8 @@ def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
 
 
 def _sections(table: ResultTable) -> Iterator[Section]:
-    """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline; of
-    one with layers, the speedups of each layer."""
+    """Yields, for each workload, speedups by threads and cache state, then the shares of the roofline; for a
+    workload with layers, the speedups of each layer."""
     from dietlab.view.figures.bench import bench_layer_figures, plot_bench_roofline, plot_bench_speedup
 
     measured = [(report.name, report.threads, cache) for report in table.reports for cache in report.caches]

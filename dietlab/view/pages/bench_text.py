@@ -23,7 +23,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Header and rows of text."""
 
 USED = "ran on"
-"""The column of what a call uses: cores, or one GPU."""
+"""The heading of the column that says what a call uses: cores, or one GPU."""
 
 SUMMARY_HEADER = (
     "what",
@@ -49,7 +49,7 @@ SHOWN = 8
 
 
 def render_bench(table: ResultTable) -> str:
-    """Formats the summary with its targets, that of each workload, the roofline, and the absent
+    """Formats the summary with its targets, the summary of each workload, the roofline, and the absent
     contenders."""
     lines = [f"# {bench_title(table)}", "", *machine_lines(table)]
     for heading, content in tables(table):
@@ -117,8 +117,8 @@ def workload_table(table: ResultTable) -> Table:
 
 
 def part_table(what: str, table: ResultTable) -> Table:
-    """Returns each layer over its lengths or each length over all layers, speedups (x) and regrets (%);
-    nothing of workloads of one dimension.
+    """Returns speedups (x) and regrets (%) of each layer over its lengths, or of each length over all layers.
+    Workloads of one dimension have no rows.
 
     Args:
         what: ``layer`` or ``length``.
@@ -201,7 +201,7 @@ def _microseconds(seconds: float | None) -> str:
 
 
 def study_table(table: ResultTable) -> Table:
-    """Returns what each study cost, and the peaks that its rooflines are made of."""
+    """Returns the cost of each study, and the peaks of its rooflines."""
     header = (
         "workload",
         USED,

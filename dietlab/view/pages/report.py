@@ -35,7 +35,7 @@ class Fact(NamedTuple):
 
 class Numbers(NamedTuple):
     """A table of a report: its name, the heading and the sentence above it, its caption, its header and rows,
-    and how many columns are words: they are flush left."""
+    and how many of its first columns are text, flush left."""
 
     name: str
     heading: str
@@ -130,7 +130,7 @@ def render_text(report: Report) -> str:
 
 
 def _uncounted(report: Report, *, wrong: bool) -> list[str]:
-    """Lists who gave wrong results, or none, for how many shapes, and why on the first of them."""
+    """Lists the contenders with wrong or missing results: on how many shapes, and why on the first."""
     return [
         f"{contender} ({cache} cache): {counted(len(rows), 'shape')}, the first {rows[0].shape}"
         + (f": {rows[0].plan}" if rows[0].plan else "")
@@ -139,7 +139,7 @@ def _uncounted(report: Report, *, wrong: bool) -> list[str]:
 
 
 def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
-    """Names and values of any JSON object, with the unit that the name says; nested ones flattened.
+    """Names and values of any JSON object, flattened; a value has the unit that its name ends in.
 
     ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``."""
     found: list[Fact] = []
@@ -230,7 +230,8 @@ def _any_has(report: Report, field: str) -> bool:
 
 
 def _aligned(table: Listing, words: int) -> list[str]:
-    """Columns two spaces apart; those of ``words`` are flush left, the others flush right."""
+    """Lines with columns two spaces apart; the first ``words`` columns are flush left, the others flush
+    right."""
     rows = table.rows
     widths = [max(map(len, column)) for column in zip(table.header, *rows, strict=True)]
     rule = ["-" * width for width in widths]

@@ -15,7 +15,7 @@ class ColourScale:
     """Numbers as colours, and the key that explains them.
 
     Args:
-        name: of an axis of colours that several traces share; empty for a scale of one trace.
+        name: of a colour axis that several traces share; empty for a scale of one trace.
         low, high: the numbers at the ends.
         stops: plotly's colour scale: pairs of a share from 0 to 1 and a colour; None is cividis.
         bar: plotly's settings of the key: title and ticks.
@@ -65,8 +65,8 @@ class ColourScale:
 
 
 def scale_of(figure: Any, item: Any, values: Any) -> ColourScale:
-    """Returns the colour scale of markers or of a heat map with these ``values``; where no ends are given,
-    they are the least and the greatest of all that share the scale."""
+    """Returns the colour scale of markers or of a heat map with these ``values``; if no ends are given, they
+    are the least and the greatest value of all traces that share the scale."""
     import numpy as np
 
     name = item.coloraxis or ""
@@ -88,13 +88,13 @@ def _sharing(figure: Any, name: str) -> Any:
 
 
 def are_numbers(value: Any) -> bool:
-    """Returns whether a trace's colour is a list of numbers, which take theirs from a scale."""
+    """Returns whether a trace's colour is a list of numbers, which a scale turns into colours."""
     return value is not None and not isinstance(value, str) and not any(isinstance(one, str) for one in value)
 
 
 def colours(value: Any) -> Any:
-    """Returns plotly's colours as matplotlib's: one, or a list. What is written in a way that matplotlib does
-    not know becomes grey."""
+    """Returns plotly's colours as matplotlib's: one, or a list. A notation that matplotlib does not know
+    becomes grey."""
     from matplotlib.colors import is_color_like
 
     if not isinstance(value, str):
@@ -112,6 +112,6 @@ def default(value: Any, otherwise: Any) -> Any:
 
 
 def plain(text: str | None) -> str:
-    """Returns text without HTML; a dollar sign starts no formula."""
+    """Returns text without HTML, whose dollar signs start no formula."""
     lines = re.sub(r"<br\s*/?>", "\n", text or "")
     return unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", lines)).replace("$", r"\$")

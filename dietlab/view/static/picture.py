@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT, DPI = 720, 420, 100
 """The width and the height of a picture in pixels, and pixels per inch."""
 COLOURS = 128
-"""The most colours of a PNG: a table of colours makes it three times smaller."""
+"""The most colours of a PNG: a colour table makes the file three times smaller."""
 LEGEND_RANK = 1000
 """plotly's default rank of a trace in the legend: lower ones come first."""
 
@@ -91,9 +91,9 @@ class Page:
 
     Attributes:
         panels: an ``Axes`` for each pair of axes that something was drawn on, as ``("x", "y2")``.
-        known: texts on an axis and where they stand.
-        stacked: where the next bar on a bar begins.
-        keyed: the names of shared colour scales that have their key.
+        known: the positions of texts, by axis.
+        stacked: where the next bar of a stack begins.
+        keyed: the names of shared colour scales that have a key already.
     """
 
     canvas: Any
@@ -108,7 +108,7 @@ class Page:
         return scale_of(self.figure, item, values)
 
     def add_key(self, axes: Any, scale: ColourScale) -> None:
-        """Draws the key of a colour scale beside the axes; of a shared scale one."""
+        """Draws the key of a colour scale next to the axes; a shared scale gets one key."""
         if scale.name not in self.keyed:
             scale.draw_key(self.canvas, axes)
             if scale.name:
@@ -120,8 +120,8 @@ class Page:
         return layout[key] if key in layout else layout[key[:5]]
 
     def places(self, name: str, values: Any) -> Any:
-        """Returns positions on an axis. Texts stand at 0, 1, 2, ... in the order that the axis gives, or in
-        which they come."""
+        """Returns positions on an axis. Texts are at 0, 1, 2, ... in the order that the axis sets, otherwise
+        in order of appearance."""
         import numpy as np
 
         settings = self.settings(name)
@@ -139,7 +139,7 @@ class Page:
         return np.array([place(value) for value in values], dtype=float)
 
     def panel(self, x: str, y: str) -> Any:
-        """Returns the ``Axes`` of two axes; it shares them with others that have them, too."""
+        """Returns the ``Axes`` of an x and a y axis; panels with a common axis share it."""
         if (x, y) not in self.panels:
             across, down = (default(self.settings(name).domain, (0, 1)) for name in (x, y))
             corner = (AREA[0] + across[0] * AREA[2], AREA[1] + down[0] * AREA[3])

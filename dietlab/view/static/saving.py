@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SAVED_DPI = 240
-"""Dots per inch of a PNG: at the 7.2 inches of a picture's axes 1730 pixels, sharp on paper and on screens of
-twice the usual density."""
+"""Dots per inch of a PNG: the 7.2 inches of a picture get 1730 pixels, sharp on paper and on screens of twice
+the usual density."""
 
 VALUES = ("x", "y", "z", "text")
-"""What a trace may have for each of its points, in the order of the columns."""
+"""The values that a trace may have for each of its points, in the order of the table's columns."""
 
 
 @dataclass(frozen=True)

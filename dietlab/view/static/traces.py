@@ -1,4 +1,4 @@
-"""plotly's traces drawn by matplotlib: each function draws one and returns what stands for it in a legend.
+"""plotly's traces drawn by matplotlib: each function draws one and returns its mark in a legend.
 
 ``page`` is a :class:`dietlab.view.static.picture.Page`; ``cycle`` is the colour of a trace that names none.
 """
@@ -58,8 +58,8 @@ def _scatter(page: Any, trace: Any, cycle: str) -> Any:
 
 
 def _markers(page: Any, axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, Any]:
-    """Draws markers, whose symbols, sizes and colours are one for all or one for each; returns the look
-    of the first."""
+    """Draws markers; symbols, sizes and colours are one for all markers or one for each. Returns the look of
+    the first marker."""
     import numpy as np
     from matplotlib.colors import to_rgba_array
 
@@ -89,8 +89,8 @@ def _markers(page: Any, axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> d
 
 
 def _colours_of(page: Any, axes: Any, marker: Any) -> Any:
-    """Returns the colours of markers or bars. Where they stand for numbers, the axes get a key, unless the
-    figure wants none: plotly's own defaults differ for a marker and an axis of colours."""
+    """Returns the colours of markers or bars. If numbers give the colours, the axes get a key, unless the
+    figure has none: plotly's defaults differ between markers and colour axes."""
     if not are_numbers(marker.color):
         return colours(marker.color)
     scale = page.scale(marker, marker.color)
@@ -123,7 +123,7 @@ def _error_bars(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> None:
 
 
 def _bar(page: Any, trace: Any, cycle: str) -> Any:
-    """Draws bars; those of a funnel stand around the middle."""
+    """Draws bars; bars of a funnel are centred."""
     import numpy as np
     from matplotlib.patches import Patch
 
@@ -149,7 +149,7 @@ def _bar(page: Any, trace: Any, cycle: str) -> Any:
 
 
 def _beside(page: Any, trace: Any, axes: Any, at: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Returns positions, width and beginnings of bars that stand next to other traces' bars."""
+    """Returns positions, width and starts of bars that are next to other traces' bars."""
     import numpy as np
 
     layout, starts = page.figure.layout, np.zeros(len(at))

@@ -1,8 +1,8 @@
-"""The door of all widgets: what a caller gives becomes the value that a widget shows, or an error that says
-what it takes.
+"""The arguments of all widgets: each becomes the value that a widget shows, or an error that says what the
+widget takes.
 
-Where a study or its folder stands for its operator, processor, tuning run or report, it is taken, as is the
-name of a preset for a processor.
+A study or its folder is accepted as its operator, processor, tuning run or report, and the name of a preset
+as a processor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RunSource = TuningRun | Study | str | Path
 
 
 def workload_of(given: object) -> Workload:
-    """Returns the operator that is given, or that of a study."""
+    """Returns the given operator, or that of a study."""
     _need_lab()
     if isinstance(given, Study):
         return given.workload
@@ -49,7 +49,7 @@ def workload_of(given: object) -> Workload:
 
 
 def hardware_of(given: object) -> Hardware:
-    """Returns the processor that is given, the preset of a name, or that of a study."""
+    """Returns the given processor, the preset of a name, or a study's processor."""
     if isinstance(given, Study):
         return given.hardware
     if isinstance(given, str):
@@ -66,22 +66,23 @@ def study_of(given: object) -> Study | None:
 
 
 def run_of(given: object) -> TuningRun:
-    """Returns the tuning run that is given, or the one of a study or of its folder."""
+    """Returns the given tuning run, or that of a study or its folder."""
     return known_of(given, TuningRun)
 
 
 def known_of(given: object, kind: type[Kind]) -> Kind:
-    """Returns what is known of a tuning, such as a run, or the run of a study or of its folder."""
+    """Returns the given value of class ``kind``, such as a tuning run, or the run of a study or its
+    folder."""
     _need_lab()
     study = study_of(given)
     remedy = "dietlab.tune() makes one; a study or its folder has one, too."
     found = given if study is None else study.run()
-    return _required(found, kind, RecordError, "such a widget shows a TuningRun", remedy)
+    return _required(found, kind, RecordError, "this widget shows a TuningRun", remedy)
 
 
 def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
-    """Returns the portfolio that is given; for None the one that a study, ``source``, chose from its ``run``
-    for its library, or else the best of the run."""
+    """Returns the given portfolio. For None, returns the portfolio that a study, ``source``, chose from its
+    ``run`` for its library, or else the best one of the run."""
     if given is not None:
         remedy = "choose_portfolio() makes one; give a Choice as choice=."
         return _required(given, Portfolio, DispatchError, "the second argument is a Portfolio", remedy)
@@ -93,8 +94,10 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
     return choose_portfolio(run, study.shapes, facts.get("max_kernels", study.max_kernels))
 
 
-def records_of(given: object, invariant: str = "measured times are records") -> tuple[Record, ...]:
-    """Returns records; of a study or its folder all that it measured."""
+def records_of(
+    given: object, invariant: str = "the measured times of a widget are records"
+) -> tuple[Record, ...]:
+    """Returns the given records, or all records of a study or its folder."""
     study = study_of(given)
     if study is not None:
         return read_records(study.folder / RECORDS).records
@@ -102,7 +105,7 @@ def records_of(given: object, invariant: str = "measured times are records") -> 
 
 
 def reports_of(given: object) -> tuple[Report, ...]:
-    """Returns reports; of one, a bench or a study its own."""
+    """Returns the given reports, or those of a bench, a study or a path."""
     remedy = "Take ResultTable.report or Report.load."
     if isinstance(given, (Report, ResultTable, Study, str, Path)):
         source = read_source(given)
@@ -111,14 +114,14 @@ def reports_of(given: object) -> tuple[Report, ...]:
 
 
 def each_of(given: object, kind: type[Value], invariant: str, remedy: str) -> tuple[Value, ...]:
-    """Returns what is given one by one."""
+    """Returns the given values as a tuple, each of class ``kind``."""
     found = given if isinstance(given, Iterable) else (given,)
     return tuple(_required(one, kind, RecordError, invariant, remedy) for one in found)
 
 
 def read_source(source: object) -> ResultTable | Report:
-    """Returns a bench or a report, read where a path or a study is given: of a folder the report of its
-    study, of a name in ``.json`` a report, else a bench."""
+    """Returns the given bench or report, or reads it: the report of a study or of its folder, a report from a
+    ``.json`` file, a bench from any other file."""
     _need_lab()
     if isinstance(source, (ResultTable, Report)):
         return source
@@ -138,7 +141,7 @@ def read_source(source: object) -> ResultTable | Report:
 
 
 def choice_of(given: object) -> Choice | None:
-    """Returns a choice that widgets share, or None."""
+    """Returns the given choice, or None."""
     from dietlab.view.widgets.choice import Choice
 
     if given is None:
@@ -147,10 +150,10 @@ def choice_of(given: object) -> Choice | None:
 
 
 def panel_arguments(interval: object, clock: object, title: object, start: object) -> None:
-    """Checks what a tuning panel is given."""
+    """Checks the arguments of a tuning panel."""
     if isinstance(interval, (Study, str, Path)):
         raise DietlabError(
-            "a TuningPanel is given the least seconds between two updates",
+            "a TuningPanel takes the least time between two updates, in seconds",
             _shown(interval),
             "TuningPanel.follow(study) shows a study; TuningPanel(start=lambda observers: study.tune(runner, "
             "observers)) tunes one.",
@@ -174,7 +177,7 @@ def _need_lab() -> None:
 def _required(
     given: object, kind: type[Value], error: type[DietlabError], invariant: str, remedy: str = ""
 ) -> Value:
-    """Returns a value of a kind, or raises ``error``."""
+    """Returns the value if it is of class ``kind``, or raises ``error``."""
     if isinstance(given, type) or not isinstance(given, kind):
         raise error(invariant, _shown(given), remedy)
     return given

@@ -12,8 +12,8 @@ with lab_imports("explorers"):
     import ipywidgets
 
 CARDS = "display:flex;flex-wrap:wrap;gap:8px;padding:4px 0;line-height:1.35"
-"""The style of a row of cards: it wraps where a cell is narrower than all of them. In the HTML itself, since
-a page that is busy may get its style sheet late."""
+"""The style of a row of cards, which wraps in a narrow cell. The style is in the HTML itself, since a busy
+page may get its style sheet late."""
 
 CARD = (
     "flex:1 1 auto;min-width:7em;max-width:100%;box-sizing:border-box;padding:5px 12px 6px;border-radius:6px;"
@@ -26,13 +26,13 @@ SENTENCE = "font-size:13px;font-weight:600;line-height:1.9"
 DETAIL = "font-size:12px;font-weight:400"
 
 LONG = 16
-"""Characters of a value from which on it is set smaller: a sentence is no headline."""
+"""The number of characters from which on a value is set smaller: a sentence is no headline."""
 
 COLUMN, GAP = 280, 12
 """The least width of a control and the space between two, in pixels: a label, a track and a readout fit."""
 
 STACKED = 3
-"""Controls of a group that stand below each other before it gets a second column."""
+"""The most controls in one column of a group; more controls get a second column."""
 
 
 def cards_html(numbers: Mapping[str, str]) -> str:
@@ -50,7 +50,7 @@ def cards_html(numbers: Mapping[str, str]) -> str:
 
 
 def _value_html(value: str) -> str:
-    """Returns the value large; of a long one that begins with a number, the words small."""
+    """Returns the value in large type; in a long value that begins with a number, the words are small."""
     if len(value) < LONG:
         return f"<div style='{VALUE}'><b>{escape(value)}</b></div>"
     number, _, words = value.partition(" ")
@@ -70,9 +70,9 @@ def grouped(
     little room; without groups, rows of at most ``per_row``.
 
     Args:
-        groups: names of controls by the label of their group; those that no group names stand below.
-        per_row: most controls side by side in what has no group.
-        wide: names of controls with long texts: the group of one has a row to itself.
+        groups: names of controls by the label of their group; other controls are below the groups.
+        per_row: the most controls side by side outside of groups.
+        wide: names of controls with long texts, whose group has a row to itself.
     """
     named = {label: [name for name in names if name in controls] for label, names in (groups or {}).items()}
     named = {label: names for label, names in named.items() if names}
@@ -98,8 +98,8 @@ def _group(label: str, controls: Sequence[Any]) -> Any:
 
 
 def _grid(controls: Sequence[Any], columns: int) -> Any:
-    """Returns controls in at most that number of columns, with labels of one width: their tracks begin on
-    one line."""
+    """Returns controls in at most ``columns`` columns, with labels of equal width, so that their tracks
+    align."""
     words = max((len(getattr(control, "description", "")) for control in controls), default=0)
     for control in controls:
         if hasattr(control.style, "description_width"):

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
 Read = Callable[["Drawn", Mapping[str, Any]], str]
-"""From what is shown and the controls' values to the key of the scheme that is chosen there, or ``""``."""
+"""A function from what an explorer shows and its controls' values to the key of its chosen scheme, or
+``""``."""
 Write = Callable[["Drawn", str], Mapping[str, Any]]
-"""From what is shown and a key to values of controls that show this scheme; empty if none does."""
+"""A function from what an explorer shows and a key to values of controls that show this scheme; empty if none
+do."""
 Linked = TypeVar("Linked", bound="Explorer")
 
 SIZES = ("rows", "cols", "edge")
@@ -55,10 +57,10 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         return None if self.scheme is None else self.scheme.kernel
 
     def choose(self, scheme: Scheme | str | None) -> None:
-        """Chooses a scheme, or its key, for all widgets; None takes the choice back.
+        """Chooses a scheme, given itself or by its key, for all widgets; None clears the choice.
 
         Raises:
-            SpaceError: if it is neither, or the key cannot be read.
+            SpaceError: if ``scheme`` is neither, or the key cannot be read.
         """
         if scheme is not None and not isinstance(scheme, (Scheme, str)):
             raise SpaceError(
@@ -67,12 +69,12 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         self.key = "" if scheme is None else scheme if isinstance(scheme, str) else scheme.key
 
     def link(self, explorer: Linked) -> Linked:
-        """Links an explorer that was made without this choice, and returns it: one with a control ``scheme``
-        shows the chosen one, one with ``rows``, ``cols`` and ``edge``, such as
-        :func:`dietlab.padding_explorer`, its tile.
+        """Links an explorer that was made without this choice, and returns it. An explorer with a control
+        ``scheme`` then shows the chosen scheme; one with ``rows``, ``cols`` and ``edge``, such as
+        :func:`dietlab.padding_explorer`, shows the scheme's tile.
 
         Raises:
-            SpaceError: if it has neither.
+            SpaceError: if the explorer has neither.
         """
         controls = getattr(explorer, "controls", {})
         if "scheme" in controls:
@@ -88,9 +90,9 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         return explorer
 
     def tie(self, explorer: Explorer, read: Read, write: Write) -> None:
-        """Links an explorer by two functions: ``read`` what it chooses, ``write`` what others chose.
+        """Links an explorer: ``read`` gives the scheme chosen in it, ``write`` shows one chosen elsewhere.
 
-        What cannot be shown there leaves it as it is."""
+        A scheme that the explorer cannot show leaves it unchanged."""
         busy = False
 
         def chosen_there(_: Any) -> None:
@@ -117,7 +119,8 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         chosen_elsewhere({"new": self.key})
 
     def _with_tile(self, drawn: Drawn, values: Mapping[str, Any]) -> str:
-        """Returns the key of the chosen scheme with another tile, or the drawn scheme's with no such one."""
+        """Returns the key of the chosen scheme with the explorer's tile, or ``""`` if there is no such
+        micro-kernel. Without a chosen scheme of the drawn kind, returns the drawn scheme's key."""
         chosen = self.scheme
         try:
             if chosen is None or not _alike(chosen, drawn.scheme):
@@ -128,18 +131,18 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
 
 
 def _alike(scheme: Scheme, key: str) -> bool:
-    """Returns whether both are schemes of one kind of micro-kernel."""
+    """Returns whether a scheme and a key have micro-kernels of the same kind."""
     return bool(key) and type(scheme.kernel) is type(Scheme.from_key(key).kernel)
 
 
 def _tile(drawn: Drawn, key: str) -> Mapping[str, Any]:
-    """Returns the sizes and the edge of a scheme, if it is of the same kind as the drawn one."""
+    """Returns the sizes and the edge of a scheme; empty if its kind is not that of the drawn scheme."""
     scheme = Scheme.from_key(key)
     return {name: getattr(scheme, name) for name in SIZES} if _alike(scheme, drawn.scheme) else {}
 
 
 def _key(text: Any) -> str:
-    """Returns a text that is a scheme's key, else nothing."""
+    """Returns the text if it is a scheme's key, else ``""``."""
     try:
         return Scheme.from_key(str(text)).key
     except DietlabError:

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Control(ABC):
-    """A control with its first value. A *state* is a value of it as JSON has it."""
+    """A control with its initial value. A *state* is a value of the control in JSON's form."""
 
     value: Any
     label: str = field(default="", kw_only=True)
@@ -20,16 +20,16 @@ class Control(ABC):
     @property
     @abstractmethod
     def takes(self) -> str:
-        """The states that it takes, in words: ``"a whole number from 0 to 3"``."""
+        """The accepted states, in words: ``"a whole number from 0 to 3"``."""
 
     @abstractmethod
     def accepts(self, state: Any) -> bool:
-        """Returns whether it takes a state."""
+        """Returns whether the control accepts a state."""
 
     @property
     @abstractmethod
     def _made(self) -> tuple[str, dict[str, Any]]:
-        """The name of its class in ipywidgets, and more arguments."""
+        """The name of the class in ipywidgets, and its extra arguments."""
 
     def widget(self) -> Any:
         """Returns a new widget of ipywidgets."""
@@ -40,7 +40,7 @@ class Control(ABC):
         return getattr(ipywidgets, name)(value=self.value, **look, **settings)
 
     def state_of(self, value: Any) -> Any:
-        """Returns the state of a value; one of NumPy's becomes Python's own."""
+        """Returns the state of a value; NumPy's numbers become Python's."""
         return value.item() if hasattr(value, "item") else value
 
     def value_of(self, state: Any) -> Any:
@@ -50,7 +50,7 @@ class Control(ABC):
 
 @dataclass(frozen=True)
 class Number(Control):
-    """A slider; over whole numbers if its value is one.
+    """A slider, over whole numbers if its value is one.
 
     Args:
         lazy: changes the figure only when the slider is released, for figures that take long.
@@ -105,7 +105,7 @@ class Switch(Control):
 
 @dataclass(frozen=True)
 class Text(Control):
-    """A line of text; a hidden one keeps what clicks change."""
+    """A line of text; a hidden one keeps the state that clicks change."""
 
     hidden: bool = False
 
@@ -193,8 +193,8 @@ def labelled(options: Sequence[Any]) -> dict[Any, Any]:
 
 
 def control_of(widget: Any) -> Control:
-    """Returns what a widget takes now, since its options may change: a widget of :meth:`Control.widget`, or
-    a caller's own, such as a ``FloatSlider``."""
+    """Returns a control with the current options of a widget, since options may change. The widget is one of
+    :meth:`Control.widget`, or a caller's own, such as a ``FloatSlider``."""
     value = widget.value
     if hasattr(widget, "options"):
         return (SomeOf if isinstance(widget.index, tuple) else OneOf)(value, widget.options)

@@ -23,12 +23,12 @@ def coordinates_explorer(run: RunSource, choice: Choice | None = None) -> Explor
     """Shows every scheme of a run as a line through its parameters to its speed at a shape; drag along an
     axis to brush it.
 
-    Controls: ``shape`` and ``scheme``, one to show alone. ``explorer.frame`` is :func:`frame_space`.
+    Controls: ``shape`` and ``scheme`` (a scheme to show alone). ``explorer.frame`` is :func:`frame_space`.
 
     Args:
         run: a tuning run, or a study that has one; without a successful record the explorer says why there is
             nothing.
-        choice: shared with other widgets: it gets the scheme, and shows the one that is chosen elsewhere.
+        choice: shared with other widgets: a scheme chosen in one of them is shown in all.
 
     Raises:
         RecordError: if ``run`` is neither.

@@ -50,7 +50,7 @@ MEANINGS = {
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
-"""The least number of records of a fit, if there are as many."""
+"""The least number of records of a fit, if the run has at least this number."""
 STEPS = 9
 """The most fits that a lab offers."""
 REST = 1 / 3
@@ -63,11 +63,11 @@ REST = 1 / 3
 def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
     """Returns ranking metrics of a cost model after its first ``n`` records, for each ``n`` in ``counts``.
 
-    It is judged on all *other* records, so rows near the end of a run are judged on few. Columns:
-    ``records`` (n), ``samples`` (micro-kernels that it was fitted on), ``judged`` (successful records that
-    it was judged on) and the metrics of :func:`dietlab.cost.ranking_metrics`, means over shapes; they are
-    missing where the first ``n`` all failed, or no shape has two records left to compare, and those of pairs
-    where too few differ by more than the noise.
+    The model is judged on all *other* records, so rows near the end of a run are judged on few. Columns:
+    ``records`` (n), ``samples`` (micro-kernels that it was fitted on), ``judged`` (successful records that it
+    was judged on) and the metrics of :func:`dietlab.cost.ranking_metrics`, means over shapes. Metrics are
+    missing if the first ``n`` records all failed or no shape has two records left to compare; metrics of
+    pairs also if too few pairs differ by more than the noise.
 
     Args:
         run: a tuning run.
@@ -92,17 +92,17 @@ def _ranking_row(run: TuningRun, count: int, model: CostModel | None) -> dict[st
 
 
 def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = None) -> go.Figure:
-    """Returns pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen.
+    """Draws pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen.
 
     Args:
         run, counts: as in :func:`frame_ranking`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     return draw_ranking(frame_ranking(run, counts), template=template)
 
 
 def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str | None = None) -> go.Figure:
-    """Returns the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
+    """Draws the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
     judged = frame[frame["peak@1"].notna()]
     figure = new_figure(judged, "Ranking quality on records that were held out", template)
     for metric, (name, colour, symbol, dash) in LINES.items():
@@ -137,9 +137,9 @@ def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
 def cost_lab(run: RunSource) -> Explorer:
     """Shows predictions of a run's cost model after its first records, and how they get better with more.
 
-    Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
-    figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records have
-    rings; a click on a point chooses one).
+    Controls: ``records`` (the number of records to fit on, from the first on; the others are held out),
+    ``show`` (the figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records
+    have rings; a click on a point chooses one).
 
     Args:
         run: a tuning run, or a study that has one; without a successful record the lab says why there is
@@ -197,8 +197,8 @@ def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def usual_counts(run: TuningRun) -> list[int]:
-    """Returns some numbers of records to fit on, from few to all, evenly over their logarithm; only such
-    among which one is successful."""
+    """Returns numbers of records to fit on, from few to all, evenly spaced in their logarithm; each includes
+    a successful record."""
     total = len(run.records)
     first = next((number for number, r in enumerate(run.records, 1) if r.ok and r.seconds), None)
     if first is None:
@@ -246,7 +246,8 @@ def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str,
 
 
 def nothing_measured(run: Known) -> Explorer:
-    """Returns the text of an explorer for a run without a successful record: why there is none."""
+    """Returns an explorer without controls for a run without a successful record: it says why there is
+    none."""
     import pandas as pd
 
     from dietlab.view.widgets.explorer import Drawn, Explorer
@@ -254,7 +255,7 @@ def nothing_measured(run: Known) -> Explorer:
     failures = Counter(str(record.status) for record in run.records)
     frame = pd.DataFrame(failures.most_common(), columns=["status", "records"])
     found = ", ".join(f"{count} {status}" for status, count in failures.most_common())
-    remedy = "Their reasons stand in run.to_frame()."
+    remedy = "Their reasons are in run.to_frame()."
     error = ModelError("an explorer needs one successful record", found or "no records", remedy)
 
     def draw() -> Drawn:

@@ -35,8 +35,8 @@ class Board:
 
     Args:
         choice: among the schemes of the portfolio and, where plans are composed, the other heights and edges
-            of their families that the portfolio has micro-kernels for. Their times are those that the run
-            expects, whether or not the portfolio has all micro-kernels that a plan needs.
+            of their families that the portfolio has micro-kernels for. Their times are the run's expected
+            ones, also for plans of which the portfolio lacks a micro-kernel.
         beyond: seconds of each of these schemes on a shape beyond the range.
     """
 
@@ -59,7 +59,7 @@ class Board:
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
         if unknown:
-            raise DispatchError("every plan is on the board", ", ".join(unknown))
+            raise DispatchError("every plan of the dispatcher is on the board", ", ".join(unknown))
         rows = [known[scheme] for scheme in dispatcher.schemes]
         shapes, columns = self.portfolio.shapes, list(range(len(self.portfolio.shapes)))
         if layer:
@@ -108,8 +108,8 @@ def board_of(run: Known, portfolio: Portfolio) -> Board:
 def by_hand(
     portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme], layer: Layer | None = None
 ) -> Dispatcher:
-    """Returns a tree made by hand: up to each cut (its extent included, in ascending order) one plan, then
-    the last one; beyond the range the portfolio's safe plan.
+    """Returns a dispatcher with a tree made by hand: each plan serves up to its cut (included; cuts ascend),
+    the last plan up to the end of the range, the portfolio's safe plan beyond.
 
     Args:
         plans: one more than ``cuts``.

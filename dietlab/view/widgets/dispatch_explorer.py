@@ -69,7 +69,7 @@ TOOLTIPS = {
 MOST_LEVELS = 6
 """The most levels that a slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
-"""The least ratio, minus 1, by which two mean slowdowns differ: closer ones are called equal."""
+"""The least ratio, minus 1, of two mean slowdowns that differ: closer ones are called equal."""
 
 
 def dispatch_explorer(
@@ -78,10 +78,10 @@ def dispatch_explorer(
     """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
     game: set two cuts and three plans by hand and lose less time than the trained tree.
 
-    Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel that is left out: the tree
-    is trained again on what the others do), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to
-    ``cut_1``, ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of
-    the tree that is shown; times are measured where there are records and predicted elsewhere.
+    Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel to leave out: the tree is
+    trained again on the others), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to ``cut_1``,
+    ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of the tree that
+    is shown; times are measured where there are records and predicted elsewhere.
 
     ``levels`` of the tree are unfolded, and the path of the shape. A click on a fold unfolds it, one on a
     split folds it, one on a leaf or on the strip of plans chooses a shape.
@@ -92,11 +92,11 @@ def dispatch_explorer(
 
     Args:
         run: a tuning run, whose shapes the tree is trained on; or a study or its folder, whose tree is shown.
-        portfolio: what to dispatch between (default: of a study what its library has, else the best 8
-            micro-kernels for the run's shapes; to choose them takes seconds where plans are composed and the
+        portfolio: what to dispatch between (default: the portfolio of a study's library, else the best 8
+            micro-kernels for the run's shapes; choosing them takes seconds if plans are composed and the
             range is long).
-        choice: shared with other widgets: it gets the plan of the shape, and what is chosen elsewhere moves
-            to a shape that it serves.
+        choice: shared with other widgets: it gets the plan of the shape. A plan chosen elsewhere moves the
+            shape to one that this plan serves.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
@@ -129,7 +129,7 @@ class Trees:
         layers: extents of all dimensions but the length, by the text of the control; empty if there are no
             others.
         maps: the dimensions of each map, by the text of the control.
-        trained: trees by the omitted micro-kernel, as they become needed.
+        trained: trees by the omitted micro-kernel, each trained when it is first needed.
     """
 
     board: Board
@@ -144,7 +144,7 @@ class Trees:
 
     @property
     def dim(self) -> Dim:
-        """Its range."""
+        """The range of the length."""
         return self.board.portfolio.workload.dims[self.length]
 
     def layer(self, values: Values) -> dict[str, int]:
@@ -161,8 +161,8 @@ class Trees:
         return self.trained[dropped]
 
     def at(self, values: Values) -> tuple[dict[str, Dispatcher], str, str]:
-        """Returns the trees at the layer by name, the micro-kernel that the trained one does without, and why
-        it is none if another was chosen."""
+        """Returns the trees at the layer by name, the micro-kernel that the trained tree omits, and a note if
+        the chosen one cannot be omitted."""
         layer, dropped, note = self.layer(values), values["without"], ""
         try:
             self.without(dropped)
@@ -202,7 +202,8 @@ class Trees:
     def _tree_figure(
         self, values: Values, shown: Dispatcher, frames: Mapping[str, pd.DataFrame], without: str
     ) -> go.Figure:
-        """Returns the tree beside its rival: the trained one, or the one with all micro-kernels."""
+        """Draws a tree with its rival's slowdown: the trained tree's, or that of the tree with all
+        micro-kernels."""
         tree, name, beside = values["tree"], "trained tree", (WHOLE, frames[WHOLE])
         if tree == BY_HAND:
             name, beside = f"tree {BY_HAND}", (name, frames[TRAINED])
@@ -218,7 +219,8 @@ class Trees:
 
     def clicked(self, values: Values, point: Values) -> Values:
         """Returns what a click changes: a fold unfolds, a split folds, and a leaf chooses an extent that it
-        serves, as do the words below them. On the strip and the slowdown a click chooses the extent there."""
+        serves. The words below them do the same. On the strip and the slowdown a click chooses the extent
+        there."""
         trace, x = point.get("trace", 0), point.get("x")
         if values.get("show") in self.maps:
             on_length = self.maps[values["show"]][0] == self.length
@@ -249,7 +251,7 @@ class Trees:
         return "" if drawn.frame.empty else str(row_at(drawn.frame, self.length, values["shape"])["scheme"])
 
     def write(self, drawn: Drawn, scheme: str) -> Values:
-        """Returns an extent that a scheme serves: one of those of which it serves most."""
+        """Returns an extent that a scheme serves: the middle one of its heaviest rule."""
         if self.length not in drawn.frame or "scheme" not in drawn.frame:
             return {}
         served = drawn.frame[drawn.frame["scheme"] == scheme]
@@ -261,7 +263,8 @@ class Trees:
 
 
 def _layers(portfolio: Portfolio, run: Known) -> dict[str, Shape]:
-    """Returns the layers of a portfolio by name, those that were tuned for first; none of one dimension."""
+    """Returns the layers of a portfolio by name, tuned ones first; empty if the length is the only
+    dimension."""
     if len(portfolio.workload.dims) == 1:
         return {}
     length = length_dim(portfolio.workload)
@@ -270,7 +273,7 @@ def _layers(portfolio: Portfolio, run: Known) -> dict[str, Shape]:
 
 
 def _maps(portfolio: Portfolio) -> dict[str, tuple[str, str]]:
-    """Returns the pairs of dimensions that a map can have, by what the control says."""
+    """Returns the pairs of dimensions that a map can have, by the control's label."""
     length = length_dim(portfolio.workload)
     others = [name for name in portfolio.workload.dims if name != length]
     return {f"map over {x} and {y}": (x, y) for x, y in combinations((length, *others), 2)}
@@ -319,7 +322,7 @@ def _controls(trees: Trees) -> dict[str, Control]:
 
 
 def one_for_all(board: Board) -> Scheme:
-    """Returns the plan that loses least if it serves every shape: where the game begins."""
+    """Returns the plan that loses least if it serves every shape: the game begins with it."""
     plans = board.portfolio.schemes
     rows = [board.choice.schemes.index(plan) for plan in plans]
     losses = np.log(board.choice.table[rows] / board.best) @ np.array(board.portfolio.shapes.weights)

@@ -33,10 +33,10 @@ class Drawn:
     Args:
         figure: the picture.
         frame: the tidy table behind it.
-        numbers: what to read off, in words by name and value with unit, as in ``{"waste": "3.1 %"}``.
+        numbers: numbers to read off, as texts with units by name, as in ``{"waste": "3.1 %"}``.
         note: one more sentence (plain text).
-        options: options that dropdowns get from these values, by the control's name.
-        scheme: the key of the scheme in the picture, if it is of one.
+        options: options of dropdowns for these values, by the control's name.
+        scheme: the key of the scheme in the picture, if there is one.
     """
 
     figure: go.Figure
@@ -51,7 +51,7 @@ Draw = Callable[..., Drawn]
 Click = Callable[[Values, Mapping[str, Any]], Values]
 NOTE = "line-height:1.4;margin:4px 0;overflow-wrap:anywhere"
 UNNAMED = "explorer"
-"""What the line that reopens a state begins with if an explorer does not say how it was made."""
+"""The beginning of the line that reopens a state, if an explorer has no ``opener``."""
 
 
 class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
@@ -60,10 +60,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     Args:
         draw: gets the values by name and returns a :class:`Drawn`; it has no state. A
             :class:`DietlabError` that it raises is shown as a sentence.
-        controls: by name, in rows of at most ``per_row``: widgets with a ``value``, or controls as in
-            ``widgets/controls.py``, of which widgets are made.
-        clicked: from the values and the clicked point (see :class:`LiveFigure`) to values to set.
-        per_row: most controls side by side, of those without a group.
+        controls: by name, in rows of at most ``per_row``: widgets with a ``value``, or controls of
+            ``widgets/controls.py``, which become widgets.
+        clicked: a function from the values and the clicked point (see :class:`LiveFigure`) to values to set.
+        per_row: the most controls side by side outside of groups.
         groups: names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
         opener: the code that makes this explorer, for the line that reopens its state, as in
             ``"dl.cost_lab(run)"``.
@@ -121,8 +121,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         """Sets several controls and draws once.
 
         Raises:
-            DietlabError: if a control is unknown, or a value is none that the control takes, now or beside
-                the other values. Nothing is changed then.
+            DietlabError: if a control is unknown or does not accept its value, also in combination with the
+                other values. Then nothing is changed.
         """
         unknown = [name for name in values if name not in self.controls]
         if unknown:
@@ -145,8 +145,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             This explorer, so that ``dl.cost_lab(run).restore({...})`` shows it.
 
         Raises:
-            DietlabError: if a control is missing or unknown, or a value is none that the control takes.
-                Nothing is changed then.
+            DietlabError: if a control is missing or unknown, or does not accept its value. Then nothing is
+                changed.
         """
         if not isinstance(state, Mapping):
             raise DietlabError(
@@ -161,11 +161,12 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         return self
 
     def link(self) -> str:
-        """Returns the line of code that reopens what is shown, where the names in it have the same values."""
+        """Returns the line of code that reopens what is shown, if the names in the line have the same
+        values."""
         return f"{self._opener}.restore({self.state()!r})"
 
     def _take(self, state: Mapping[str, Any], whole: bool, remedy: str = "") -> None:
-        """Sets values as :meth:`_reach` does, or changes nothing and raises what it says."""
+        """Sets values by :meth:`_reach`; if that fails, restores all values and raises the reason."""
         before = self.state()
         refused = self._reach(state, whole)
         if refused:
@@ -173,9 +174,9 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             raise DietlabError(*refused, remedy)
 
     def _reach(self, state: Mapping[str, Any], whole: bool = True) -> tuple[str, str] | None:
-        """Sets values until all are taken, since options depend on other values; or returns what one control
-        takes, and what it was given. Where the state is not ``whole``, a value that was taken may be lost
-        beside another one."""
+        """Sets values repeatedly, since options depend on other values, until all are accepted. Otherwise,
+        returns what a control accepts and the value it refused. If the state is not ``whole``, an accepted
+        value may be lost again to another one."""
         last = refused = None
         for _ in range(1 + len(self.controls)):
             refused = None
@@ -199,10 +200,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         if refused:
             return refused
         gone = [name for name, value in self.state().items() if value != state[name]]
-        return f"{gone[0]} is an option beside the other values", repr(state[gone[0]])
+        return f"{gone[0]} is an option in combination with the other values", repr(state[gone[0]])
 
     def _name(self) -> str:
-        """Returns the name of a file of what is shown, without an ending."""
+        """Returns a file name for what is shown, without an ending."""
         made = self._opener.partition("(")[0].rpartition(".")[2]
         return made.replace("_", "-")
 
@@ -221,8 +222,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self.files.renew()
 
     def _settle(self) -> None:
-        """Draws until what is shown is of the values that the controls have: options depend on values,
-        and a value whose option is gone becomes another one."""
+        """Draws until the picture fits the controls' values: options depend on values, and a value whose
+        option is gone is replaced."""
         for _ in range(1 + len(self.controls)):
             before = self.values
             self.drawn = self._drawn()
@@ -240,7 +241,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             return Drawn(nothing, pd.DataFrame(), note=str(error))
 
     def _show(self) -> None:
-        """Numbers and options."""
+        """Shows the numbers and sets the options."""
         cards = cards_html(self.drawn.numbers) if self.drawn.numbers else ""
         note = f"<p style='{NOTE}'>{escape(self.drawn.note)}</p>" if self.drawn.note else ""
         self._numbers.value = f"{cards}{note}"
@@ -254,8 +255,9 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             self._changing = False
 
     def _offer(self, name: str, options: Sequence[Any]) -> None:
-        """Gives a control other options. It keeps its value if that is one of them; if not, it takes the
-        first one, and the old value again as soon as that is offered, unless it was moved meanwhile."""
+        """Gives a control other options. The control keeps its value if this is one of them. Otherwise, it
+        takes the first option, and takes the old value again once that is offered, unless it was moved
+        meanwhile."""
         control = self.controls[name]
         before = control.value
         wanted, instead = self._lost.pop(name, (before, before))

@@ -14,7 +14,7 @@ from dietlab.view.widgets.live import LiveFigure
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
 
 OFFERED = ("svg", "png", "pdf", "csv")
-"""Kinds of files that have a button, in its order."""
+"""Kinds of files that have a button, in the order of the buttons."""
 
 LINE = (
     "<code style='user-select:all;overflow-wrap:anywhere;white-space:pre-wrap'>{}</code> "
@@ -61,11 +61,11 @@ class FileButtons(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
             self._told.value = f"<span>{escape(str(error))}</span>"
 
     def _show_line(self) -> None:
-        """Shows the line, or puts it away."""
+        """Shows the line, or hides it."""
         self._told.value = "" if self._told.value or self._line is None else LINE.format(escape(self._line()))
 
     def renew(self) -> None:
-        """Keeps a line that is on display that of what is shown now."""
+        """Updates a displayed line to what is shown now."""
         if self._told.value and self._line is not None:
             self._told.value = LINE.format(escape(self._line()))
 

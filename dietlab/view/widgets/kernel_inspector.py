@@ -1,4 +1,4 @@
-"""A micro-kernel looked into: its program, the assembly of its inner loop, registers, and its bound."""
+"""An inspector of a micro-kernel: its program, the assembly of its inner loop, registers, and its bound."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ REMEMBERED = 32
 """The most programs that are kept: to compile one takes half a second."""
 NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
 FITTING = "<style>.dietlab-inspector .lm-TabBar-tab { min-width: max-content !important }</style>"
-"""A style for tabs as wide as their names: those of ipywidgets have one width, which cuts long names."""
+"""A style that makes tabs as wide as their names: ipywidgets gives all tabs one width, which cuts long
+names."""
 CODE = "max-height:30em;overflow:auto;font-size:12px;line-height:1.35;margin:0"
 
 
@@ -39,12 +40,12 @@ def frame_kernel(
     workload: Workload, hardware: Hardware, scheme: Scheme | str, shape: Shape | None = None
 ) -> pd.DataFrame:
     """Returns one row a part of the bound on a scheme's time: ``part``, ``bound_seconds`` of a call and its
-    ``share`` (0 to 1). No record is needed: multiply-adds go at the processor's peak.
+    ``share`` (0 to 1). The bound needs no record: multiply-adds run at the processor's peak.
 
     Args:
         workload: the operator.
         hardware: the processor; it need not be this one.
-        scheme: or its key.
+        scheme: the scheme or its key.
         shape: of the call (default: the largest).
 
     Raises:
@@ -116,19 +117,20 @@ def inspect_kernel(
     scheme: Choice | Scheme | str,
     shape: Shape | None = None,
 ) -> KernelInspector:
-    """Shows a scheme's program (TensorIR, or CUDA C++ for a GPU), the assembly of its inner loop, the vector
-    registers and spills of that, and the parts of the bound on its time.
+    """Shows a scheme's program (TensorIR, or CUDA C++ for a GPU), the assembly of its inner loop with vector
+    registers and spills, and the parts of the bound on its time.
 
     Nothing is run, and the processor need not be this one. Where the compiler is missing, its tab says so.
 
     Args:
         workload: the operator, or a study of it.
         hardware: the processor for which the scheme is compiled, the name of a preset, or a study's.
-        scheme: or its key; a :class:`Choice` that is shared with other widgets is followed.
+        scheme: a scheme, its key, or a :class:`Choice` shared with other widgets, which the inspector
+            follows.
         shape: of the bound (default: the largest).
 
     Raises:
-        SpaceError: if it is none of these, or the key cannot be read.
+        SpaceError: if ``scheme`` is none of these, or the key cannot be read.
         WorkloadError: if the first argument is no operator.
         HardwareError: if the second one is no processor, or no preset has the name.
     """
@@ -146,7 +148,7 @@ def _scheme(scheme: object) -> Scheme:
     if isinstance(scheme, str):
         return Scheme.from_key(scheme)
     if not isinstance(scheme, Scheme):
-        raise SpaceError("what is inspected is a Scheme, its key or a Choice", repr(scheme))
+        raise SpaceError("an inspector shows a Scheme, its key or a Choice", repr(scheme))
     return scheme
 
 

@@ -1,8 +1,8 @@
 """Figures in a notebook that change in place, follow its theme, and leave a picture behind.
 
 plotly's own ``FigureWidget`` is not used: every instance carries its own 5 MB of JavaScript, and with
-two of them in a notebook only one goes on updating after the page was reloaded. Here the library
-travels once a kernel, and a figure is one synced trait.
+two of them in a notebook only one goes on updating after the page was reloaded. Here each kernel sends the
+library once, and a figure is one synced trait.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LiveFigure(anywidget.AnyWidget):
 
     Attributes:
         figure: what is shown; assign another one to show it.
-        figure_json: the same as the page has it.
+        figure_json: the figure as JSON, for the page.
         clicked: the last point that was clicked (``trace``, ``point``, ``x``, ``y``, and ``count`` of
             clicks so far); empty before.
     """
@@ -110,8 +110,8 @@ def show(figure: go.Figure) -> LiveFigure:
 
 
 def with_picture(bundle: Any, figure: go.Figure) -> Any:
-    """Returns a widget's MIME bundle with a static picture beside the live view, which pages without widgets,
-    such as a repository's, show."""
+    """Returns a widget's MIME bundle with a static picture in addition to the live view. Pages without
+    widgets, such as a repository's, show the picture."""
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     png = b64encode(picture(figure, CAPTION)).decode("ascii")
     return {**data, "image/png": png, "text/plain": CAPTION}, metadata

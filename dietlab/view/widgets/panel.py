@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 MIN_SECONDS = 0.25
 """The least time between two updates by default, in seconds."""
 SHARE = 0.012
-"""The share of the run's time for drawing: with the cost of the events, the panel stays below 2 %."""
+"""The most of the run's time that drawing takes, as a share: with the cost of the events, the panel stays
+below 2 %."""
 
 POLL_SECONDS = 0.5
 EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
@@ -45,7 +46,7 @@ EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
 COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
 """Two figures side by side where there is room, so that four fill two rows."""
 LOW = "outcomes"
-"""The lowest figure, which stands below the others, over the whole width."""
+"""The name of the figure below the others, over the whole width."""
 
 BUTTONS = {
     "Start": "Begins to tune in the background, or goes on from what was measured",
@@ -54,7 +55,7 @@ BUTTONS = {
     "Stop": "Ends the measurement that is under way and the run; what was measured is kept",
 }
 PRESSABLE = {"running": ("Pause", "Stop"), "paused": ("Resume", "Stop")}
-"""Buttons that make sense while a run is in a state; in any other, and without one, it can be started."""
+"""The enabled buttons, by the state of a run; in any other state, and without a run, Start is enabled."""
 
 
 class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
@@ -62,8 +63,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     model's quality, where the time goes, time left; and drives it if it runs in the background.
 
     As an observer of a run in the same cell it displays itself at the first event, unless a cell already
-    did. It is drawn between two records at most, so that it disturbs no measurement, and closing it or
-    an error in drawing leaves the run alone::
+    did. The panel is drawn only between two records, so that it disturbs no measurement. Closing it, or an
+    error in drawing, does not affect the run::
 
         dl.tune(space, shapes, runner, observers=[dl.TuningPanel()])          # in this cell
         panel = dl.TuningPanel(start=lambda observers: study.tune(runner, observers))  # press Start
@@ -138,9 +139,9 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     def follow(
         cls, folder: str | Path | Study, seconds: float = POLL_SECONDS, *, title: str | None = None
     ) -> TuningPanel:
-        """Returns a panel of a study on disk, which another process may be tuning; ``folder`` is its own.
+        """Returns a panel of a study on disk, which another process may be tuning.
 
-        It looks every ``seconds`` for what was appended to the records, until the panel is closed.
+        The panel reads new records of the study in ``folder`` every ``seconds``, until it is closed.
 
         Raises:
             StudyError: if there is no study in the folder.
@@ -201,7 +202,9 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             DietlabError: if the panel was given no work.
         """
         if self._work is None:
-            raise DietlabError("a panel that starts work has some", None, "Write TuningPanel(start=...).")
+            raise DietlabError(
+                "a panel that starts work has work to start", None, "Write TuningPanel(start=...)."
+            )
         with self._lock:
             if self._run is None or not self._run.active:
                 run_in_background(self._work, [self])
@@ -227,7 +230,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             getattr(self._run, name.lower())()
 
     def _now(self) -> float:
-        """Returns the clock, stopped during pauses and between runs."""
+        """Returns the seconds of a clock that stops during pauses and between runs."""
         return self._clock() - self._skipped - (self._run.paused_seconds if self._run else 0.0)
 
     # --- a study on disk ----------------------------------------------------------------------
@@ -237,7 +240,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             pass
 
     def _look(self, tail: StudyTail) -> bool:
-        """Takes in what is new; False if nothing more can be read."""
+        """Reads and shows new records. Returns False if the study can no longer be read."""
         events: list[Event] = []
         readable, finished = True, False
         try:
@@ -257,8 +260,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     # --- the display --------------------------------------------------------------------------
 
     def _refresh(self, at_once: bool = False) -> None:
-        """Shows the state, unless that was done less than the interval ago, or would take too much of the
-        time."""
+        """Shows the state, unless the last update was less than the interval ago, or drawing takes more than
+        :data:`SHARE` of the time."""
         started = self._clock()
         if started >= self._due or at_once:
             self._safely(self._show)
@@ -266,7 +269,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._due = max(started + self._interval, ended + (ended - started) / SHARE)
 
     def _safely(self, show: Callable[[], None]) -> None:
-        """Draws and keeps errors of drawing from the run, which is worth more than its picture."""
+        """Calls ``show``. An error in it ends the display, not the run."""
         if self._closed:
             return
         try:
@@ -276,7 +279,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             getLogger("dietlab").warning("the tuning panel cannot be drawn any more: %r", error)
 
     def _show(self) -> None:
-        """Shows the state; of the figures those of what has changed."""
+        """Shows the state; redraws only figures whose part of the state has changed."""
         from plotly.io import to_json
 
         run, can_start = self._run, self._work is not None
@@ -299,8 +302,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     # --- its place in a notebook ----------------------------------------------------------------
 
     def _appear(self) -> None:
-        """Displays itself in the cell that runs, if no cell did; in the background there is none. When the
-        cell has ended, not in the run's time, the static picture is renewed."""
+        """Displays the panel in the running cell, unless a cell did; a run in the background has no cell. The
+        static picture is renewed after the cell, which costs the run no time."""
         if current_thread() is not main_thread():
             return
         from IPython import get_ipython
@@ -322,12 +325,12 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._safely(self._renew)
 
     def _renew(self) -> None:
-        """Replaces the static picture beside the live view, wherever that is."""
+        """Replaces the static picture, wherever the panel is displayed."""
         if self._placed:
             self._display(update=True)
 
     def _display(self, update: bool) -> None:
-        """Displays it below the running cell, or anew where it is; does nothing outside IPython."""
+        """Displays the panel below the running cell, or updates it in place; does nothing outside IPython."""
         from IPython.core.interactiveshell import InteractiveShell
         from IPython.display import display
 

@@ -47,8 +47,8 @@ class _Stage:
     ended: bool = False
 
     def news(self, begun: bool, ended: bool, seconds: float) -> Iterator[Event]:
-        """Yields what changed since the last call. What was done before the first says nothing about the
-        speed; a stage may end early, if a space has fewer schemes or fewer measurements decide."""
+        """Yields the changes since the last call. Units done before the first call do not count as speed. A
+        stage may end early, if a space has fewer schemes or fewer measurements decide."""
         now = (self.total if ended else min(self.done, self.total), self.note)
         if begun and self.reported is None:
             self.reported = (min(self.done, self.total), "")
@@ -71,7 +71,7 @@ class StudyTail:
     def __init__(self, folder: str | Path | Study) -> None:
         study = study_of(folder)
         if study is None:
-            raise StudyError("a study is followed, or its folder", type(folder).__name__)
+            raise StudyError("a panel follows a study or its folder", type(folder).__name__)
         self.study, self._path = study, study.folder / RECORDS
         self._rewind()
 
@@ -126,7 +126,8 @@ class StudyTail:
         self._offset += len(whole)
 
     def _taken(self, line: str) -> Iterator[Event]:
-        """Yields the trial in a line: none in the header, nor in a replay's record for another round."""
+        """Yields the trial in a line. The header has none, nor has a record that was read before for another
+        round."""
         if self._lines == 1:
             header_of(self._path, line)
             return
@@ -159,7 +160,7 @@ class StudyTail:
         )
 
     def _facts(self) -> Iterator[Event]:
-        """Yields what only the end of a run leaves: time spent on the model, and its quality."""
+        """Yields the facts that a run writes at its end: time spent on the model, and the model's quality."""
         facts = self.study.folder / FACTS
         if _stat(facts)[1] <= self._facts_written:
             return

@@ -17,10 +17,10 @@ SENTENCES = {
     "paused": "Paused before the next record: Resume goes on.",
     "finished": "Finished.",
 }
-"""What is said of a run in a state."""
+"""The sentence about a run, by the run's state."""
 
 BAR, OVER = "flex:0 1 300px;min-width:100px;height:20px", f";accent-color:{PALETTE['good']}"
-"""The style of a stage's bar, and what the bar of one that is over has besides."""
+"""The style of a stage's bar, and the addition for a finished stage."""
 
 
 def headline(title: str, state: TuningState) -> str:
@@ -37,7 +37,7 @@ def headline(title: str, state: TuningState) -> str:
 
 
 def sentence(run: BackgroundRun[Any] | None, state: TuningState, can_start: bool, *more: str) -> str:
-    """Returns how far a run is, and ``more``."""
+    """Returns a sentence on how far a run is, followed by ``more``."""
     failed = state.trials and not state.best_gflops
     every = "Every trial failed so far; the reasons are in the figure of outcomes." if failed else ""
     said = " ".join(filter(None, (_of_run(run, can_start) if run else "", every, *more)))

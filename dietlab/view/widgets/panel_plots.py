@@ -48,7 +48,8 @@ WORDS = {
 }
 
 NOTHING, UNPREDICTED = "nothing was measured", "no round was predicted before it was measured"
-"""Why a figure is empty; the second is the cost model's, which a search of one round does not judge."""
+"""The texts of empty figures. The second one is for the cost model, which a search of one round does not
+judge."""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -56,21 +57,21 @@ NOTHING, UNPREDICTED = "nothing was measured", "no round was predicted before it
 
 def frame_progress(state: TuningState) -> pd.DataFrame:
     """Returns trial, seconds spent tuning, GFLOP/s (0 where it failed), the highest so far, and the
-    micro-kernel with its parameters: at most :data:`~dietlab.view.widgets.panel_state.MAX_POINTS` rows, of a
-    long run the fastest of some trials in a row."""
+    micro-kernel with its parameters: at most :data:`~dietlab.view.widgets.panel_state.MAX_POINTS` rows. In a
+    long run, a row is the fastest of several successive trials."""
     return with_parameters(_frame(state.curve.points, Point._fields), column="scheme")
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
     """Returns the highest GFLOP/s of each shape and the micro-kernel with its parameters, in the order of the
-    extents; some of the shapes, evenly, if there are very many."""
+    extents; an even selection if there are very many shapes."""
     rows = [(trial.shape, trial.gflops, trial.scheme) for trial in _best(state)]
     return with_parameters(_frame(rows, ("shape", "gflops", "scheme")), column="scheme")
 
 
 def frame_outcomes(state: TuningState) -> pd.DataFrame:
-    """Returns trials (``count`` and ``share``) by what became of them, with what the last one said: success
-    first, then failures, the most frequent first."""
+    """Returns ``count`` and ``share`` of trials by outcome, with the reason of the last one: success first,
+    then failures, the most frequent first."""
     return _frame(_outcomes(state), ("status", "outcome", "count", "share", "reason"))
 
 
@@ -248,9 +249,9 @@ def _drawing(
     below: int = 40,
     order: Mapping[str, str] = {"rangemode": "tozero"},
 ) -> Drawing:
-    """Returns a low figure, since several stand side by side, which says ``nothing`` if it has no traces.
-    ``below`` the x axis there is room for its title and, if it is ``LEGEND``, for a legend; ``order`` is how
-    the y axis runs."""
+    """Returns a low figure, for several side by side; it shows the text ``nothing`` if there are no traces.
+    ``below`` is the room below the x axis in pixels, :data:`LEGEND` if there is a legend; ``order`` has
+    settings of the y axis."""
     common = _common_layout("" if traces else nothing)
     layout = {
         **common,
@@ -277,8 +278,8 @@ def _common_layout(empty: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class View:
-    """A figure of the panel: what people call it, the part of the state that it shows, its table and how it
-    is drawn."""
+    """A figure of the panel: its label, the part of the state that it shows, its table and its drawing
+    function."""
 
     words: str
     part: str

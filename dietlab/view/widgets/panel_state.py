@@ -29,7 +29,7 @@ MAX_STAGES = 6
 EVENTS_KEPT = 8
 
 PER_SHAPE = "ansor"
-"""The tuner that counts the trials of each shape apart, and reports a batch of them at once."""
+"""The tuner that counts the trials of each shape separately, and reports them in batches."""
 
 
 class Point(NamedTuple):
@@ -80,15 +80,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TuningState:
-    """A summary of a run's events. What an event does not change is the same object after it.
+    """A summary of a run's events. Parts that an event does not change stay the same objects.
 
     Args:
         curve: the course of the throughput.
         shapes: the fastest trial on each shape, by the shape's name.
         outcomes: by status; ``ok`` is one of them.
-        fits: fits of the cost model; every second of the old ones is dropped when they get many.
+        fits: fits of the cost model; every second old one is dropped when there are many.
         seconds: where the time went.
-        counts: trials so far, of each shape apart for a tuner of single shapes.
+        counts: trials so far, by shape for a tuner of single shapes.
         devices: trials by server, where servers measure.
         stages: the last stages; ``running`` are those that have not ended.
         recent: the last events, the newest first.

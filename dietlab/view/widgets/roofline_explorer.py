@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Explorer
 
 LAYER_TRACE = 0
-"""The layer's place among the traces: a click on it chooses a length."""
+"""The index of the layer's trace: a click on the trace chooses a length."""
 
 ROWS, COLS = (1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 256), (1, 4, 8, 16, 32, 64, 128, 256)
-"""Sides of a tile: of registers, or of a thread block."""
+"""Rows and columns of a tile to choose from: a register tile's, or a thread block's."""
 
 STUDY = "The layer with its processor, and whether calls of it were measured"
 LENGTH = "Extent of the dynamic dimension (a count); a click on the layer's curve chooses it, too"
-TILE_ROWS = "Rows of the output that a tile computes (a count): more rows use each weight oftener"
-TILE_COLS = "Columns of the output that a tile computes (a count): more columns use each input oftener"
+TILE_ROWS = "Rows of the output that a tile computes (a count): more rows reuse each weight more often"
+TILE_COLS = "Columns of the output that a tile computes (a count): more columns reuse each input more often"
 
 
 def roofline_explorer(

@@ -77,7 +77,7 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
 
     Args:
         space: as in :func:`frame_funnel`.
-        template: plotly's, such as ``"plotly_dark"`` (default: a clear ground).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_funnel(space)
     total = int(frame["left"].iloc[0])
@@ -164,7 +164,7 @@ def space_explorer(workload: Workload | Study, hardware: Hardware | Study | str)
 
     Args:
         workload: the operator whose micro-kernels are counted, or a study of it.
-        hardware: the real processor, with whose limits the sliders begin, the name of a preset, or a study's.
+        hardware: the real processor, whose limits the sliders start with, the name of a preset, or a study's.
 
     Raises:
         WorkloadError: if it is no operator.
@@ -205,7 +205,7 @@ def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
 
 
 def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
-    """Returns the processor with other figures; if they are the real ones, itself."""
+    """Returns the processor with the sliders' values; if these are the real ones, the processor itself."""
     limits = {name: value for name, value in values.items() if name != "cores"}
     chip = replace(hardware, cores=values["cores"], limits=replace(hardware.limits, **limits))
     return chip if chip == hardware else replace(chip, name=f"{hardware.name}, changed")

@@ -58,16 +58,16 @@ TOOLTIPS = {
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
-    """Explores the speedup for each shape over a chosen contender, cache state and number of cores: that of
-    dietlab, or of the maker that a report names.
+    """Explores the speedup of dietlab, or of the maker that a report names, for each shape: over a chosen
+    contender, in a chosen cache state, on a chosen number of cores.
 
     Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
     a click on a shape shows its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
     their 95 % intervals (us).
 
     ``beside`` takes several other settings (processor, workload and threads), whose speedups over the same
-    contender in the same state are drawn over the chosen one's. Of several sources one that is still being
-    written, or is damaged, is left out, and a sentence says so.
+    contender in the same state are drawn over the chosen one's. If there are several sources, one that is
+    still being written or is damaged is left out, and a sentence says so.
 
     Where several dimensions are dynamic, ``layer`` chooses the extents of all but the length, and ``show``
     the picture along the length or a map over lengths and layers
@@ -132,8 +132,8 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
 
 
 def by_setting(sources: Sequence[ResultTable | Report]) -> dict[Setting, Report]:
-    """Returns every report that has rows. Where a second source is of the same setting, all that it has gets
-    its number beside the processor's name: two runs are never mixed."""
+    """Returns every report that has rows, by setting. If a source has a setting of an earlier source, all of
+    its processor names get the source's number, so that two runs are never mixed."""
     found: dict[Setting, Report] = {}
     for number, source in enumerate(sources, 1):
         part = dict(_reports(source))
@@ -151,8 +151,8 @@ def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
 
 
 def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chosen:
-    """Returns an existing choice from the values of the dropdowns: a value that is no option, or is not
-    given, becomes the first one."""
+    """Returns a valid choice from the values of the dropdowns: a missing value, or one that is no option,
+    becomes the first option."""
     options: dict[str, Sequence[Any]] = {}
 
     def pick(name: str, found: Sequence[Any]) -> Any:
@@ -221,7 +221,7 @@ def _drawn(choice: Chosen, model: Any) -> Drawn:
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
-    """Returns a sentence on how the maker covers a shape, or why it does not, as far as the plan says so."""
+    """Returns a sentence on how the maker covers a shape; a plan that is no scheme's key is quoted."""
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
@@ -232,7 +232,7 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
 
 
 def _parts(choice: Chosen, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
-    """Returns the predicted parts of the chosen shape's time, and what to say of them."""
+    """Returns the predicted parts of the chosen shape's time, and a sentence on them."""
     try:
         known: CostModel | None = model()
         if known is None:
@@ -273,7 +273,7 @@ def _mean(frame: pd.DataFrame) -> str:
 
 
 def _nothing(sources: Sequence[ResultTable | Report], left_out: Sequence[str]) -> Drawn:
-    """Returns the failures of tables without a row."""
+    """Draws nothing for tables without a row, and lists their failures."""
     import pandas as pd
 
     from dietlab.view.widgets.explorer import Drawn

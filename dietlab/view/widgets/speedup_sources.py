@@ -1,4 +1,4 @@
-"""The sources of a speedup explorer: tables, the settings in them, of which one figure shows several."""
+"""The sources of a speedup explorer: tables, the settings in them, and several settings in one figure."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Setting:
 class Chosen:
     """The values of the dropdowns, and the options that each of them has then.
 
-    ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
-    dimensions are dynamic; otherwise they are the same and ``layer`` is empty."""
+    ``whole`` is the report of the setting, ``report`` its part for the chosen layer. If one dimension is
+    dynamic, both are the same and ``layer`` is empty."""
 
     setting: Setting
     whole: Report
@@ -68,8 +68,8 @@ class Chosen:
 
 
 def loaded_tables(table: Source | Sequence[Source]) -> tuple[list[ResultTable | Report], list[str]]:
-    """Returns one source or several, read where they are paths, and a sentence on each of several that cannot
-    be read."""
+    """Returns the sources, read from paths if necessary, and a sentence on each that cannot be read. A single
+    source that cannot be read is an error."""
     if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
         return [read_source(table)], []
     loaded: list[ResultTable | Report] = []
@@ -83,7 +83,8 @@ def loaded_tables(table: Source | Sequence[Source]) -> tuple[list[ResultTable | 
 
 
 def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Control]:
-    """Returns the control of the settings that are drawn beside the chosen one; none if there is one only."""
+    """Returns the control for settings drawn in addition to the chosen one; empty if there is only one
+    setting."""
     if len(reports) < 2:
         return {}
     options = [(str(setting), setting) for setting in reports]
@@ -94,8 +95,8 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Control]:
 def overlay(
     figure: go.Figure, choice: Chosen, reports: Mapping[Setting, Report], beside: Sequence[Setting]
 ) -> list[str]:
-    """Draws the speedups of other settings over the chosen one's, and returns a sentence on each that has
-    none."""
+    """Draws the speedups of other settings over the chosen one's. Returns a sentence on each setting without
+    speedups."""
     said = []
     for number, setting in enumerate(s for s in beside if s != choice.setting):
         name, report = str(setting), reports[setting]

@@ -34,7 +34,7 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
 }
 CONDITION = re.compile(r"[<>=!]|\b(and|or|not)\b")
-"""What makes a text a condition; any other is looked for in the keys."""
+"""The pattern of a condition; any other text is looked for in the keys."""
 LONGEST = 300
 """The most characters of a condition: longer ones may nest too deeply for Python's parser."""
 EXAMPLE = 'Write for example: rows >= 8 and T == 64, or a part of a key, such as "8x32".'

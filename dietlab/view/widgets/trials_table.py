@@ -28,7 +28,7 @@ HIDDEN = ("compile_seconds", "verify_seconds", "measure_seconds", "at", "asked_b
 EXAMPLE = "8x32, or rows >= 8 and T == 64"
 AS_TAKEN = "record"
 ALWAYS = (AS_TAKEN, "scheme", "status", "seconds", "gflops")
-"""Columns that are shown though all trials have the same in them; other such columns are a sentence."""
+"""Columns that are always shown. Of other columns, those with one value in all trials are in a sentence."""
 UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100.0)}
 """Units that are shown, and the factor from the table's unit."""
 
@@ -42,7 +42,7 @@ class TableModel(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
 
 
 class TableView(anywidget.AnyWidget):
-    """The rows of one page in the page of a browser."""
+    """The view of one page of rows in the browser."""
 
     _esm = Path(__file__).parent / "trials_table.js"
     _css = Path(__file__).parent / "widgets.css"
@@ -129,8 +129,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         }
 
     def _asked(self, change: Any) -> None:
-        """Sorts by a header that was clicked, at a second click the other way round; a row's click chooses
-        its scheme."""
+        """Sorts by a clicked header, at a second click in reverse; a click on a row chooses its scheme."""
         asked, sort = change["new"], self.controls["sort"]
         if asked.get("sort") in self._whole:
             again = asked["sort"] == sort.value
@@ -174,7 +173,7 @@ def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:
 
 
 def _same(frame: pd.DataFrame) -> dict[str, Any]:
-    """Returns the value of each column that could be shown in which all of several trials have the same."""
+    """Returns the common value of each column in which all trials have the same; empty for a single trial."""
     if len(frame) < 2:
         return {}
     names = [name for name in frame if name not in (*ALWAYS, *HIDDEN)]

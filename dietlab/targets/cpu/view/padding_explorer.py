@@ -1,4 +1,4 @@
-"""Shows padding: the tiles of one shape, their padded part, and the waste of other padding policies."""
+"""An explorer of padding: the tiles of one shape, the padding in them, and the waste of other ways to pad."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 MAP_TRACE = 1
-"""The heat map's place among the traces: a click on it chooses a shape and a height."""
+"""The index of the heat map's trace: a click on the map chooses a shape and a height."""
 MAP_BAR = {"x": 0.475, "y": 0.21, "len": 0.46, "thickness": 12, "title": {"side": "right"}}
 MOST_CORES = 16
 EXTENT = "Extent of this dimension of the problem (a count)"
@@ -146,13 +146,14 @@ def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape
 
 
 def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
-    """Returns a note: whether the space has the micro-kernel, else the first limit that it breaks."""
+    """Returns a sentence: the space has the micro-kernel, or which limit it breaks first."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(scheme) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
         return f"A micro-kernel of this size fits {chip.name}. {hint}"
     found = f"{broken.measure(scheme):,.0f} {broken.unit}, at most {broken.most:,.0f}"
-    return f"No micro-kernel of this size is in the space, since it breaks: {broken.reason} ({found}). {hint}"
+    why = f"{broken.reason} ({found})"
+    return f"No micro-kernel of this size is in the space: it breaks the limit {why}. {hint}"
 
 
 # --- the figure -------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Waves of thread blocks on a GPU: how many blocks a multiprocessor holds and why, and which places the last
-wave leaves empty."""
+"""Waves of thread blocks on a GPU: how many a multiprocessor holds and why, and how the last wave is left
+partly empty."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ MOST_ROUNDS = 64
 are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""The most lengths at which expected times are drawn: they show each wave's step, and take milliseconds."""
+"""The most lengths at which expected times are drawn: enough to see each wave's step, and computed in
+milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
 """Values of a cell: no block, a block of a full wave, and one of the last wave."""
@@ -190,8 +191,7 @@ def frame_wave_times(
     registers: int | None = None,
     lengths: Iterable[int] | None = None,
 ) -> pd.DataFrame:
-    """Returns the expected seconds of a scheme over lengths, and the measured seconds where records have
-    them.
+    """Returns the expected seconds of a scheme over lengths and, where records have it, the measured ones.
 
     Columns: ``T``, ``blocks``, ``waves``, ``expected_seconds``, ``measured_seconds`` (missing where nothing
     was measured).
@@ -247,7 +247,7 @@ def plot_waves(
     Args:
         workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
         records: of this workload on this GPU.
-        template: plotly's template, such as ``"plotly_dark"`` (default: a clear background).
+        template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.

@@ -81,13 +81,12 @@ TOOLTIPS = {
     "each_rows": "Rows of the output that each of them computes (a count)",
     "each_cols": "Columns of the output that each of them computes (a count)",
     "step": "Depth of the sums that a block loads at a time (a count)",
-    "stages": "Loads that are on their way at a time, buffers in shared memory (a count)",
+    "stages": "Loads in flight at a time, each with a buffer in shared memory (a count)",
     "splits": "Blocks that share the sums of one tile (a count)",
     "edge": "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded",
 }
 MOST_KEYS = 40
-"""The most measured schemes to choose from: those that were fastest at a length, then others by their
-mean."""
+"""Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
 
 
 def waves_explorer(
@@ -98,18 +97,18 @@ def waves_explorer(
     """Explores waves and occupancy: the blocks that a multiprocessor holds and the limit that bounds them,
     the grid of a launch with its empty places, and the time that the bound expects beside measured ones.
 
-    Every control that sets the tile counts while ``scheme`` is :data:`OWN`. ``explorer.frame`` is
+    The controls of the tile apply while ``scheme`` is :data:`OWN`. ``explorer.frame`` is
     :func:`~dietlab.targets.cuda.view.waves.frame_wave_times` over lengths.
 
     Args:
         workload: with one dynamic dimension, or a study of one.
-        gpu: the GPU to begin with, the name of its preset, or a study of it; presets are offered, too.
+        gpu: the GPU to begin with, the name of a preset, or a study's; all presets can be chosen, too.
         records: measured on ``gpu``, drawn where their scheme is chosen; a study or its folder has some.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
         HardwareError: if ``gpu`` is no GPU.
-        RecordError: if ``records`` are something else.
+        RecordError: if something else than records is given.
     """
     work, chip = workload_of(workload), hardware_of(gpu)
     only_dim(work)
@@ -233,7 +232,7 @@ def _numbers(
 
 
 def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int | None) -> str:
-    """Returns whether the tile can run and is in the space, and if not, what hinders it."""
+    """Returns a sentence on whether the tile can run and is in the space, or why not."""
     fits: Occupancy = occupancy_of(scheme.kernel, workload, hardware, registers)
     if not fits.blocks:
         return f"Not one block fits a multiprocessor, by {fits.by}: times and waves are those of one."
