@@ -162,7 +162,7 @@ def test_biases_of_positions_and_heads_of_other_sizes_go_through_pytorch(
 def test_attention_that_is_more_than_products_and_a_softmax_is_refused(
     kind: str, products: tuple[Study, Study]
 ) -> None:
-    with pytest.raises(StudyError, match=rf"by sdpa, PyTorch's; got {kind}Model with eager"):
+    with pytest.raises(StudyError, match=rf"by PyTorch's sdpa; got {kind}Model with eager"):
         replace_attention(decoder(kind), *products)
 
 

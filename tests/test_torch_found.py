@@ -283,7 +283,7 @@ def test_a_model_without_layers_is_told_why(study: Study) -> None:
         (nn.Sequential(nn.ReLU()), "Sequential, which has no linear layer$"),
         (
             nn.Linear(64, 96).half(),
-            r"float16 on cpu, not float32 on the CPU\. model\.float\(\)\.cpu\(\) makes",
+            r"float16 on cpu, not float32 on the CPU\. Convert the model by model\.float\(\)\.cpu\(\)",
         ),
         (nn.Sequential(Derived(64, 96)), "PyTorch keeps: it is a Derived, another class"),
     ):
