@@ -32,7 +32,7 @@ class Brake:
 
     Args:
         clock: a monotonic clock, in seconds (another one for tests).
-        on_wait: called in the work's thread when the work begins to wait.
+        on_wait: a function that the work's thread calls when the work begins to wait.
 
     Attributes:
         waited_for: whether the work now waits for ``release``.
@@ -105,7 +105,7 @@ class BackgroundRun(Generic[Result]):
 
     Args:
         work: a function of the observers.
-        observers: get each event of the work, in its thread.
+        observers: the observers that get each event of the work, in its thread.
     """
 
     def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:
@@ -151,7 +151,7 @@ class BackgroundRun(Generic[Result]):
         self._change(self._brake.hold)
 
     def resume(self) -> None:
-        """Goes on after :meth:`pause`."""
+        """Continues the work after :meth:`pause`."""
         self._change(self._brake.release)
 
     def stop(self) -> None:
@@ -212,12 +212,12 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     """Starts ``work(observers)`` in a thread and returns at once.
 
     ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
-    these observers and one more, which pauses and stops it; it must pass on all of them. A script must end
-    with ``run.wait()``, since the run ends when its process does. Its records stay.
+    these observers and one more, which pauses and stops the work. The function must pass on all of them. A
+    script must end with ``run.wait()``, since the run ends when its process does. Its records stay.
 
     Args:
         work: a function of the observers; its result becomes the run's.
-        observers: get each event of the work, in its thread.
+        observers: the observers that get each event of the work, in its thread.
 
     Raises:
         DietlabError: if ``work`` is no function.
@@ -236,7 +236,7 @@ def require_work(work: object) -> None:
     """Checks that work is a function.
 
     Raises:
-        DietlabError: if not.
+        DietlabError: if it is none.
     """
     if not callable(work):
         raise DietlabError(

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 Cell = str | int | float | None
 
 WHOLE = 20
-"""Most rows of a table that a card shows without cutting it. All figures of a processor fit."""
+"""The largest number of rows of a table that a card shows whole. All figures of a processor fit."""
 
 ROWS = 8
-"""Rows that a card shows of a table longer than :data:`WHOLE`."""
+"""The number of rows that a card shows of a table longer than :data:`WHOLE`."""
 
 LONGEST = 140
-"""Most characters of a name or a cell, so that a compiler's message leaves room for other columns."""
+"""The largest number of characters of a name or a cell. A compiler's message then leaves room for other
+columns."""
 
 STYLE = """
 .dietlab-card{max-width:900px;margin:4px 0;border:1px solid var(--jp-border-color2,rgba(128,128,128,.4));\
@@ -87,7 +88,7 @@ class Card:
         type: the name of the value's class.
         name: the value in words, such as its operator and processor.
         facts: the few numbers that matter.
-        sections: the most useful first; empty sections are left out.
+        sections: the foldable sections, the most useful first; empty ones are left out.
     """
 
     type: str
@@ -197,7 +198,8 @@ def _cell(value: Cell, tag: str = "td", numeric: bool = False) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """Formats a cell of a card: integers with commas, four digits of other numbers, nothing for None."""
+    """Formats a cell of a card: integers with commas, other numbers with four digits, None as an empty
+    text."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):

@@ -79,7 +79,8 @@ class _Carried(Deferred):
 
     Args:
         python: the version of Python that pickled it.
-        entry: under ``pickled`` the pickle in base64, or under ``failed`` the reason why there is none.
+        entry: the object's part of the value of :func:`carried`: under ``pickled`` the pickle in base64, or
+            under ``failed`` the reason why there is none.
     """
 
     def __init__(self, python: str, entry: Mapping[str, str]) -> None:

@@ -15,8 +15,8 @@ from dietlab.base.errors import DietlabError
 
 
 def name_of(value: object) -> str:
-    """Returns an object's name for errors: the name of a class or function, else that of the object's
-    class."""
+    """Returns an object's name for errors: its own name if it is a class or a function, else its class's
+    name."""
     return str(getattr(value, "__name__", None) or type(value).__name__)
 
 

@@ -44,7 +44,7 @@ class DietlabError(Exception):
 
 
 class DietlabWarning(UserWarning):
-    """A warning about a valid result, such as what it leaves out."""
+    """A warning about a valid result, for example about what the result leaves out."""
 
 
 class WorkloadError(DietlabError, ValueError):
@@ -90,8 +90,8 @@ class MissingDependencyError(DietlabError, ImportError):
 def require_type(
     what: str, value: object, expected: type, error: type[DietlabError] = DietlabError, remedy: str = ""
 ) -> None:
-    """Checks the class of an argument; ``what`` is as in ``"the first argument of tune"``. Users may swap
-    arguments, or pass a name instead of a value.
+    """Checks the class of an argument; ``what`` names the argument, as in ``"the first argument of tune"``.
+    Users may swap arguments, or pass a name instead of a value.
 
     Raises:
         DietlabError: ``error``, if ``value`` is of another class.
@@ -102,8 +102,8 @@ def require_type(
 
 
 LIKE = 0.5
-"""Least similarity (0 to 1, difflib's ratio) at which a name is suggested; ``zen4`` and ``zen4-1core`` have
-0.57."""
+"""The least similarity (0 to 1, difflib's ratio) at which a name is suggested. The similarity of ``zen4`` and
+``zen4-1core`` is 0.57."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -36,8 +36,8 @@ FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 FREE = "Free some space and run the same command again: it goes on from here."
 
 PATIENCE_SECONDS = 600.0
-"""Longest wait for a lock: a process that holds it for longer is taken to hang. The longest build of a
-library takes some minutes."""
+"""The longest wait for a lock, in seconds: a process that holds a lock for longer is taken to hang. The
+longest build of a library takes some minutes."""
 
 
 def remedy_of(error: OSError | str) -> str:
@@ -93,15 +93,16 @@ FOREIGN = {
 """First bytes of the files that users often pass in place of text, and the text of the error for each."""
 
 CHUNK_BYTES = 1 << 20
-"""Bytes to unpack at a time. If a file is truncated, the chunks before its end are kept."""
+"""The number of bytes that are unpacked at a time. If a file is truncated, the chunks before its end are
+kept."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a path to write to, and moves that file to ``path`` at the end.
 
-    Readers see the old file or the new one. The temporary name contains the numbers of process and thread,
-    so that several may write the same file: the last one wins.
+    Readers see the old file or the new one. The temporary name contains the numbers of process and thread, so
+    that several threads may write the same file: the last one wins.
 
     Raises:
         OSError: if it cannot be written; ``path`` stays as it was.
@@ -137,12 +138,12 @@ def write_json(
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
-    """Appends one line of JSON to a file by one ``write``, and forces it to disk; the file has ``what``, as
-    in ``"records"``. A killed process leaves at most one truncated last line, which :func:`cut_truncated`
-    removes.
+    """Appends one line of JSON to a file by one ``write``, and forces the line to disk. ``what`` names the
+    file's contents, as in ``"records"``. A killed process leaves at most one truncated last line, which
+    :func:`cut_truncated` removes.
 
     Raises:
-        RecordError: if it cannot be written whole; the lines before it stay.
+        RecordError: if the line cannot be written whole; the lines before it stay.
     """
     with writing(what, path, RecordError):
         try:
@@ -211,7 +212,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_lines(path: str | Path) -> tuple[str, ...]:
-    """Returns the lines of a file with a JSON object or list in each.
+    """Returns the lines of a file that has a JSON object or list in each line.
 
     If the file was cut off, by a kill or a full disk, its whole lines are returned with a
     :class:`~dietlab.base.errors.DietlabWarning`. The last line may lack its newline.
@@ -235,8 +236,8 @@ def read_lines(path: str | Path) -> tuple[str, ...]:
 
 @contextmanager
 def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Replaces errors of reading a file inside the block by one that names the file: it is missing, damaged,
-    cut off, of another kind, lacks a field or has one of another type.
+    """Replaces errors of reading a file inside the block by an error that names the file. The file may be
+    missing, damaged, cut off or of another kind, or it may lack a field or have a field of another type.
 
     Raises:
         DietlabError: ``error``; a DietlabError from inside passes unchanged.
@@ -319,11 +320,11 @@ def turn(lock: Path, rule: str) -> Iterator[bool]:
     missing. The system frees the lock when the process ends, however it ends.
 
     Yields:
-        whether another thread or process held it before.
+        whether another thread or process held the lock before.
 
     Raises:
         OSError: if the file cannot be made.
-        StudyError: if another holds it for longer than :data:`PATIENCE_SECONDS`.
+        StudyError: if another thread or process holds the lock for longer than :data:`PATIENCE_SECONDS`.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     held, waited = FileLock(lock), False

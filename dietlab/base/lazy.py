@@ -17,7 +17,7 @@ def lazy_names(package: Path) -> dict[str, str]:
     """Returns the lazy names of a package and the modules that define them.
 
     Args:
-        package: its ``__init__.py``, which is read and not imported.
+        package: the package's ``__init__.py``, which is read and not imported.
     """
     found: dict[str, str] = {}
     for line in package.read_text(encoding="utf-8").splitlines():
@@ -31,7 +31,7 @@ def lazy_names(package: Path) -> dict[str, str]:
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of a package, which loads a name and keeps it there.
+    """Returns the ``__getattr__`` of a package. This function loads a name and keeps it in the package.
 
     Args:
         homes: the module of each name.

@@ -3,9 +3,9 @@
 A :class:`Registry` has the names that come with dietlab, those entered in this process
 (``STRATEGIES["climb"] = HillClimb``), and those of installed packages (entry points of its group).
 
-A name from a *person*, an argument or the command line, may also be ``MODULE:NAME``, as in
-``climbing:HillClimb``, which imports the module (:meth:`Registry.named`). A name from a *file* is only looked
-up (:meth:`Registry.found`): reading a file imports no module that it names.
+A name from a *person*, in an argument or on the command line, may also be ``MODULE:NAME``, as in
+``climbing:HillClimb``. Such a name imports the module (:meth:`Registry.named`). A name from a *file* is only
+looked up (:meth:`Registry.found`): reading a file imports no module that it names.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
     """Objects by name: dietlab's own first, then those entered, then those of installed packages.
 
     Args:
-        noun: an object in errors, with its article, as in ``"a strategy"``.
+        noun: the noun for an object in errors, with its article, as in ``"a strategy"``.
         group: the group of entry points of installed packages.
         own: dietlab's own objects, in the form that users enter; an entry point is loaded on first use.
-        taken: converts an entered object to a value of the registry, or raises ``error``.
+        taken: a function that converts an entered object to a value of the registry, or raises ``error``.
         error: the class of its errors.
         reserved: names that cannot be entered: they mean something else where names of this registry are
             used.
         travels: whether entered objects are sent to worker processes.
-        also: returns the name that files use for a value that a person named ``MODULE:NAME``; None: no other
-            name.
+        also: a function that returns the name that files use for a value that a person named ``MODULE:NAME``;
+            None: no other name.
     """
 
     all: ClassVar[list[Registry[Any]]] = []
     """Every registry, in the order of the stages."""
 
     changes: ClassVar[int] = 0
-    """Number of changes to all registries so far."""
+    """The number of changes to all registries so far."""
 
     def __init__(
         self,
@@ -244,7 +244,8 @@ def import_named(text: str) -> None:
     may name the module's objects.
 
     Args:
-        text: such as ``climbing``, which enters its objects itself, or ``climbing:HillClimb``.
+        text: a module that enters its objects itself, such as ``climbing``, or a module with the object to
+            enter, such as ``climbing:HillClimb``.
 
     Raises:
         DietlabError: if it cannot be imported, or the object suits no registry.

@@ -52,7 +52,7 @@ def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
     """Copies the notebooks, and the modules that they import, to a folder; existing files stay as they are.
 
     Args:
-        folder: it is made if it is missing.
+        folder: the folder to copy to, which is made if it is missing.
 
     Returns:
         The new files, in alphabetical order.

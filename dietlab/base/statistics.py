@@ -14,7 +14,7 @@ Values = npt.NDArray[np.float64]
 Plan = TypeVar("Plan", bound=Hashable)
 
 RESAMPLES = 2000
-"""Resamples of a bootstrap interval."""
+"""The number of resamples of a bootstrap interval."""
 
 CONFIDENCE = 0.95
 """Confidence level of all intervals."""
@@ -63,16 +63,16 @@ def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def regret(finalists: Mapping[Plan, Sequence[float]], chosen: Plan) -> float:
-    """Returns the regret: time of the chosen plan over that of the fastest one, minus 1.
+    """Returns the regret: the time of the chosen plan divided by the time of the fastest plan, minus 1.
 
     The minimum of several noisy medians is biased low, most of all if the plans are equal. So one half of
     the blocks picks the fastest plan and the other half times it, then the halves swap roles. If both pick
     ``chosen`` the regret is 0; noise can make it negative.
 
     Args:
-        finalists: for each plan, seconds of a call in each block. In a block, all plans ran next to each
+        finalists: for each plan, the seconds of a call in every block. In a block, all plans ran next to each
             other in one process: slow moments and the placement of arrays cancel out.
-        chosen: one of the plans.
+        chosen: the plan whose regret is computed, one of the finalists.
     """
     blocks = range(len(finalists[chosen]))
     halves = (blocks[::2], blocks[1::2]) if len(blocks) > 1 else (blocks, blocks)

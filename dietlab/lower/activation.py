@@ -10,7 +10,7 @@ from tvm import tirx
 from dietlab.problem import Activation
 
 _CUBIC = 0.044715
-"""Hendrycks and Gimpel's approximation of GELU: ``v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))``."""
+"""The cubic coefficient of Hendrycks and Gimpel's GELU: ``v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))``."""
 
 
 def float32(value: float) -> Any:

@@ -14,13 +14,14 @@ class Artifact:
     """A compiled shared library.
 
     Args:
-        code_bytes: machine code and constants: the allocated sections of a CPU's object file, or those of
-            the kernels in a cubin.
-        code_hash: equal for equal code.
+        code_bytes: the size of machine code and constants, in bytes: the allocated sections of a CPU's object
+            file, or those of the kernels in a cubin.
+        code_hash: a hash that is equal for equal code.
         packs: whether constant operands are packed.
-        requires: requirements of the code on the machine that runs it; None if unknown.
-        resources: the largest use of any of the GPU's kernels: registers of a thread, spilled bytes, shared
-            memory of a block including that of its launch, blocks that fit a multiprocessor. Empty for a CPU.
+        requires: the requirements of the code on the machine that runs it; None if unknown.
+        resources: for each resource, the largest use of any of the GPU's kernels: registers of a thread,
+            spilled bytes, shared memory of a block (its launch's included), and blocks that fit a
+            multiprocessor. Empty for a CPU.
         source: the CUDA C++ that TVM generated; empty for a CPU.
     """
 

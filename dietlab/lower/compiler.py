@@ -88,8 +88,8 @@ def require_linker() -> str:
 
 
 def compile_library(module: Any, target: Any, path: Path, objects: Sequence[bytes] = ()) -> Artifact:
-    """Compiles a module for TVM's ``target``, with object files of :func:`object_of`, to the library
-    ``path``.
+    """Compiles a module for TVM's ``target``, and links it with object files made by :func:`object_of` to the
+    library ``path``.
 
     Raises:
         BuildError: if no linker is installed, or TVM or the linker fails.

@@ -79,7 +79,8 @@ class Lowering:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:
-        """Returns the inverse of ``to_json``; missing fields have the values of :data:`UNRECORDED`.
+        """Returns the decisions of a JSON object made by ``to_json``; missing fields have the values of
+        :data:`UNRECORDED`.
 
         Raises:
             RecordError: for an unknown field.

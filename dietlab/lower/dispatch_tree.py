@@ -21,9 +21,9 @@ def needed_heights(
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns the heights of each scheme's tiles for all shapes of ``low`` rows or more that the tree sends
-    to it (``every_plan``: for all shapes), or for its row counts in ``only``. ``rows`` is the name of the
-    rows' dimension in the tree."""
+    """Returns, for each scheme, the heights of its tiles. They cover all shapes of ``low`` rows or more that
+    the tree sends to the scheme (``every_plan``: all shapes) or, if given, its row counts in ``only``.
+    ``rows`` is the name of the rows' dimension in the tree."""
     if only is not None:
         return [
             tuple(
@@ -40,7 +40,7 @@ def needed_heights(
 def choice(tree: Tree, sizes: Mapping[str, Any]) -> Any:
     """Returns a decision tree as nested conditional expressions.
 
-    As in::
+    For example::
 
         Split("T", 16, Leaf(2), Leaf(0))   ->   if T <= 16 then 2 else 0
     """

@@ -31,12 +31,12 @@ def compile_plans(
 
     Args:
         workload: the operator.
-        hardware: the program depends on its limits and, coarsely, on its speeds
+        hardware: the processor; the program depends on its limits and, coarsely, on its speeds
             (:meth:`~dietlab.machine.Hardware.as_programmed`).
-        schemes: by number; all of the processor's kind.
+        schemes: the schemes by number, all of the processor's kind.
         every_plan: whether any scheme can run on any shape, to compare them.
         only: for each scheme the shapes that it will be called with (default: any).
-        lowering: decisions that no scheme names.
+        lowering: the decisions that no scheme names.
 
     Raises:
         BuildError: if the program does not compile, or a scheme does not fit operator or processor.

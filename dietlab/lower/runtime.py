@@ -36,7 +36,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
 
     Args:
         kind: the name of its target, which also loads the runtime that the library calls.
-        cores: cores of a CPU that a call uses.
+        cores: the number of cores of a CPU that a call uses.
 
     Raises:
         DispatchError: if the file is missing or no library, or no GPU can run it.
@@ -90,7 +90,7 @@ def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path |
     library.
 
     The package comes first: two copies of the runtime crash the process, and ``import tvm`` would load the
-    package's.
+    package's copy.
     """
     spec = importlib.util.find_spec("tvm")
     folders = [Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ()]
@@ -182,7 +182,7 @@ def huge_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 class _Extension:
-    """Exports an array to DLPack whose type NumPy cannot export: exports the same memory as integers, and
+    """Exports to DLPack an array whose type NumPy cannot export: it exports the same memory as integers, and
     writes the type's code into the capsule."""
 
     TYPE_AT = 20  # DLTensor: a pointer, two int32 of the device, the rank as int32, then the type code
@@ -216,8 +216,8 @@ class _Writable:
 
 
 def shareable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns an array that DLPack can export; its receiver must only read it. It shares the array's memory,
-    but is a copy of a read-only array that is not in C order."""
+    """Returns an array that DLPack can export; its receiver must only read it. The result shares the memory
+    of ``array``; only a read-only array that is not in C order is copied."""
     if array.flags.writeable:
         return array
     if not array.flags.c_contiguous:

@@ -24,15 +24,15 @@ FOLDER = Path("~/.cache/dietlab/compiled")
 """Folder of the store that all studies of a user share."""
 
 MOST_BYTES = 1 << 30
-"""Most bytes of all entries: some 30,000 libraries of one scheme, or 50 tunings."""
+"""The largest size of all entries together, in bytes: some 30,000 libraries of one scheme, or 50 tunings."""
 
 LEFT = 3 / 4
-"""Share of :data:`MOST_BYTES` that remains after old entries are removed; below 1, so that removals are
+"""The share of :data:`MOST_BYTES` that remains after old entries are removed; below 1, so that removals are
 rare."""
 
 LOOK_EVERY = 512
-"""Entries that a process writes between checks of the size: a check reads the folder, which takes some 50 ms
-for 30,000 entries."""
+"""The number of entries that a process writes between checks of the size: a check reads the folder, which
+takes some 50 ms for 30,000 entries."""
 
 SUFFIX = ".kept"
 """Suffix of an entry's file."""
@@ -73,7 +73,7 @@ class Store:
                 _bound(entry.parent)
 
     def size(self) -> tuple[int, int]:
-        """Returns the number of entries and their bytes."""
+        """Returns the number of entries, and their size in bytes."""
         sizes = [size for _, size, _ in _entries(self.folder)]
         return len(sizes), sum(sizes)
 
@@ -95,8 +95,8 @@ _kept = 0
 
 
 def _bound(folder: Path) -> None:
-    """Removes the oldest entries if all exceed :data:`MOST_BYTES`; checks this at a process's first entry and
-    every :data:`LOOK_EVERY` entries."""
+    """Removes the oldest entries if all together exceed :data:`MOST_BYTES`; checks this at a process's first
+    entry and every :data:`LOOK_EVERY` entries."""
     global _kept
     _kept += 1
     if (_kept - 1) % LOOK_EVERY == 0:

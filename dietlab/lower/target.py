@@ -79,7 +79,7 @@ class LowerTarget(Protocol):
         """Returns in words what this machine lacks to run a library; empty if it can.
 
         Args:
-            requires: the requirements of its code; None if its manifest has none, as of older versions.
+            requires: the requirements of its code; None if its manifest has none, as in older versions.
             hardware: the processor that it was built for, as JSON.
             schemes: the keys of its schemes.
         """

@@ -18,7 +18,7 @@ class Ceiling:
 
     Args:
         level: the level that is read.
-        gbps: GB/s of all cores or multiprocessors together.
+        gbps: the bandwidth of all cores or multiprocessors together, in GB/s.
         told_by: the source of the figure, in words.
     """
 

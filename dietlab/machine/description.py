@@ -31,14 +31,14 @@ class Hardware(Carded):
     Args:
         name: its name for people.
         source: where the figures come from (``"detected"``, or a public data sheet).
-        cores: cores used by one operator call (CPU), or streaming multiprocessors (GPU).
-        limits: what a micro-kernel must fit into, by kind of processor.
-        peak_gflops: fp32 peak of *one* core or multiprocessor, in GFLOP/s; None if not measured.
-        dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).
-        l3_gbps: bandwidth of one core from the last-level cache, in GB/s.
-        l3_mib: last-level cache that one core can use, in MiB: the array size at which the bandwidth drops.
-            In a virtual machine it is often less than the system reports. None if not measured, or if no
-            drop was found.
+        cores: the number of cores that one operator call uses (CPU), or of streaming multiprocessors (GPU).
+        limits: the limits that bound a micro-kernel, of the class for this kind of processor.
+        peak_gflops: the fp32 peak of *one* core or multiprocessor, in GFLOP/s; None if not measured.
+        dram_gbps: the memory bandwidth of all cores together, in GB/s (1e9 bytes).
+        l3_gbps: the bandwidth of one core from the last-level cache, in GB/s.
+        l3_mib: the last-level cache that one core can use, in MiB: the array size at which the bandwidth
+            drops. In a virtual machine this is often less than the system reports. None if not measured, or
+            if no drop was found.
 
     Raises:
         HardwareError: if a figure contradicts itself.
@@ -66,7 +66,8 @@ class Hardware(Carded):
 
     @property
     def threads(self) -> int:
-        """Host threads of a call: the cores of a CPU, or one for a GPU, which is used as a whole."""
+        """The number of host threads of a call: the cores of a CPU, or one for a GPU, which is used as a
+        whole."""
         return self.cores if self.limits.on_host else 1
 
     def limits_as(self, kind: type[Of], remedy: str) -> Of:
@@ -81,8 +82,8 @@ class Hardware(Carded):
 
     @property
     def last_level_bytes(self) -> int:
-        """Bytes of the last cache before memory, which all cores or multiprocessors share: as measured, or
-        else as the system reports."""
+        """The bytes of the last cache before memory, which all cores or multiprocessors share: as measured,
+        or else as the system reports."""
         return self.limits.last_level_bytes if self.l3_mib is None else round(self.l3_mib * (1 << 20))
 
     @property
@@ -119,10 +120,10 @@ class Hardware(Carded):
         """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown.
 
         Args:
-            flops: two for each multiply-add.
-            moved_bytes: bytes that any implementation must move at least once.
-            dtype: of the operands.
-            memory_bytes: bytes that come from memory in rotating calls (default: all).
+            flops: the operations of the call, two for each multiply-add.
+            moved_bytes: the bytes that any implementation must move at least once.
+            dtype: the type of the operands.
+            memory_bytes: the bytes that come from memory in rotating calls (default: all).
         """
         peak = self.peak_for(dtype)
         if peak is None or self.dram_gbps is None:
@@ -139,8 +140,8 @@ class Hardware(Carded):
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.machine.target.TARGETS` has all).
             measure: whether to measure the FMA peak, the bandwidths and the last-level cache of a CPU (about
-                1 s). Those of a GPU are computed from its clocks.
-            device: number of the GPU, as the driver counts.
+                1 s). The figures of a GPU are computed from its clocks.
+            device: the index of the GPU, as the driver counts.
 
         Raises:
             HardwareError: for a CPU without vector units that TVM can target, a missing driver or GPU, or a
@@ -218,12 +219,12 @@ class Hardware(Carded):
             raise HardwareError("a hardware file has all fields of Hardware", error) from None
 
     def save(self, path: str | Path) -> None:
-        """Writes JSON; :meth:`load` reads it."""
+        """Writes the processor to a JSON file, which :meth:`load` reads."""
         write_json(Path(path), self.to_json(), error=HardwareError)
 
     @classmethod
     def load(cls, path: str | Path) -> Hardware:
-        """Reads a file of :meth:`save`.
+        """Reads a processor from a file of :meth:`save`.
 
         Raises:
             HardwareError: if it is unreadable, a field is missing or unknown, or the schema differs.

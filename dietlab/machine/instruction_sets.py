@@ -32,7 +32,7 @@ LINUX_NAMES: Mapping[str, str] = {
 }
 """Linux's name of each instruction set that LLVM uses by itself, by LLVM's name. Sets that every 64-bit
 processor has are left out, and so are sets used only by the system or through intrinsics. (AMX is used
-through intrinsics; its unit names it, :attr:`~dietlab.targets.cpu.units.UnitFacts.instructions`.)"""
+through intrinsics: :attr:`~dietlab.targets.cpu.units.UnitFacts.instructions` names it.)"""
 
 X86_WIDE = ("avx", "sse")
 """Prefixes of x86's vector instruction sets. A set that :data:`LINUX_NAMES` lacks keeps LLVM's name; code
@@ -56,10 +56,10 @@ class Family:
     Args:
         llvm_cpu: LLVM's name of the family.
         machine: the architecture, as ``uname -m`` prints it.
-        vector_bytes: size of a vector register.
-        vector_registers: their number.
-        instructions: instruction sets that LLVM may use, by Linux's names.
-        matrix: instruction sets that the family's matrix units use.
+        vector_bytes: the size of a vector register, in bytes.
+        vector_registers: the number of vector registers.
+        instructions: the instruction sets that LLVM may use, by Linux's names.
+        matrix: the instruction sets that the family's matrix units use.
     """
 
     llvm_cpu: str
@@ -87,8 +87,8 @@ FAMILIES = (
     Family("haswell", "x86_64", 32, 16, _AVX2),
     Family("generic", "aarch64", 16, 32, frozenset({"asimd", "fp"})),
 )
-"""The families that detection knows, the fastest first: a processor belongs to the first whose instruction
-sets it has."""
+"""The families that detection knows, the fastest first: a processor belongs to the first family whose
+instruction sets it has."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Requirements:
     arch: str = ""
 
     def lacking(self) -> str:
-        """Returns in words what the code needs on the CPU but this machine lacks, or its system does not
-        permit to this process; empty if nothing."""
+        """Returns in words what prevents the code from running on this CPU: something that the machine lacks,
+        or that its system does not permit to this process. Empty if nothing does."""
         if platform.machine() != self.machine:
             return f"a processor of {platform.machine()}, not of {self.machine}"
         missing = sorted(self.instructions - flags())
@@ -123,7 +123,7 @@ class Requirements:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Requirements:
-        """Returns the inverse of ``to_json``.
+        """Returns the requirements of a JSON object made by ``to_json``.
 
         Raises:
             LookupError, TypeError: if a field is missing or of another type.

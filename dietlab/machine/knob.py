@@ -17,7 +17,7 @@ class Knob:
     Args:
         field: the name of a field of :class:`~dietlab.machine.Hardware` or of its limits.
         label: its name for people.
-        values: returns the values to choose from, given the real one.
+        values: a function that returns the values to choose from, given the real value.
     """
 
     field: str
@@ -30,14 +30,15 @@ class Knob:
 
 
 def times(*factors: float) -> Callable[[int], Sequence[int]]:
-    """Returns a function that returns the multiples of a value by these factors, rounded, at least 1."""
+    """Returns a function that multiplies a value by each of these factors and rounds the results, to at least
+    1."""
     return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
 
 
 def some_cores(real: int) -> Sequence[int]:
-    """Returns the powers of two up to 64, the real number and its double."""
+    """Returns the powers of two up to 64, the real number of cores, and its double."""
     return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
 
 
 SIZES = times(1 / 4, 1 / 2, 1, 2, 4)
-"""Values to choose from for a size: a quarter to four times the real one."""
+"""The values to choose from for a size: a quarter to four times the real size."""

@@ -29,10 +29,11 @@ class Roofline:
     seconds.
 
     Args:
-        compute_seconds: all multiply-adds at the peak of all cores.
-        memory_seconds: the bytes that a rotating call fetches from memory, at its bandwidth.
-        l3_seconds: all bytes once from or to the last-level cache, divided among the cores; None if that
-            bandwidth is unknown.
+        compute_seconds: the time of all multiply-adds at the peak of all cores.
+        memory_seconds: the time to fetch the bytes that a rotating call needs from memory, at memory's
+            bandwidth.
+        l3_seconds: the time to move all bytes once from or to the last-level cache, divided among the cores;
+            None if the cache's bandwidth is unknown.
     """
 
     compute_seconds: float

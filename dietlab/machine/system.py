@@ -15,14 +15,14 @@ import psutil
 from dietlab.base.errors import HardwareError
 
 SYS_ARCH_PRCTL = 158
-"""Number of the system call ``arch_prctl`` on x86-64."""
+"""The system call ``arch_prctl`` on x86-64, as a number."""
 
 ARCH_REQ_XCOMP_PERM = 0x1023
-"""Request for permission to use a part of the processor's state (Linux's documentation, "Using XSTATE
-features in user space applications")."""
+"""The code of a request for permission to use a part of the processor's state (Linux's documentation, "Using
+XSTATE features in user space applications")."""
 
 XFEATURE_XTILEDATA = 18
-"""Number of AMX's tiles among the parts of the processor's state."""
+"""The index of AMX's tiles among the parts of the processor's state."""
 
 CGROUPS = Path("/sys/fs/cgroup")
 """Folder where control groups are mounted: version 2 itself, or a folder for each controller of version 1."""
@@ -35,8 +35,8 @@ PERIOD = "cpu.cfs_period_us"
 """File of a version 1 group with the length of a period."""
 
 MEMORY = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
-"""For versions 2 and 1: a group's files with its limit and its use in bytes, and the prefix of the lines in
-``memory.stat`` that include the groups below it."""
+"""For each version of control groups, 2 and 1: a group's files with its limit and its use in bytes, and the
+prefix of the lines in ``memory.stat`` that include the groups below it."""
 
 OWN_CGROUPS = Path("/proc/self/cgroup")
 """File with this process's control groups, a line ``number:controllers:path`` for each hierarchy."""
@@ -81,8 +81,8 @@ def amx_permitted() -> bool:
 
 
 def usable_cores(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Returns the number of cores that this process can keep busy: the cores it may run on, at most its
-    container's quota, rounded down.
+    """Returns the number of cores that this process can keep busy: the number of cores it may run on or, if
+    smaller, its container's quota, rounded down.
 
     A quota of 1.5 counts as one core: two threads would use it up and then both stop for the rest of each
     period.
@@ -93,8 +93,8 @@ def usable_cores(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 
 def quota(mounted: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Returns the limit in cores (processor seconds a second) that control groups set for this process; None
-    if they set none.
+    """Returns the limit in cores (seconds of processor time per second) that control groups set for this
+    process; None if they set none.
 
     It is the smallest limit of the process's group and of all groups above: ``cpu.max`` of version 2, or
     ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1. Missing groups are skipped: in a container,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dietlab.machine.description import Hardware
 
 PACKAGE = "dietlab.targets"
-"""Package of dietlab's own targets, and group of the entry points of others."""
+"""The package of dietlab's own targets, and the group of the entry points that add others."""
 
 Part = Literal["machine", "space", "lowering", "device", "cost", "contenders"]
 
@@ -38,7 +38,7 @@ class HardwareTarget(Protocol):
 
     @property
     def LIMITS(self) -> type[Limits]:
-        """The class of their limits."""
+        """The class of the processors' limits."""
 
     @property
     def KNOBS(self) -> tuple[Knob, ...]:

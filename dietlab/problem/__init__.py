@@ -1,4 +1,4 @@
-"""Operators as contractions, one a file; and their shapes, taken from layers and traffic."""
+"""Operators as contractions, one in each file, and their shapes, taken from layers and traffic."""
 
 from dietlab.problem.agreement import require_inputs, require_reference, require_workload
 from dietlab.problem.batch_matmul import BatchMatmul

@@ -129,8 +129,8 @@ CHECKS: tuple[Callable[[Workload], tuple[str, object] | None], ...] = (
     _operands,
     _sizes,
 )
-"""The checks in order; each relies on the checks before it. A check returns what an operator must have and
-what was found instead, or None."""
+"""The checks in order; each relies on the checks before it. A check returns None or a pair: what an operator
+must have, and what was found instead."""
 
 
 def _said(values: Mapping[str, object]) -> str:
@@ -159,11 +159,12 @@ def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
 
 
 def require_reference(workload: Workload, shape: Shape, rows: int, right: object) -> npt.NDArray[np.float64]:
-    """Returns the reference results after checking that they are finite float64 of the output's size.
+    """Returns the reference results after checking that they are finite float64 numbers in an array of the
+    output's size.
 
     Args:
         workload, shape: the operator and one of its shapes.
-        rows: number of rows of the output that were computed.
+        rows: the number of rows of the output that were computed.
         right: the result of ``workload.reference``.
 
     Raises:

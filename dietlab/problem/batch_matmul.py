@@ -37,10 +37,11 @@ class BatchMatmul:
     the *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
 
     Args:
-        T: sequence length, 1 or more.
-        B: products in one call, 1 or more.
-        D: size of a head, 1 or more.
-        dtype: of both operands and the output: ``float32``, ``float16`` or ``bfloat16``; sums are float32.
+        T: the sequence length, 1 or more.
+        B: the number of products in one call, 1 or more.
+        D: the size of a head, 1 or more.
+        dtype: the type of both operands and the output: ``float32``, ``float16`` or ``bfloat16``; sums are
+            float32.
 
     Raises:
         WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
@@ -151,7 +152,7 @@ class BatchMatmul:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
-        """Returns the inverse of :meth:`to_json`."""
+        """Returns the operator of a JSON object made by :meth:`to_json`."""
         form: Form = "nt" if value["operator"].endswith("nt") else "nn"
         length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
         return cls(length, products, size, form, value.get("dtype", USUAL))

@@ -89,10 +89,10 @@ class Workload(Protocol):
         """The bias, activation and residual that are applied to an output element before it is stored."""
 
     def flops(self, shape: Shape) -> int:
-        """Returns the floating-point operations of one call (a multiply-add counts two)."""
+        """Returns the number of floating-point operations of one call (a multiply-add counts as two)."""
 
     def bytes(self, shape: Shape) -> int:
-        """Returns the bytes that any implementation must move at least once."""
+        """Returns the number of bytes that any implementation must move at least once."""
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:

@@ -26,9 +26,9 @@ class Dense:
     """A dense layer; each dimension is dynamic (a range) or static (a number).
 
     Args:
-        T: rows of the input (tokens), 1 or more.
-        N: output features, 1 or more; need not be a multiple of the vector width.
-        K: input features, 1 or more.
+        T: the number of rows of the input (tokens), 1 or more.
+        N: the number of output features, 1 or more; it need not be a multiple of the vector width.
+        K: the number of input features, 1 or more.
         bias: whether ``bias[N]`` is added.
         dtype: ``float32``, ``float16`` or ``bfloat16`` for all operands and the output: products are summed
             and the epilogue is applied in float32, and the output is rounded once, at the end. Or ``int8``
@@ -38,7 +38,7 @@ class Dense:
         residual: whether ``residual[T, N]`` is added last.
         constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise each call
             brings them, and ``w`` is transposed on the fly, panel by panel.
-        out_dtype: type of the output if operands are int8: ``float32`` (None) or ``int8``, rounded to
+        out_dtype: the type of the output if operands are int8: ``float32`` (None) or ``int8``, rounded to
             nearest, ties to even, and clipped to -128..127. For an int8 output, ``scale``, bias and residual
             must already be divided by the output's scale. With other operands, the output has the operands'
             type.
@@ -139,7 +139,8 @@ class Dense:
         ``residual [T, N]``. They are standard normal float32 numbers, rounded to the dtype. Scales are
         positive, and chosen so that outputs are about as large as inputs.
 
-        Weights do not depend on T; at the same N and K, ``x`` of a smaller T is the first rows of a larger.
+        Weights do not depend on T; at the same N and K, ``x`` of a smaller T is the first rows of ``x`` of a
+        larger T.
         """
         seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}
         drawn = {
@@ -177,7 +178,7 @@ class Dense:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dense:
-        """Returns the inverse of :meth:`to_json`."""
+        """Returns the operator of a JSON object made by :meth:`to_json`."""
         return cls(
             T=dim_from_json(value["T"]),
             N=dim_from_json(value["N"]),

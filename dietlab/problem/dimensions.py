@@ -56,7 +56,7 @@ def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
 
     Args:
         size: the size in the signature: numbers and names of dynamic dimensions.
-        shape: binds these dimensions.
+        shape: a shape, which binds these dimensions.
     """
     return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
 
@@ -67,5 +67,5 @@ def dim_to_json(dim: Dim | int) -> list[int] | int:
 
 
 def dim_from_json(value: Any) -> Dim | int:
-    """Returns the inverse of :func:`dim_to_json`."""
+    """Returns the range or the extent of a JSON value made by :func:`dim_to_json`."""
     return Dim(*value) if isinstance(value, (list, tuple)) else int(value)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from dietlab.base.errors import WorkloadError
 
 MOST_ELEMENTS = 2**31 - 1
-"""Most elements of an operand: programs and vendor libraries count them in signed 32-bit integers."""
+"""The largest number of elements of an operand: programs and vendor libraries count them in signed 32-bit
+integers."""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,7 +91,7 @@ class Shape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, int]) -> Shape:
-        """Returns the inverse of :meth:`to_json`."""
+        """Returns the shape of a JSON object made by :meth:`to_json`."""
         return cls.of(**{str(name): int(extent) for name, extent in value.items()})
 
     def to_json(self) -> dict[str, int]:
@@ -104,7 +105,7 @@ class Shape:
         raise WorkloadError("a shape binds the requested dimension", f"{name} in {self}")
 
     def without(self, name: str) -> Shape:
-        """Returns the shape without one dimension; without the length, it is a layer."""
+        """Returns the shape without one dimension. A shape without its length is a layer."""
         return Shape(tuple(pair for pair in self.bindings if pair[0] != name))
 
     def __str__(self) -> str:
@@ -182,8 +183,8 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
 
 
 def require_sizes(workload: HasDims, shapes: Collection[Shape]) -> None:
-    """Checks all shapes with :func:`require_elements`: first the largest extents together, and one by one
-    only if these are too large.
+    """Checks all shapes with :func:`require_elements`: first the largest extents together and, only if these
+    are too large, each shape.
 
     Raises:
         WorkloadError: if an operand of a shape has too many elements.

@@ -26,7 +26,7 @@ class Epilogue:
 
     Args:
         bias: whether a value for each column is added.
-        activation: ``"none"`` or one of these.
+        activation: ``"none"`` or one of the activations above.
         residual: whether a tensor of the output's size is added.
 
     Raises:

@@ -12,7 +12,7 @@ from dietlab.problem.dims import Shape, as_extent
 from dietlab.problem.shapes import ShapeSet
 
 NAMED = 4
-"""Most layers that a message lists."""
+"""The largest number of layers that a message lists."""
 
 
 def length_dim(workload: Workload) -> str:
@@ -20,7 +20,7 @@ def length_dim(workload: Workload) -> str:
     static.
 
     Args:
-        workload: has at least one dynamic dimension.
+        workload: an operator with at least one dynamic dimension.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
@@ -36,7 +36,7 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
     is dynamic.
 
     Args:
-        workload: has one or more dynamic dimensions.
+        workload: an operator with one or more dynamic dimensions.
         layer: the extent of every dynamic dimension but the length; it may lie outside the range. None if
             only the length is dynamic.
 

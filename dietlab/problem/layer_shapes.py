@@ -11,7 +11,7 @@ from dietlab.problem.layers import Layer, Layers, layers_of
 from dietlab.problem.traffic import Lengths, aggregated, weights_of
 
 NAMED = 4
-"""Most layers that a message lists."""
+"""The largest number of layers that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ ANY_LAYER = AnyLayer()
 def weighted_layers(
     layers: Layers, lengths: Lengths, workload: HasDims, n: int | None = None
 ) -> tuple[dict[Shape, float], str, float]:
-    """Returns the weight of each shape (any positive scale), the source of the weights as text, and the share
-    of the weights outside the workload's ranges (0 to below 1).
+    """Returns three values: the weight of each shape (on any positive scale), the source of the weights as
+    text, and the share of the weights outside the workload's ranges (0 to below 1).
 
     Each layer inside the ranges makes a shape with each length. Neighbouring lengths are merged to at most
     ``n``.

@@ -20,9 +20,9 @@ class Layer:
     """The size of a linear layer, and how often it is called.
 
     Args:
-        N: output features, 1 or more.
-        K: input features, 1 or more.
-        weight: calls in a pass of the network, or on any other positive scale.
+        N: the number of output features, 1 or more.
+        K: the number of input features, 1 or more.
+        weight: the number of calls in a pass of the network, or a weight on any other positive scale.
         name: the layer's purpose, for texts only.
 
     Raises:
@@ -106,7 +106,7 @@ def family(widths: Iterable[int], expansions: Iterable[float] = (4.0,)) -> tuple
     al. 2020, HAT, and Chen et al. 2021, AutoFormer). A weight counts the transformers that have a size.
 
     Args:
-        widths: features of a block, each 1 or more.
+        widths: the numbers of features of a block, each 1 or more.
         expansions: ratios, above 0, of the features inside the feed-forward part to the width; the product
             is rounded to the nearest integer, at least 1.
 
@@ -131,7 +131,7 @@ def linear_layers(network: HasModules) -> tuple[Layer, ...]:
     """Returns the sizes of all :class:`torch.nn.Linear` of a network, weighted by how often each occurs.
 
     PyTorch is not imported: any module with ``in_features`` and ``out_features`` counts. Products outside
-    such modules are not found, such as the first one of :class:`torch.nn.MultiheadAttention`.
+    such modules, such as the first product of :class:`torch.nn.MultiheadAttention`, are not found.
 
     Raises:
         WorkloadError: if there is none.
@@ -152,7 +152,7 @@ def linear_layers(network: HasModules) -> tuple[Layer, ...]:
 
 
 def layers_of(layers: Layers) -> tuple[Layer, ...]:
-    """Returns the given layers, merged to one of each size.
+    """Returns the given layers; those of equal size are merged to one.
 
     Raises:
         WorkloadError: for an unknown model, a network without linear layers, an empty list, or an element

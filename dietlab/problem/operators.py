@@ -28,8 +28,8 @@ class OperatorKind:
     """An operator's class, its dimensions, and an example for the command line.
 
     Args:
-        make: returns the operator from its dimensions and options by name.
-        read: the inverse of its ``to_json``.
+        make: a function that returns the operator, given its dimensions and options by name.
+        read: a function that returns the operator of a JSON value made by its ``to_json``.
         dims: the names of its dimensions.
         example: options of the command line, such as ``"--dim T=1:16 --dim N=96"``.
     """
@@ -95,7 +95,7 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
     Args:
         operator: a key of :data:`OPERATORS`, such as ``"dense"``, or ``MODULE:CLASS``.
         dims: a number or a range for each dimension, by name.
-        options: its other fields, such as ``bias=True`` or ``dtype="bfloat16"``.
+        options: the operator's other fields, such as ``bias=True`` or ``dtype="bfloat16"``.
 
     Raises:
         WorkloadError: if the operator, a dimension or an option is unknown, a dimension is missing, or a
@@ -140,10 +140,10 @@ def without_class(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
-    """Returns the inverse of ``workload.to_json()`` and of :func:`workload_to_json`.
+    """Returns the operator of a JSON value made by ``workload.to_json()`` or :func:`workload_to_json`.
 
     Args:
-        value: a result of either.
+        value: a result of either function.
 
     Raises:
         WorkloadError: for an unknown operator; modules that a file names are not imported.
@@ -169,7 +169,7 @@ def require_entered(workload: Workload) -> None:
         workload: the operator.
 
     Raises:
-        WorkloadError: if it is not.
+        WorkloadError: if they cannot represent it.
     """
     require_methods("an operator", workload, ("to_json",), WorkloadError)
     name, kind = workload.operator, type(workload).__name__

@@ -24,17 +24,17 @@ class Precision:
     and the properties of operands in it.
 
     Args:
-        name: as in a workload's ``dtype``; NumPy, PyTorch and TVM call it the same.
-        itemsize: bytes of one value.
-        digits: significant bits, with the hidden bit of a float and without the sign.
+        name: the format's name in a workload's ``dtype``, the same as in NumPy, PyTorch and TVM.
+        itemsize: the size of one value, in bytes.
+        digits: the number of significant bits, with the hidden bit of a float and without the sign.
         smallest: the smallest positive value: a subnormal float, or 1 for integers.
         sums: the type in which its products are summed.
-        outputs: output types of scaled sums, the default first. Empty: sums need no scale, and the output has
-            the operands' type.
+        outputs: the output types of scaled sums, the default first. Empty: sums need no scale, and the output
+            has the operands' type.
         ends: the smallest and the largest integer; None for floats.
         deviation: the standard deviation of random operands.
-        guard: value placed next to an output in memory, to detect a write beyond its end. Results of random
-            operands do not come near it; an int8 result may equal it, in 1 of 256 cases.
+        guard: a value placed next to an output in memory, to detect a write beyond its end. Float results of
+            random operands do not come near it; an int8 result may equal it, in 1 of 256 cases.
         dlpack: DLPack's code of a type that NumPy has only through the package ml_dtypes; None for NumPy's
             own types.
     """
@@ -78,7 +78,8 @@ class Precision:
 
     @property
     def longest(self) -> int | None:
-        """The most products, of any values, whose sum fits the integer type :attr:`sums`; None for floats."""
+        """The largest number of products, of any values, whose sum fits the integer type :attr:`sums`; None
+        for floats."""
         return None if self.ends is None else int(np.iinfo(self.sums).max) // max(map(abs, self.ends)) ** 2
 
     @property
@@ -104,7 +105,7 @@ class Precision:
         have it too or, if sums are scaled, the working precision.
 
         Args:
-            operand: its name, as in a workload's signature.
+            operand: the operand's name, as in a workload's signature.
             out_dtype: the output's type, if sums are scaled (None: the default).
         """
         if operand in ("x", "w") or not self.scaled:

@@ -48,7 +48,7 @@ def require_sums(precision: Precision, depth: Dim | int) -> None:
 
 def scales_for(normal: FloatArray, depth: int, precision: Precision, output: Precision) -> FloatArray:
     """Returns random positive scales, different for each channel, for sums of ``depth`` products of random
-    operands. Scaled sums have 0.5 or more times the standard deviation of random operands of type
+    operands. The standard deviation of scaled sums is at least half the deviation of random operands of type
     ``output``."""
     sums = precision.deviation**2 * np.sqrt(depth)
     scales: FloatArray = ((np.abs(normal) + 0.5) * (output.deviation / sums)).astype(np.float32)
@@ -60,7 +60,7 @@ def require_scales(scale: FloatArray) -> None:
     all zero.
 
     Args:
-        scale: of each output feature, ``[N]``.
+        scale: the scale of each output feature, ``[N]``.
 
     Raises:
         WorkloadError: if one is not a finite number.

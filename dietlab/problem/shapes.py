@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "drawn_layers", "drawn_shapes", "only_dim"]
 
 MOST_SHAPES = 1_000_000
-"""Most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
+"""The largest number of shapes of a grid: three ranges of a few thousand extents make billions of shapes,
+which fit no memory."""
 
 ENUMERATED = 4
-"""Largest ratio of possible shapes to shapes to draw at which all possible shapes are listed. At smaller
-ratios, drawing until enough shapes are distinct takes long."""
+"""The largest ratio of the number of possible shapes to the number to draw at which all possible shapes are
+listed. At such small ratios, drawing until enough shapes are distinct would take long."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +40,8 @@ class ShapeSet(Carded):
     Constructors with a workload also raise WorkloadError if an operand of a shape has more than 2**31 - 1
     elements.
 
-    ``source`` names the origin of the weights, and ``dropped`` is the share of its weight (0 to below 1)
-    outside the workload's range; neither counts when sets are compared.
+    ``source`` names the origin of the weights, and ``dropped`` is the share of the source's weight (0 to
+    below 1) outside the workload's range; neither counts when sets are compared.
 
     Raises:
         WorkloadError: if it is empty, repeats a shape, or a weight is not positive and finite.
@@ -128,7 +129,7 @@ class ShapeSet(Carded):
 
         Args:
             name: ``uniform``, ``paper``, ``bert`` or ``serving``.
-            n: merges neighbours, with their weights, to at most ``n`` shapes.
+            n: the largest number of shapes; neighbours are merged, with their weights.
 
         Raises:
             WorkloadError: for an unknown table, or one without an extent in the range.
@@ -178,9 +179,9 @@ class ShapeSet(Carded):
         its range, rounded.
 
         Args:
-            n: number of shapes, 1 or more.
+            n: the number of shapes, 1 or more.
             seed: equal seeds draw equal sets.
-            held_out: share of the shapes to hold out, 0 to below 1, as by :meth:`split`.
+            held_out: the share of the shapes to hold out, 0 to below 1, as by :meth:`split`.
 
         Raises:
             WorkloadError: if ``n`` or ``held_out`` is out of range.
@@ -203,11 +204,11 @@ class ShapeSet(Carded):
                 :func:`~dietlab.problem.layers.family`, or a :class:`torch.nn.Module`.
             lengths: ints of 1 or more, a mapping from them to weights, or the name of a traffic table.
             workload: a dense operator; shapes outside its ranges are left out, and ``dropped`` is their
-                share of the weight. Default: one whose ``T``, ``N`` and ``K`` have any extent.
-            n: merges neighbouring lengths, with their weights, to at most ``n``.
+                share of the weight. Default: an operator whose ``T``, ``N`` and ``K`` have any extent.
+            n: the largest number of lengths; neighbours are merged, with their weights.
 
         Raises:
-            WorkloadError: for an unknown model or table, no layer, no length, none in the ranges, or an
+            WorkloadError: for an unknown model or table, no layer, no length, no shape in the ranges, or an
                 operator with other dimensions.
         """
         weights, source, dropped = weighted_layers(layers, lengths, workload or ANY_LAYER, n)
@@ -222,8 +223,8 @@ class ShapeSet(Carded):
         """Marks a random ``fraction`` of the shapes as held out (never all), in place of those marked before.
 
         Args:
-            fraction: share of the shapes, or of the groups, 0 to below 1.
-            seed: equal seeds hold out the same.
+            fraction: the share of the shapes, or of the groups, 0 to below 1.
+            seed: equal seeds hold out the same shapes.
             by: names of dimensions; shapes with equal extents there form a group, which is held out whole or
                 not at all. ``("N", "K")`` holds out layers with all their lengths.
 
@@ -240,7 +241,7 @@ class ShapeSet(Carded):
         return replace(self, held_out=frozenset(shape for key in chosen for shape in groups[key]))
 
     def hold_out(self, *where: Mapping[str, int | Iterable[int]]) -> ShapeSet:
-        """Adds the shapes with the extents of any of ``where`` to the held-out ones.
+        """Also holds out the shapes that have the extents of any element of ``where``.
 
         ``hold_out({"N": 3072, "K": 768}, {"T": [1, 2]})`` holds out one layer and two lengths of all layers.
 
@@ -319,8 +320,8 @@ class ShapeSet(Carded):
 
     @classmethod
     def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> ShapeSet:
-        """Returns the inverse of ``to_json``; weights are not normalised again, so that equal sets stay
-        equal."""
+        """Returns the set of a JSON value made by ``to_json``; weights are not normalised again, so that
+        equal sets stay equal."""
         shapes = {Shape.from_json(row["shape"]): float(row["weight"]) for row in rows}
         held_out = frozenset(Shape.from_json(row["shape"]) for row in rows if row["held_out"])
         return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)
@@ -355,9 +356,9 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
     """Draws ``n`` distinct shapes (all if there are fewer), uniformly on the logarithm of each extent.
 
     Args:
-        dims: ranges by name.
-        n: the most shapes to draw.
-        source: generator of random numbers, which advances as shapes are drawn.
+        dims: the ranges of the dimensions, by name.
+        n: the largest number of shapes to draw.
+        source: a generator of random numbers, which advances as shapes are drawn.
     """
     if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:
         # Sorting exponential variables of these rates draws without replacement (Efraimidis, Spirakis 2006).
@@ -376,9 +377,9 @@ def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tupl
     """Returns ``count`` random layers as (N, K), drawn uniformly on the logarithm of their ranges.
 
     Args:
-        workload: has ranges of N and K.
-        count: number of layers.
-        seed: equal seeds draw the same.
+        workload: an operator with ranges of N and K.
+        count: the number of layers.
+        seed: equal seeds draw the same layers.
 
     Raises:
         WorkloadError: if N or K has no range.

@@ -14,12 +14,13 @@ SUM_FACTOR = 4.0
 this covers the worst case, ``terms / 2``; errors of longer sums grow with the square root in practice."""
 
 STEEPEST: dict[Activation, float] = {"none": 1.0, "relu": 1.0, "gelu_tanh": 1.13, "gelu_erf": 1.13}
-"""Largest slope of an activation, which magnifies an error of its argument (GELU's is 1.129,
-at ``sqrt 2``)."""
+"""The largest slope of each activation, which magnifies an error of its argument. (GELU's is 1.129, at the
+argument ``sqrt 2``.)"""
 
 GELU_ROUNDING = 16.0
-"""Bounds the error of GELU in float32, as a multiple of ``epsilon * |argument|``. The CPU's quotient of
-polynomials has 2.5, the formula with a device's ``tanh`` 1, and the approximations of some libraries more."""
+"""Bounds the error of GELU in float32, as a multiple of ``epsilon * |argument|``. The error is 2.5 for the
+CPU's quotient of polynomials, 1 for the formula with a device's ``tanh``, and more for the approximations of
+some libraries."""
 
 
 WHOLE_ROUNDINGS = 2.0
@@ -27,7 +28,7 @@ WHOLE_ROUNDINGS = 2.0
 term: conversion, scale, bias and residual each add an error of half an ``epsilon``."""
 
 GELU_ENDS = 5.5
-"""Magnitude of the argument above which GELU returns the argument or zero."""
+"""The magnitude of the argument above which GELU returns the argument or zero."""
 
 
 def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:

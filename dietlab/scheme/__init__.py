@@ -1,4 +1,4 @@
-"""Stage 1: shape-generic micro-kernels, schemes and the limits that bound them; plans and decision trees."""
+"""Stage 1: shape-generic micro-kernels, schemes, the limits that bound both, plans and decision trees."""
 
 from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order, with_rows

@@ -15,7 +15,7 @@ class Limit:
         reason: the exceeded resource in words, as cards show it.
         most: the largest value that fits.
         unit: the unit of both values.
-        measure: returns a scheme's value.
+        measure: a function that returns a scheme's value.
     """
 
     reason: str

@@ -38,13 +38,14 @@ class MicroKernel(ABC):
     example: ClassVar[str]
     """The key of a scheme of this kind, for errors."""
     reserves: ClassVar[bool] = False
-    """True if a launch reserves the registers and memory of its tallest tile, used or not."""
+    """True if a launch reserves the registers and memory of its tallest tile, even if it runs lower ones."""
     ordered: ClassVar[bool] = True
     """True if a scheme has a loop order; a GPU runs tiles in any order."""
 
     @property
     def key(self) -> str:
-        """The short name in generated code and tables, from which :meth:`parse` makes it again."""
+        """The short name in generated code and tables, from which :meth:`parse` makes the micro-kernel
+        again."""
         return self.scheme_key("", "")
 
     @abstractmethod
@@ -54,8 +55,8 @@ class MicroKernel(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, key: str) -> tuple[MicroKernel, str, str] | None:
-        """Returns the micro-kernel, loop order and edge of the key of a micro-kernel or scheme; order or edge
-        is empty if the key lacks it. None for a key of another kind."""
+        """Returns three values for the key of a micro-kernel or scheme: the micro-kernel, the loop order and
+        the edge. Order or edge is empty if the key lacks it. Returns None for a key of another kind."""
 
     @property
     def granule(self) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REMEMBERED = 4096
-"""Most keys whose parameters are cached: far more than a study measures."""
+"""The largest number of keys whose parameters are cached: far more than a study measures."""
 
 
 def with_parameters(
@@ -26,9 +26,9 @@ def with_parameters(
 
     Args:
         frame: a table, which is not changed.
-        kinds: names of targets whose parameters become columns, even without such rows (default: those of
-            the rows).
-        column: the name of its column of keys.
+        kinds: the names of targets whose parameters become columns, even if no row has them (default: the
+            targets of the rows).
+        column: the name of the table's column of keys.
     """
     import pandas as pd
 

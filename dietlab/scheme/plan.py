@@ -36,7 +36,7 @@ class Region(Generic[Kernel]):
 
     @property
     def executed_rows(self) -> int:
-        """Rows that are computed, padding included."""
+        """The number of rows that are computed, padding included."""
         return self.tiles * self.scheme.rows
 
 
@@ -46,7 +46,7 @@ class Plan(Generic[Kernel]):
 
     Args:
         scheme: the planned scheme.
-        regions: in the order of rows.
+        regions: the regions, in the order of rows.
     """
 
     scheme: Scheme[Kernel]
@@ -54,17 +54,17 @@ class Plan(Generic[Kernel]):
 
     @property
     def tiles(self) -> int:
-        """Row tiles of all regions."""
+        """The number of row tiles of all regions."""
         return sum(region.tiles for region in self.regions)
 
     @property
     def rows(self) -> int:
-        """Rows of the output that are covered."""
+        """The number of rows of the output that are covered."""
         return sum(region.rows for region in self.regions)
 
     @property
     def executed_rows(self) -> int:
-        """Rows that are computed, padding included."""
+        """The number of rows that are computed, padding included."""
         return sum(region.executed_rows for region in self.regions)
 
     def __str__(self) -> str:
@@ -84,8 +84,8 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
     stick out, by less than a granule.
 
     Args:
-        scheme: its tile and treatment of the edge.
-        rows: rows to cover, at least 0.
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        rows: the number of rows to cover, at least 0.
     """
     regions: list[Region[Kernel]] = []
     first = 0
@@ -101,7 +101,7 @@ def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
     ``12x32.rest`` and ``14x32.even`` all cover 48 rows by 4 x 12.
 
     Args:
-        scheme: its tile and treatment of the edge.
+        scheme: the scheme, which gives the tile and the treatment of the edge.
         workload, shape: the operator and the shape to cover.
     """
     sizes = extents(workload, shape)
@@ -119,8 +119,8 @@ def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int,
     """Returns the heights of all tiles that a scheme needs for ``low..high`` rows.
 
     Args:
-        scheme: its tile and treatment of the edge.
-        low, high: the fewest rows, at least 1, and the most (None: unbounded).
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        low, high: the smallest number of rows, at least 1, and the largest (None: unbounded).
     """
     if not scheme.composed:
         return (scheme.rows,)
@@ -138,12 +138,12 @@ def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int,
 def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
     """Returns the micro-kernels that a scheme needs for ``low..high`` rows, one for each height.
 
-    The code for the last columns is part of a micro-kernel: most mask them, dot products have a narrower
-    variant for each width.
+    The code for the last columns is part of a micro-kernel: most micro-kernels mask these columns, and those
+    of dot products have a narrower variant for each width.
 
     Args:
-        scheme: its tile and treatment of the edge.
-        low, high: the fewest rows, at least 1, and the most (None: unbounded).
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        low, high: the smallest number of rows, at least 1, and the largest (None: unbounded).
     """
     return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))
 
@@ -155,16 +155,16 @@ def cover(scheme: Scheme, rows: int) -> list[tuple[int, int]]:
 
 
 def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple[Count, Count]]:
-    """Splits rows into regions, in the order of rows; returns height and number of the tiles of each region.
-    The height of a region with 0 tiles has no meaning.
+    """Splits rows into regions, in the order of rows. Returns, for each region, the height of its tiles and
+    their number. The height of a region with 0 tiles has no meaning.
 
     Arrays in place of numbers split many plans at once.
 
     Args:
         edge: the treatment of the edge tile.
-        granule: heights are multiples of it.
-        most: the rows of a full tile.
-        rows: rows to cover.
+        granule: the divisor of all heights, in rows.
+        most: the number of rows of a full tile.
+        rows: the number of rows to cover.
     """
     if edge not in COMPOSED:
         return [(most, -(-rows // most))]
@@ -179,7 +179,7 @@ def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
     """Returns for each shape the range of row counts that it represents: from one more than the next smaller
-    row count in the set up to its own.
+    row count in the set up to its own row count.
 
     Args:
         workload, shapes: the operator and a set of its shapes.

@@ -115,7 +115,7 @@ class Scheme(Generic[Kernel]):
 
     @cached_property
     def family(self) -> Scheme[Kernel]:
-        """The representative of all schemes that differ in height and edge only."""
+        """The representative of all schemes that differ from this one only in height and edge."""
         return scheme_with(self, rows=self.kernel.granule, edge="even")
 
     @property

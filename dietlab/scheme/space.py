@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cover = Literal["composed", "paper"]
-"""Ways to cover a shape: exactly, by several micro-kernels, or by one with local padding (DietCode)."""
+"""Ways to cover a shape. ``composed``: exactly, by several micro-kernels. ``paper``: by one micro-kernel with
+local padding (DietCode)."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Rejection:
 
     Args:
         reason: the exceeded resource in words.
-        count: number of candidates.
+        count: the number of candidates.
         most: the largest value that fits.
         unit: the unit of the values.
         nearest_miss: the candidate that exceeded the limit least.
@@ -45,7 +46,7 @@ class Rejection:
 
 
 SIZES = 10
-"""Most values of a parameter that a card lists; more are shown as a range."""
+"""The largest number of values of a parameter that a card lists; more values are shown as a range."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +110,8 @@ class Space(Carded):
         return WholeTexts(map(_rejection_cells, self.rejected), columns=list(REJECTION_COLUMNS))
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with a row for each scheme: its key as ``scheme``, and a column a parameter."""
+        """Returns a table with a row for each scheme: its key as ``scheme``, and a column for each
+        parameter."""
         import pandas as pd
 
         return pd.DataFrame(scheme.columns for scheme in self.schemes)
@@ -168,8 +170,8 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     Args:
         workload: the operator, with the ranges of its dynamic dimensions.
         hardware: the processor.
-        edges: the treatments of the edge tile to include; several only to compare them. ``("padded",)`` is
-            DietCode's space: one micro-kernel a shape, with local padding.
+        edges: the treatments of the edge tile to include; several are needed only to compare them.
+            ``("padded",)`` is DietCode's space: one micro-kernel for each shape, with local padding.
 
     Raises:
         SpaceError: if nothing fits, ``hardware`` is no processor, or a treatment of the edge tile is unknown.
@@ -211,8 +213,8 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
 
 
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
-    """Returns the treatments of the edge tile in the space of a cover. The paper's is local padding, or loop
-    partitioning if the target has no local padding for the operator.
+    """Returns the treatments of the edge tile in the space of a cover. The paper's treatment is local
+    padding, or loop partitioning if the target has no local padding for the operator.
 
     Args:
         cover: ``"composed"`` or ``"paper"``.

@@ -43,7 +43,7 @@ def route(tree: Tree, shape: Shape) -> int:
 
     Args:
         tree: a dispatcher's tree.
-        shape: binds every dimension that the tree splits.
+        shape: a shape, which binds every dimension that the tree splits.
     """
     while isinstance(tree, Split):
         tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
@@ -72,7 +72,7 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
 
     Args:
         tree: a dispatcher's tree.
-        within: ranges by dimension; others begin at 1.
+        within: the ranges of some dimensions, by name; those of all others begin at 1.
     """
     if isinstance(tree, Leaf):
         return [(tree.scheme, within)]
@@ -91,7 +91,7 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
     extents that reach it, both ends included. Leaves that no extent reaches are left out.
 
     Args:
-        tree: splits one dimension.
+        tree: a dispatcher's tree that splits one dimension.
         low, high: the smallest and the largest extent (None: unbounded).
     """
     if high is not None and low > high:
@@ -117,7 +117,7 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
 
     Args:
         tree: a dispatcher's tree.
-        known: extents by dimension.
+        known: the known extents, by dimension.
     """
     while isinstance(tree, Split) and tree.dim in known:
         tree = tree.low if known[tree.dim] <= tree.at_most else tree.high

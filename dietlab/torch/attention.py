@@ -38,19 +38,19 @@ def replace_attention(
     """Lets a model of ``transformers`` compute both batched products of attention by tuned libraries, in
     place, and returns the model.
 
-    PyTorch still computes what the libraries do not support: queries and keys of different lengths, as with a
-    cache, head sizes that were not tuned for, other types, autocast, position biases.
+    PyTorch still computes what the libraries do not support: queries and keys of different lengths (as with a
+    cache), head sizes that were not tuned for, other types, autocast, and position biases.
 
     Args:
-        model: computes attention by PyTorch's ``scaled_dot_product_attention``.
+        model: a model that computes attention by PyTorch's ``scaled_dot_product_attention``.
         scores, context: studies of ``batch-matmul-nt`` and ``batch-matmul-nn`` over the head size, or their
             folders.
 
     Raises:
         MissingDependencyError: without ``transformers``.
-        StudyError: if a study is of another operator, head size or processor, or of a fixed number of
-            products that is no multiple of the heads; or if the model has another attention, which may do
-            more (caps, sinks) than these products and a softmax.
+        StudyError: if a study is of another operator, head size or processor, if its fixed number of products
+            is no multiple of the heads, or if the model has another attention, which may do more (caps,
+            sinks) than these products and a softmax.
     """
     try:
         import transformers.masking_utils  # noqa: F401
@@ -132,13 +132,14 @@ def attention(
     The attention modules of ``transformers`` call it like ``sdpa_attention_forward``.
 
     Args:
-        query, key, value: ``[batch, heads, T, D]``; keys and values may have fewer heads.
-        attention_mask: added to the scores or, if boolean, True for the scores that count.
-        scaling: factor of the scores; default ``D ** -0.5``.
-        dropout: probability of dropping a weight; 0 for inference.
+        query, key, value: tensors ``[batch, heads, T, D]``; keys and values may have fewer heads.
+        attention_mask: a mask, which is added to the scores or, if boolean, is True for the scores that
+            count.
+        scaling: the factor of the scores; default ``D ** -0.5``.
+        dropout: the probability of dropping a weight; 0 for inference.
         is_causal: without a mask, whether a query ignores later keys (default: the module's).
-        position_bias: added to the scores, by PyTorch's attention.
-        others: arguments of PyTorch's attention.
+        position_bias: a bias that PyTorch's attention adds to the scores.
+        others: further arguments of PyTorch's attention.
     """
     served = getattr(module, SERVED, None)
     groups = query.shape[1] // key.shape[1]

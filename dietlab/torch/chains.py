@@ -1,4 +1,5 @@
-"""Chains: modules that call others one after the other. A layer in one is computed with the next activation.
+"""Chains: modules that call others one after the other. A chain computes a layer together with the activation
+after it.
 
 A chain is recognised by its code: it is PyTorch's ``Sequential``, or its ``forward`` reads as one of::
 
@@ -37,7 +38,7 @@ class Chain(torch.nn.Module):  # type: ignore[misc]
     """The module's original class."""
 
     dietlab_steps: tuple[str, ...]
-    """The attributes that it calls, in order; empty: all its children."""
+    """The attributes that the chain calls, in order; empty: all its children."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Returns how to unpickle the module: its class, made at run time, cannot be found by name."""
@@ -95,7 +96,7 @@ def run_steps(steps: Sequence[Step], input: Tensor) -> Tensor:
 
 def _computed_with(layer: Any, after: Any) -> str:
     """Returns the activation after a layer, if the layer's libraries have it and no hook needs the result
-    between them; else empty."""
+    between them; else an empty text."""
     if _hooked(layer) or (isinstance(after, torch.nn.Module) and _hooked(after)):
         return ""
     activation = activation_of(after)
@@ -138,7 +139,8 @@ def _chain_class(kind: type[torch.nn.Module], steps: tuple[str, ...]) -> type[Ch
 
 
 def _make(kind: type[torch.nn.Module], *arguments: Any) -> torch.nn.Module:
-    """Makes a module that was pickled or copied; it is a chain if its class's code still is one."""
+    """Makes a module that was pickled or copied. The module is a chain if the code of its class still is
+    one."""
     made = kind.__new__(kind, *arguments)
     steps = chain_steps(made)
     if steps is not None:
@@ -202,8 +204,8 @@ def _chained(body: list[ast.stmt], owner: str, value: str) -> tuple[str, ...]:
 
 
 def _calls(value: ast.expr, owner: str) -> tuple[list[str], str]:
-    """Returns the attributes of ``self`` that an expression calls, the innermost first, and the name of the
-    innermost call's argument; the name is empty for any other expression."""
+    """Returns two values: the attributes of ``self`` that an expression calls, the innermost first, and the
+    name of the innermost call's argument. The name is empty for any other expression."""
     called = list[str]()
     while isinstance(value, ast.Call):
         function = value.func

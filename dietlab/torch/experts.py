@@ -19,7 +19,7 @@ NAME = "dietlab"
 """Name of these experts in a model's configuration."""
 
 WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
-"""Parameters of a module of experts, ``[experts, N, K]``; it has one of the first two."""
+"""Parameters of a module of experts, ``[experts, N, K]``. A module has one of the first two."""
 
 
 def _register() -> None:
@@ -36,7 +36,7 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
     the experts if gradients are needed.
 
     Args:
-        model: a model with a choice of experts (``set_experts_implementation``).
+        model: a model whose implementation of experts can be chosen (``set_experts_implementation``).
         study: a study of ``Dense`` over these layers' N and K, or its folder.
 
     Raises:
@@ -109,7 +109,7 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
         ends        2       4       6      of the rows of e0, e1, e2
 
     Args:
-        hidden: ``[tokens, hidden]``.
+        hidden: the experts' input, ``[tokens, hidden]``.
         chosen: the experts of each token, ``[tokens, k]``.
         shares: the weights of these experts in the sum, ``[tokens, k]``.
     """

@@ -1,7 +1,7 @@
 """Compiles PyTorch operators in C++, once for each version of PyTorch and of TVM's interface.
 
-The compiler is called directly. PyTorch's own way of compiling extensions (2.13) uses a file as a lock, which
-a killed process leaves behind for ever, and allows no blanks in paths.
+The compiler is called directly. PyTorch's own way of compiling extensions (2.13) allows no blanks in paths,
+and uses a file as a lock. A killed process leaves this file behind for ever.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def keep(source: str) -> Path:
 
 
 def home() -> Path:
-    """Returns the folder for files compiled on first use: PyTorch's for extensions, which
+    """Returns the folder for files compiled on first use: PyTorch's folder for extensions, which
     TORCH_EXTENSIONS_DIR can set."""
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root())
 

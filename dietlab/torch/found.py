@@ -24,8 +24,8 @@ class ModelLayer:
         name: its path in the model, ``"the model itself"`` for the root.
         module: the layer.
         kind: the class that computes it by libraries.
-        weights: ``[N, K]``; a view of its parameter.
-        reason: why PyTorch keeps it, whatever the study; empty if a library may compute it.
+        weights: the weights ``[N, K]``, a view of the layer's parameter.
+        reason: the reason why PyTorch keeps the layer, whatever the study; empty if a library may compute it.
     """
 
     name: str
@@ -63,8 +63,8 @@ def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
 
 
 def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[str, ...], list[Step]]]:
-    """Yields every chain of a model: the module, the names of its steps (empty: all children), and the
-    present steps."""
+    """Yields three values for every chain of a model: the module, the names of its steps (empty: all
+    children), and the present steps."""
     for parent in model.modules():
         names = parent.dietlab_steps if isinstance(parent, Chain) else chain_steps(parent)
         if names is None:

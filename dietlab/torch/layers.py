@@ -52,8 +52,8 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
     """The folders of its libraries by the activation that they compute with the layer, ``none`` included."""
 
     biased: bool = False
-    """Whether the libraries add a bias. If the layer's bias was added or removed since, PyTorch computes
-    it."""
+    """Whether the libraries add a bias. If the layer's bias was added or removed since, PyTorch computes the
+    layer."""
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""
@@ -66,7 +66,8 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         return APPLY[activation](self._original(input))
 
     def _given(self, activation: str) -> tuple[Tensor, Tensor | None, str] | None:
-        """Returns the weights ``[N, K]``, the bias and the library; None if no library can compute them."""
+        """Returns the weights ``[N, K]``, the bias and the library; None if no library can compute the
+        layer."""
         own = self._parameters  # self.weight costs a microsecond: Python looks elsewhere first
         weight, bias = own.get("weight"), own.get("bias", self)
         library = self.libraries.get(activation)

@@ -22,7 +22,7 @@ from dietlab.tuning import build, load
 Kind = TypeVar("Kind", Dense, BatchMatmul)
 
 SERVED = "dietlab_served"
-"""Attribute of a module of ``transformers`` with its :class:`Served`."""
+"""The attribute of a module of ``transformers`` that holds its :class:`Served`."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Served(Generic[Kind]):
     Unpickling or copying calls ``register``, so that a saved model finds its functions in another process.
 
     Attributes:
-        register: registers the functions that call the libraries with ``transformers``.
-        products: each operator with the folder of its library.
+        register: a function that registers with ``transformers`` the functions that call the libraries.
+        products: the operators, each with the folder of its library.
     """
 
     register: Callable[[], None]
@@ -55,7 +55,7 @@ def library_of(study: Study, **epilogue: object) -> str:
     use.
 
     The folder's name is a digest of the dispatcher. A study that was tuned further gets new libraries, while
-    a process keeps those that it opened.
+    a process keeps the libraries that it opened.
 
     Raises:
         StudyError: if the study was not tuned.

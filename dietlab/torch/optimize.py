@@ -35,11 +35,11 @@ STUDIES = Path("dietlab") / "studies"
 """Default folder of studies, inside the user's cache folder (XDG base directories)."""
 
 LEAST_SERVED = 0.5
-"""Least share of a model's multiply-adds that an existing study must serve; else a new one is tuned."""
+"""The least share of a model's multiply-adds that an existing study must serve; else a new one is tuned."""
 
 WORTH_TUNING = 0.01
-"""Least share of a model's multiply-adds for which a layer size is tuned. Wider ranges, for a classifier of
-two classes or an adapter of rank 8, make tuning longer for all layers."""
+"""The least share of a model's multiply-adds for which a layer size is tuned. Wider ranges, for a classifier
+of two classes or an adapter of rank 8, make tuning longer for all layers."""
 
 
 def optimize(
@@ -49,17 +49,17 @@ def optimize(
     effort: str = "quick",
     observers: Iterable[Observer] | None = None,
 ) -> torch.nn.Module:
-    """Replaces the linear layers of a model, and of its experts, by tuned ones, in place, and returns it.
+    """Replaces the linear layers of a model, and of its experts, by tuned ones, in place; returns the model.
 
     If a study in the folder serves most of the model's work, it is used; a stopped tuning is resumed.
     Otherwise a study is tuned once, for as many cores as PyTorch has threads; later models use it too. Layers
-    that it does not serve stay PyTorch's.
+    that the study does not serve stay PyTorch's.
 
     Args:
         model: a model in float32 on the CPU.
         folder: the folder of studies (default: ``~/.cache/dietlab/studies``).
-        effort: effort of tuning.
-        observers: observers of tuning (default: a progress bar).
+        effort: the effort of tuning.
+        observers: the observers of tuning (default: a progress bar).
 
     Raises:
         DietlabError: if the model has no linear layer that a library can compute.
@@ -99,7 +99,8 @@ def default_folder() -> Path:
 
 
 def task_for(sizes: Iterable[tuple[int, int]]) -> Task:
-    """Returns the task of one library for every layer, with ranges widened to include ``sizes`` (N, K)."""
+    """Returns the task of tuning one library for all layers, with ranges widened to include ``sizes`` (N,
+    K)."""
     task = every_layer_task()
     work, layers = task.workload, task.layers
     assert isinstance(work, Dense) and isinstance(work.N, Dim) and isinstance(work.K, Dim) and layers

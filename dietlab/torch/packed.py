@@ -25,7 +25,7 @@ class PackedLayer(TunedLayer):
     """
 
     buffer_of: dict[str, str]
-    """The name of the buffer with the packed weights, by activation; usually the same for all."""
+    """The name of the buffer with the packed weights, by activation; usually one buffer serves all."""
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""

@@ -16,7 +16,7 @@ from dietlab.torch.layers import drop_packed
 from dietlab.torch.libraries import library_of, require_served, unserved
 
 NAMED = 8
-"""Most layers that a warning names: there may be hundreds with similar names."""
+"""The largest number of layers that a warning names: there may be hundreds with similar names."""
 
 
 def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:

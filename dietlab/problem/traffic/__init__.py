@@ -1,4 +1,4 @@
-"""Recorded and assumed distributions of one dynamic extent: tables of how often each occurs.
+"""Recorded and assumed distributions of one dynamic extent: tables of how often each extent occurs.
 
 Sources and licences are in the tables' headers and in ``data/traffic/README.md``.
 """
@@ -15,7 +15,8 @@ from dietlab.base.errors import WorkloadError
 from dietlab.problem.dims import as_extent
 
 Lengths = str | Mapping[int, float] | Iterable[int]
-"""Ways to give lengths: the name of a table, a mapping to weights (any positive scale), or a list."""
+"""Ways to give lengths: the name of a table, a mapping from lengths to weights (on any positive scale), or a
+list of lengths."""
 
 Count = TypeVar("Count", int, float)
 
