@@ -36,7 +36,7 @@ SHAPES_HELP = (
     f"{SEVERAL_HELP}"
 )
 DRAWN = 16
-"""Number of shapes for each of several dynamic dimensions, if none are named."""
+"""The number of shapes for each dynamic dimension, if there are several and no shapes are named."""
 
 HELD_OUT = "held-out"
 LAYERS_HELP = (
@@ -268,8 +268,8 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
 
 
 def parse_shapes(text: str | None, workload: HasDims) -> ShapeSet:
-    """Returns the shape set of ``--shapes``, with the text as its ``source``; for None the usual one of the
-    workload's number of dynamic dimensions."""
+    """Returns the shape set of ``--shapes``, with the text as its ``source``; for None, the usual shape set
+    for the workload's number of dynamic dimensions."""
     if text is None:
         several = len(workload.dims)
         text = f"log-uniform:{DRAWN * several}" if several > 1 else "uniform:8"
@@ -311,7 +311,8 @@ def _grid(text: str) -> dict[str, list[int]]:
 
 
 def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
-    """Returns the shape set of ``--layers`` and ``--lengths``, some of which is in the workload's ranges."""
+    """Returns the shape set of ``--layers`` and ``--lengths``. Some of its shapes are in the workload's
+    ranges."""
     table, colon, n = lengths.partition(":")
     name, *drawn = layers.split("/")
     try:

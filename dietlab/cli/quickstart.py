@@ -20,7 +20,7 @@ QUICKSTART_AGAINST = (*(name for name in own_vendors("cpu", "dense") if name != 
 """All contenders but the plain ZenDNN; the prepacked one is among them."""
 
 HELD_OUT = 8
-"""Number of evaluated shapes that tuning did not measure, about as many as it measured."""
+"""The number of evaluated shapes that tuning did not measure, about as many as it measured."""
 
 
 @click.command()

@@ -21,7 +21,8 @@ from dietlab.view.pages.bench_text import markdown
 FILES = click.argument("files", nargs=-1, required=True)
 
 SECTIONS = 2
-"""Number of a file card's first sections that the summary prints: the fastest of each shape, and failures."""
+"""The number of sections of a file's card that the summary prints, from the first on: the fastest of each
+shape, and failures."""
 
 
 @click.group("records")

@@ -15,7 +15,7 @@ from dietlab.measure.rpc.server import LOOPBACK, TRACKER_PORT, serving
 from dietlab.measure.rpc.tracker import address_text
 
 LOOK_SECONDS = 5.0
-"""Seconds between two checks that the tracker lists this machine; TVM tries to join as often."""
+"""The time between two checks that the tracker lists this machine, in seconds. TVM tries to join as often."""
 
 
 @click.command("serve")

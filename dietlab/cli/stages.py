@@ -158,8 +158,8 @@ def study_hardware(
     servers: Servers | None = None,
 ) -> Hardware:
     """Returns the requested processor; the processor of the study in ``out`` if the options agree with it. A
-    processor of ``servers`` was measured there. This machine's is not measured here: a new study measures it
-    after all checks."""
+    processor of ``servers`` was measured there. This machine's processor is not measured here: a new study
+    measures it after all checks."""
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
             return remote_hardware(*servers, cores=threads or 1, target=target)

@@ -37,11 +37,11 @@ class Telling:
     """The progress of a command, ``with Telling("tune", TUNING, quiet) as telling: ...``.
 
     Args:
-        stages: of the command, in their order, or with their shares of its time.
+        stages: the command's stages, in their order, or with their shares of its time.
         quiet: whether to print nothing but the result.
 
     Attributes:
-        observers: for the stages, which send events to them.
+        observers: the observers to which the stages send their events.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
 COMPUTES = ("dense", "batch-matmul", "matmul")
-"""Names (:func:`forms_of`) of the operators that a vendor without the field ``computes`` computes: dietlab's
+"""The operators of a vendor without the field ``computes``, by their names (:func:`forms_of`): dietlab's
 operators when the field was introduced."""
 
 
@@ -47,12 +47,12 @@ def opened_contender(
     """Returns the contender that a request opens.
 
     Args:
-        name: of a vendor, or of one of ``ours``.
+        name: the name of a vendor, or one of ``ours``.
         made_with: the argument that each vendor class of the target takes.
         kinds: the kinds that a vendor may have.
 
     Raises:
-        MissingDependencyError: if its library is not installed.
+        MissingDependencyError: if the vendor's library is not installed.
         MeasureError: if there is no such contender.
     """
     if name in vendors:
@@ -189,8 +189,8 @@ class AnsorContender:
 
     Args:
         target: the kind of processor.
-        loaded: loads a tuned library by its path and the contents of its JSON; returns a function that
-            prepares the program from the workload and its constant operands.
+        loaded: a function that loads a tuned library by its path and the contents of its JSON, and returns
+            another function, which prepares the program from the workload and its constant operands.
     """
 
     def __init__(

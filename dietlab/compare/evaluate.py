@@ -50,21 +50,21 @@ def evaluate(
 
     Args:
         op: the operator under test, from :func:`~dietlab.build` or :func:`~dietlab.load`.
-        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and ``report.trace`` sums
-            times by the weights.
-        against: names out of :func:`~dietlab.compare.lineup.contenders_for` (default: those of its target,
-            :attr:`~dietlab.compare.target.EvaluationTarget.DEFAULTS`).
+        shapes: the shapes to evaluate; ``held_out`` marks shapes that tuning did not see, and
+            ``report.trace`` sums times by the weights.
+        against: the names of contenders out of :func:`~dietlab.compare.lineup.contenders_for` (default: those
+            of the operator's target, :attr:`~dietlab.compare.target.EvaluationTarget.DEFAULTS`).
         skip_absent: whether contenders that are not installed are left out and reported as absent (default:
             only if ``against`` is not given).
-        caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
-            ``rotating`` (weights beyond the last-level cache, as in a model with many layers, and as in
-            tuning).
-        effort: a preset, or its name, which says how long each shape is timed.
+        caches: the cache states: ``hot`` (the same weights again and again), ``interleaved`` (private caches
+            are cold) and ``rotating`` (weights beyond the last-level cache, as in a model with many layers,
+            and as in tuning).
+        effort: a preset or its name; it determines how long each shape is timed.
         tuned: the tuning run that the operator was built from; ``oracle`` and ``largest-shape`` need it.
-        folder: where per-shape tunings are kept between evaluations (default: nowhere).
-        observers: get each event as it happens.
-        journal: stores the rows of each shape when they are measured; rows that it already has are not
-            measured again (default: in memory).
+        folder: the folder that keeps per-shape tunings between evaluations (default: none).
+        observers: receivers of each event as it happens.
+        journal: the journal that stores the rows of each shape when they are measured; rows that it already
+            has are not measured again (default: in memory).
 
     Raises:
         DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
@@ -217,8 +217,8 @@ def contest(
 
 
 def _without_again(turns: dict[str, Player]) -> tuple[dict[str, Player], float | None]:
-    """Returns the turns without our library's second process, and the second process's time over the first's.
-    If only the second process has wrong results, its turn replaces the first's."""
+    """Returns two values: the turns without our library's second process, and that process's time over the
+    first one's. If only the second process has wrong results, its turn replaces the first's."""
     ours, again = turns[OURS], turns.get(AGAIN)
     others = {name: turn for name, turn in turns.items() if name != AGAIN}
     if again is None:

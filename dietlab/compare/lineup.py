@@ -21,7 +21,8 @@ from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
 
 ORACLE_FINALISTS = 4
-"""Most plans that the oracle times per shape, all with different tiles; the fastest one is the oracle."""
+"""The largest number of plans that the oracle times per shape, all with different tiles. The fastest one is
+the oracle."""
 
 
 def contenders_for(target: str, named: Iterable[str] = ()) -> tuple[str, ...]:
@@ -54,8 +55,8 @@ class Lineup:
     """The contenders of an evaluation.
 
     Args:
-        candidates: the oracle's schemes by number.
-        finalists: numbers of the candidates that the oracle times, by shape and cache state.
+        candidates: the oracle's schemes, by index.
+        finalists: the indices of the candidates that the oracle times, by shape and cache state.
     """
 
     dispatcher: Dispatcher
@@ -174,8 +175,8 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 def _finalists(
     dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[Scheme], shapes: ShapeSet
 ) -> dict[tuple[Shape, str], list[int]]:
-    """Returns, by shape and cache state, the numbers of the plans predicted fastest and of our library's
-    plan."""
+    """Returns, by shape and cache state, the indices of the plans that are predicted to be fastest, and the
+    index of our library's plan."""
     numbers = {plan: number for number, plan in enumerate(plans)}
     tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
     finalists: dict[tuple[Shape, str], list[int]] = {}

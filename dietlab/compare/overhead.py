@@ -16,21 +16,21 @@ from dietlab.problem import Shape, Workload, axis_of, precision_of, smallest_sha
 from dietlab.tuning import Operator
 
 CALLS = 2000
-"""Calls of one repeat, which are timed together."""
+"""The number of calls in one repeat, which are timed together."""
 
 REPEATS = 25
-"""Number of repeats; the fastest counts."""
+"""The number of repeats, of which the fastest counts."""
 
 
 def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
     """Returns ``dispatch_ns`` and ``python_call_us``; an empty dict for a GPU's library, whose calls take no
     NumPy arrays.
 
-    - ``dispatch_ns``: nanoseconds of the tree in the library: ``plan(T, ...)``, averaged over ``shapes``,
-      minus ``idle(T, ...)``, a call of the same form that decides nothing.
-    - ``python_call_us``: microseconds of ``layer(x, out=y)``, or ``op(x, w, out=y)`` if nothing is constant,
-      on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel. Left out
-      if the number of rows is static, because then no call is empty.
+    - ``dispatch_ns``: the nanoseconds that the decision tree takes: those of ``plan(T, ...)``, averaged over
+      ``shapes``, minus those of ``idle(T, ...)``, a call of the same form that decides nothing.
+    - ``python_call_us``: the microseconds of ``layer(x, out=y)``, or ``op(x, w, out=y)`` if nothing is
+      constant, on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel.
+      Left out if the number of rows is static, because then no call is empty.
     """
     if not op.dispatcher.hardware.limits.on_host:
         return {}

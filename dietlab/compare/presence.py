@@ -17,10 +17,10 @@ def require_present(workloads: Iterable[Computed], hardware: Hardware, names: Se
     bounds are always present.
 
     Args:
-        workloads: each vendor must compute one of them.
+        workloads: the operators, at least one of which each vendor must compute.
 
     Raises:
-        MissingDependencyError: if one is not installed, or computes none of the workloads.
+        MissingDependencyError: if a vendor is not installed, or computes none of the workloads.
     """
     if ANSOR in names:
         require_packages()

@@ -29,10 +29,11 @@ from dietlab.measure.timing.turns import Player, play
 from dietlab.problem import Shape
 
 OPEN_SECONDS = 120.0
-"""Most seconds until a contender opens, which imports its libraries first."""
+"""The longest that a contender may take to open, in seconds. Opening includes importing its libraries."""
 
 SETTLE_SECONDS = 0.005
-"""Seconds between two contenders. Threads of the first spin for a few milliseconds before they sleep."""
+"""The pause between two contenders, in seconds. Threads of the first one spin for a few milliseconds before
+they sleep."""
 
 
 class Computed(Protocol):
@@ -46,8 +47,8 @@ class Entrant:
     """One contender of a session.
 
     Args:
-        opens: name of the contender that its process opens.
-        workload: what it computes (None: the session's).
+        opens: the name of the contender that its process opens.
+        workload: the operator or model that it computes (None: the session's).
     """
 
     name: str
@@ -62,12 +63,13 @@ class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``unprobed`` is the reason why the processor was not probed for slow moments; ``short`` is the consequence
-    of too little memory. Both are empty otherwise.
+    ``unprobed`` is the reason why nothing checked whether the processor was slow for moments; ``short`` is
+    the consequence of too little memory. Both are empty otherwise.
 
     Args:
-        workload: what all entrants compute, except entrants with a workload.
-        module: what each process runs (default: the worker for operators on this kind of processor).
+        workload: the operator or model of all entrants that name none.
+        module: the module that each process runs (default: the worker for operators on this kind of
+            processor).
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class TimingSession:
 
     @property
     def note(self) -> str:
-        """A remark for the report about slow moments."""
+        """A remark for the report about moments in which the processor was slow."""
         if self.unprobed:
             return f"Slow moments of the processor could not be detected: {self.unprobed}"
         paces = self.paces.values()
@@ -166,7 +168,7 @@ class TimingSession:
 
         Args:
             cache: a state of :class:`~dietlab.measure.timing.device.Device`.
-            plans: numbers of the plans to time, by the contender's name.
+            plans: the indices of the plans to time, by the contender's name.
         """
         players = {
             name: [Player(seat, shape, plan) for plan in plans.get(name, [None])]

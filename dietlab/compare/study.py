@@ -82,18 +82,18 @@ class Study(Carded, Settings):
         """Creates a study, or opens the one in ``folder`` if it is equal.
 
         Args:
-            folder: empty, new, or that of an equal study.
+            folder: a folder that is empty or new, or that of an equal study.
             workload: the operator.
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
             effort: a preset's name; only this may differ from an equal study's.
-            strategy: name of the search strategy, which proposes schemes (``MODULE:NAME`` for your own).
-            seed: of the proposals and of the model.
+            strategy: the name of the search strategy, which proposes schemes (``MODULE:NAME`` for your own).
+            seed: the seed of the proposals and of the model.
             cover: how plans cover a shape.
-            max_kernels: most micro-kernels of the library (default: that of an equal study in ``folder``,
-                else :func:`usual_kernels`).
-            cost_model: name of the cost model, which predicts times (``MODULE:NAME`` for your own).
-            prior: fitted on other records; kept in the folder.
+            max_kernels: the largest number of micro-kernels in the library (default: that of an equal study
+                in ``folder``, else :func:`usual_kernels`).
+            cost_model: the name of the cost model, which predicts times (``MODULE:NAME`` for your own).
+            prior: a prior fitted on other records; the folder keeps it.
             measure: whether to measure a new study's processor, after all arguments were checked.
 
         Raises:
@@ -210,8 +210,8 @@ class Study(Carded, Settings):
         """Runs stages 2 and 3 within a budget, or resumes an earlier call.
 
         Args:
-            runner: measures candidates.
-            observers: get each event as it happens.
+            runner: the runner that measures candidates.
+            observers: receivers of each event as it happens.
             ahead: whether to propose a round while the one before is measured (default: if the runner has
                 several devices). Resumed tuning keeps the first call's setting.
             budget: when to stop (default: never).
@@ -266,8 +266,8 @@ class Study(Carded, Settings):
         return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
-        """Stores facts that the records lack, such as seconds of the model and of choosing, and the model's
-        quality."""
+        """Stores facts that the records lack, such as the seconds that tuning and choosing took, and the
+        model's quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
@@ -279,7 +279,8 @@ class Study(Carded, Settings):
         """Runs stage 4: chooses the portfolio and trains the tree.
 
         Args:
-            max_kernels: most micro-kernels (default: the study's, which it was tuned for).
+            max_kernels: the largest number of micro-kernels (default: the number that the study was tuned
+                for).
         """
         clock = PhaseTimer()
         most = max_kernels or self.max_kernels

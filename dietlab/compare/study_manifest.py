@@ -1,4 +1,4 @@
-"""The manifest of a study: what it is of, and the settings of its tuning."""
+"""The manifest of a study: its operator, processor and shapes, and the settings of its tuning."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dietlab.problem import Shape, Workload
 
 
 class WorkerModule(NamedTuple):
-    """The module that a contender's process runs, and the most seconds that an answer takes."""
+    """The module that a contender's process runs, and the longest that an answer may take, in seconds."""
 
     name: str
     seconds: float
@@ -51,7 +51,8 @@ class EvaluationTarget(Protocol):
         """Returns the versions of compilers that influence what per-shape tuning finds.
 
         Args:
-            timer: module that times candidates (None: that of our candidates, which needs the processor).
+            timer: the module that times candidates (None: the module for our candidates, which needs the
+                processor).
 
         Raises:
             MeasureError, MissingDependencyError: if the processor or a compiler is not here.

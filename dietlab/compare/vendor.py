@@ -52,7 +52,7 @@ def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Regist
 
     Args:
         noun: a vendor in words, with its article.
-        group: of the entry points by which installed packages enter vendors.
+        group: the group of the entry points by which installed packages enter vendors.
         own: classes in dietlab, each with a ``name``.
         made_with: the classes' argument in words, for the error message.
     """
@@ -77,7 +77,7 @@ def defaults(known: Registry[Maker]) -> tuple[str, ...]:
 
 
 def packages(known: Registry[Maker]) -> dict[str, str]:
-    """Returns by package the contenders that need it, such as ``"contenders mkl, mkl-packed"``."""
+    """Returns, for each package, the contenders that need it, such as ``"contenders mkl, mkl-packed"``."""
     needs: dict[str, list[Any]] = {}
     for made in known.own.values():
         if package := getattr(made, "package", ""):
@@ -180,7 +180,7 @@ def absent(library: str, reason: object) -> MissingDependencyError:
 
     Args:
         library: its name, for the message.
-        reason: such as the error of its import.
+        reason: the reason of its absence, such as the error of its import.
     """
     package = library.split()[0]
     return MissingDependencyError(

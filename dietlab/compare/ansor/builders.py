@@ -18,7 +18,7 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.process import WorkerProcess, serve
 
 BUILD_SECONDS = 150.0
-"""Most seconds of one build; a longer one counts as failed."""
+"""The longest that one build may take, in seconds. A longer one counts as failed."""
 
 
 @cache
@@ -29,7 +29,7 @@ def builders(module: str, processes: int) -> WorkerPool:
 
 
 def built(target: Any, worker: WorkerProcess, program: Any) -> Path | MeasureError:
-    """Returns the path of a program's library, alone in a new folder, or the error of the build."""
+    """Returns the path of a program's library, the only file of a new folder, or the error of the build."""
     import tvm
 
     path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"

@@ -42,14 +42,14 @@ WORKER = "dietlab.compare.ansor.worker"
 """The module of the process that tunes."""
 
 OPEN_SECONDS = 300.0
-"""Most seconds until the design space is generated, or the best program is saved."""
+"""The longest that it may take to generate the design space, or to save the best program, in seconds."""
 
 BATCH_SECONDS = 900.0
-"""Most seconds of one batch of candidates."""
+"""The longest that one batch of candidates may take, in seconds."""
 
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
-"""The package that provides each module of MetaSchedule's tuner. TVM's wheel does not require the other
-three."""
+"""For each module that MetaSchedule's tuner imports, the package that provides it. TVM's wheel does not
+require the other three."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class AnsorResult:
     """One tuned shape.
 
     Args:
-        trials, failures: number of measured candidates, and how many of them failed.
-        seconds: wall time of tuning, with the start of the processes.
+        trials, failures: the number of measured candidates, and the number of those that failed.
+        seconds: the wall-clock time of tuning, including the start of the processes.
         gflops: GFLOP/s of the best program, as tuning measured it: with hot caches on a CPU, with rotating
             operands on a GPU.
     """
@@ -72,8 +72,8 @@ class AnsorResult:
 
 
 def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
-    """Returns the cost of tunings, in the form of a report's ``tuning``: seconds and trials by shape, and the
-    total of failures."""
+    """Returns the cost of tunings, in the form of a report's ``tuning``: the seconds and the trials by shape,
+    and the total number of failures."""
     return {
         "ansor_seconds": {str(r.shape): round(r.seconds, 2) for r in results},
         "ansor_trials": {str(r.shape): r.trials for r in results},
@@ -104,16 +104,16 @@ def tune_static(
     """Tunes one shape, or loads it if ``folder`` holds it with the same settings.
 
     Args:
-        trials: candidates to measure at most; about 1000 a shape are usual for Ansor.
-        seconds: wall time; tuning stops after the batch that exceeds it.
-        observers: get an event for each batch, of a stage with ``trials`` units of work.
-        timer: module of the worker that verifies and times candidates for a GPU (default: the worker of our
-            own candidates, which needs the GPU).
+        trials: the largest number of candidates to measure; about 1000 a shape are usual for Ansor.
+        seconds: the wall-clock time of tuning, which stops after the batch that exceeds this time.
+        observers: receivers of an event for each batch, in a stage with ``trials`` units of work.
+        timer: the module of the worker that verifies and times candidates for a GPU (default: the worker of
+            our own candidates, which needs the GPU).
 
     Raises:
         NoFormError: if the processor's sketch rules do not support the workload.
         MeasureError: if this machine lacks the GPU, the worker fails, or no candidate could be timed.
-        MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
+        MissingDependencyError: if apache-tvm, a package of its tuner, or a GPU's CUDA compiler is absent.
     """
     target = evaluation_target(hardware.kind)
     target.require_form(workload)
@@ -163,7 +163,7 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
-    """Returns the settings in which equal tunings agree; measured figures of the hardware are left out."""
+    """Returns the settings that equal tunings share. Measured figures of the hardware are not among them."""
     unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps")), "source": "tuning"}
     return {
         "workload": workload.to_json(),

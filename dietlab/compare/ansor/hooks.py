@@ -5,7 +5,8 @@ Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and
 again in each process of TVM's own builder, whose builds then exceed their time limit of 30 s.
 :func:`quicken_tvm` saves this time in the tuner; our builders never import the intrinsics.
 
-All functions but :func:`quicken_tvm` run in MetaSchedule's pool: no heavy import at the top.
+All functions but :func:`quicken_tvm` run in MetaSchedule's pool, so this module has no heavy import at its
+top.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 INTRINSICS = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu"}
 MODULE = "tvm.s_tir.tensor_intrin"
 BLOCK_SECONDS = 1e-4
-"""Least seconds of a block of calls: reading the clock takes a thousandth of it."""
+"""The shortest time of a block of calls, in seconds: reading the clock takes a thousandth of it."""
 
 
 def machine_intrinsics() -> tuple[str, ...]:
@@ -32,7 +33,7 @@ def machine_intrinsics() -> tuple[str, ...]:
 
 
 def quicken_tvm(intrinsics: Sequence[str] = ()) -> None:
-    """Imports TVM with these intrinsics only (modules of ``tvm.s_tir.tensor_intrin``), and replaces
+    """Imports TVM with the given intrinsics only (modules of ``tvm.s_tir.tensor_intrin``), and replaces
     ``inspect.getmodule`` in this process by a cheaper function. Must be the first call in a process that only
     tunes."""
     if MODULE not in sys.modules:
@@ -66,7 +67,8 @@ def least_seconds(
     ``config.min_repeat_ms`` are spent: at least 3 blocks, at most ``config.repeat``.
 
     Args:
-        clock: thread CPU time for one thread, which preemption does not change; wall clock for several.
+        clock: the clock to read: for one thread its CPU time, which preemption does not change; for several
+            threads wall-clock time.
     """
     main, found = module["main"], []
     for args in repeated_args:

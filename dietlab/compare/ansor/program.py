@@ -55,7 +55,7 @@ def _sizes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:
-    """Returns the product with its epilogue, which schedules fuse into the product's write-back."""
+    """Returns the product with its epilogue. Schedules fuse the epilogue into the product's write-back."""
     from tvm import te
 
     from dietlab.lower.activation import activated

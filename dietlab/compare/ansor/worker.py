@@ -33,23 +33,26 @@ from dietlab.measure.timing.process import serve
 from dietlab.problem import Shape, workload_from_json
 
 BATCH = 16
-"""Candidates measured between two fits of the cost model; TVM's 64 would be a whole small budget."""
+"""The number of candidates measured between two fits of the cost model. TVM's default of 64 would be the
+whole of a small budget."""
 
 WARMUP_SAMPLES = 32
-"""Fewest measured candidates before XGBoost ranks new ones; with TVM's 100 a small budget would be searched
-at random."""
+"""The least number of measured candidates with which XGBoost ranks new ones. With TVM's default of 100 a
+small budget would be searched at random."""
 
 POPULATION = 512
-"""Most programs of a generation."""
+"""The largest number of programs in a generation."""
 
 BRED = 8
-"""Most programs of a generation per trial of the budget: three trials need no population of hundreds."""
+"""The largest number of programs in a generation for each trial of the budget: three trials need no
+population of hundreds."""
 
 FEWEST_FRESH = 50
-"""Fewest programs of the first generation that were never measured (TVM's default)."""
+"""The least number of programs in the first generation that were never measured (TVM's default)."""
 
 DRAWS = 5
-"""Draws of a population without a new program before the search gives up (TVM's default)."""
+"""The number of draws of a population without a new program after which the search gives up (TVM's
+default)."""
 
 
 class Platform(Protocol):
@@ -68,7 +71,7 @@ class Platform(Protocol):
 
     @property
     def threads(self) -> int:
-        """The threads of the search itself, on this machine's processor."""
+        """The number of threads of the search itself, on this machine's processor."""
 
     @property
     def builders(self) -> WorkerPool:

@@ -17,9 +17,10 @@ class Bound:
 
     Args:
         used: the cores or the GPU that a call uses, in words.
-        flops, bytes: of one call; ``bytes`` are those that any implementation must move at least once.
-        roofline: of all cores in use.
-        seconds: our median.
+        flops, bytes: the operations of one call, and the bytes that any implementation must move at least
+            once.
+        roofline: the roofline of all cores in use.
+        seconds: our median time of a call.
     """
 
     workload: str

@@ -31,7 +31,7 @@ class Filter:
     """The studies and the lengths that a line of the summary is about.
 
     Args:
-        lengths: range of T, both ends included; a value over all lengths always counts.
+        lengths: the range of T, both ends included; a value over all lengths always counts.
         operators: a prefix of the operator's name.
         processor: the kind of processor.
         dims: static extents that the workload has.
@@ -54,7 +54,7 @@ class Target:
         caches: cache states that it applies to (empty: all).
         threads: numbers of threads that it applies to (empty: all).
         suites: suites that it applies to (empty: all).
-        needs: fewest workloads of a table to which it applies.
+        needs: the least number of workloads in a table to which it applies.
     """
 
     at_least: float | None = None
@@ -88,8 +88,8 @@ class Criterion:
     """One line of the summary.
 
     Args:
-        measure: of each shape or study; see :mod:`dietlab.compare.results.samples`.
-        statistic: makes one number of all values.
+        measure: the measure of each shape or study; see :mod:`dietlab.compare.results.samples`.
+        statistic: the statistic that makes one number of all values.
         what: the line's name, for people.
         unit: ``x`` (times), ``%``, ``s``, ``us``, ``ns``, ``KiB``, ``GB``, or nothing.
         of: the studies and lengths that count.
@@ -128,7 +128,7 @@ EPILOGUE_AT_MOST = 1.03
 output once."""
 
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
-"""Ranges of T: the paper's, its shortest lengths, and lengths beyond it."""
+"""Three ranges of T: the paper's range, its shortest lengths, and the lengths beyond it."""
 
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 
@@ -179,7 +179,7 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
 """The lines for a CPU, from top to bottom."""
 
 PAPER_SUITES, LLM_SUITES = ("paper-gpu", "first-gpu"), ("llm-gpu", "first-gpu")
-"""Suites with the paper's operators in float32, and with the layers of a served model."""
+"""The suites with the paper's operators in float32, and the suites with the layers of a served model."""
 
 on_gpu = partial(Filter, operators="", processor="cuda")
 WHOLE_GPU, GPU_FLOATS, GPU_HALVES = on_gpu(), on_gpu(dtypes=FLOATS), on_gpu(dtypes=HALVES)

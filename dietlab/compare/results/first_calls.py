@@ -20,8 +20,8 @@ class FirstCalls:
     Args:
         cache: the cache state of the later calls.
         contender: its name.
-        shapes: number of shapes.
-        ratio: the first call's seconds over a later call's, the median over shapes.
+        shapes: the number of shapes.
+        ratio: the median over shapes of the first call's time over a later call's.
         worst: the row with the greatest ratio.
     """
 

@@ -15,7 +15,8 @@ BOUND = "oracle"
 """The contender that is a bound; tables show it beside the best vendor."""
 
 LENGTHS_ALONE = 12
-"""Most lengths that get a line each; more lengths share one line for each power of two."""
+"""The largest number of lengths that get a line each. More lengths share lines, one from each power of two to
+the next."""
 
 
 @dataclass(frozen=True)

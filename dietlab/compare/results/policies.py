@@ -36,7 +36,7 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True)
 class Padding:
-    """One policy over a trace: multiply-adds of a mean call, executed and useful."""
+    """One policy over a trace: the executed and the useful multiply-adds of a mean call."""
 
     policy: str
     executed: float
@@ -73,8 +73,8 @@ def padding_over(
     """Returns the padding of dietlab's plans, then of each policy, as weighted means over the shapes.
 
     Args:
-        weights: positive, with any sum.
-        waste: of dietlab's plans by shape, in [0, 1); the plans are left out if a shape is missing.
+        weights: the positive weights of the shapes, with any sum.
+        waste: the waste of dietlab's plans by shape, in [0, 1); the plans are left out if a shape is missing.
     """
     total = sum(weights.values())
 

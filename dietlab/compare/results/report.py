@@ -46,15 +46,15 @@ class Report(Carded):
     """All results of one operator on one processor; :meth:`save` writes them, :meth:`load` reads them.
 
     Args:
-        workload, hardware: as JSON, because this version may not know them.
-        versions: of packages.
+        workload, hardware: the operator and the processor as JSON, because this version may not know them.
+        versions: the versions of packages.
         tuning: seconds, trials and the cost model's metrics.
         library: bytes of code, micro-kernels, and the cost of a call outside the micro-kernels.
-        rows: one for each shape, contender and cache state.
+        rows: one row for each shape, contender and cache state.
         contenders: all contenders, also absent ones.
         notes: remarks for the reader.
         shape_set: the weights of the shapes, and where they come from; without it all shapes count equally.
-        name: of the study in a table of several.
+        name: the study's name in a table of several.
         failure: the reason why rows are missing.
         maker: the contender that is evaluated: a speedup is another contender's time over the maker's.
     """
@@ -134,7 +134,7 @@ class Report(Carded):
 
     @property
     def first_calls(self) -> tuple[FirstCalls, ...]:
-        """The time of the first call at a shape over later calls, by cache state and contender."""
+        """The time of the first call at a shape over that of later calls, by cache state and contender."""
         return first_calls(self.rows)
 
     @property
@@ -361,7 +361,8 @@ class Report(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        """Returns the inverse of :meth:`to_json` (:class:`RecordError` for another schema)."""
+        """Returns the report of a JSON value made by :meth:`to_json` (:class:`RecordError` for another
+        schema)."""
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema not in READABLE_VERSIONS:
             remedy = "Evaluate again with this version."

@@ -48,23 +48,25 @@ class Row:
         shape: the extents of the calls.
         held_out: whether tuning did not see this shape.
         contender: its name.
-        cache: where operands are between calls.
-        seconds_median: of one call, the median of the means of blocks.
-        seconds_low, seconds_high: ends of its 95 % bootstrap interval.
+        cache: the cache state: where operands are between calls.
+        seconds_median: the seconds of one call, as the median of the means of blocks.
+        seconds_low, seconds_high: the ends of the median's 95 % bootstrap interval.
         gflops: useful GFLOP/s at the median.
-        correct: None if there was no result because the contender crashed, hung or refused; see ``plan``.
-        speedup: the contender's median over ours in the same blocks (above 1: ours is faster). That of the
-            oracle is 1 / (1 + regret).
-        padding_waste: share of the multiply-adds that no output needs, 0 to 1; None if it is unknown.
-        regret: of our rows only: the loss by our choice of a plan (:func:`~dietlab.base.statistics.regret`).
+        correct: whether the result is right; None if there is no result because the contender crashed, hung
+            or refused (see ``plan``).
+        speedup: the contender's median over ours in the same blocks (above 1: ours is faster). The oracle's
+            speedup is 1 / (1 + regret).
+        padding_waste: the share of the multiply-adds that no output needs, 0 to 1; None if it is unknown.
+        regret: the loss by our choice of a plan (:func:`~dietlab.base.statistics.regret`), in our rows only.
         roofline: the least time that flops and traffic allow, over the median.
         plan: our plan's key, or the reason why there is no result.
-        retaken: blocks that were timed again because the processor was slow.
+        retaken: the number of blocks that were timed again because the processor was slow.
         shares: the shares of a model's time, if measured.
-        again: of our rows only: the time of the same library in a second process over ours, in the same
-            blocks.
-        first_seconds: wall-clock seconds of the first call at this shape, with what it prepares for this
-            shape alone; None if they were not measured (:meth:`~dietlab.measure.timing.bench.Bench.check`).
+        again: the time of the same library in a second process over ours in the same blocks, in our rows
+            only.
+        first_seconds: the wall-clock seconds of the first call at this shape, including what the call
+            prepares for this shape alone; None if they were not measured
+            (:meth:`~dietlab.measure.timing.bench.Bench.check`).
     """
 
     shape: Shape
@@ -93,7 +95,7 @@ class Row:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Row:
-        """Returns the inverse of :meth:`to_json`."""
+        """Returns the row of a JSON value made by :meth:`to_json`."""
         times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
         shares = TimeShares(**value["shares"]) if value.get("shares") else None
         return cls(**{**value, **times, "shape": Shape.from_json(value["shape"]), "shares": shares})
@@ -109,9 +111,9 @@ class ContenderInfo:
     """A contender.
 
     Args:
-        name: as in the rows.
+        name: its name, as in the rows.
         kind: ``prepacked``, ``plain`` or another kind of contender.
-        version: of its library.
+        version: the version of its library.
         absent: the reason why it does not take part; empty if it does.
         detail: further text that identifies it, such as its scheme.
     """

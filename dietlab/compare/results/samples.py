@@ -36,11 +36,11 @@ from dietlab.problem import Shape
 from dietlab.problem.traffic import read_table
 
 STEP = 8
-"""Step of T: a prime length is compared with the multiples of this step below and above."""
+"""The step of T: a prime length is compared with the multiples of this step below and above."""
 
 TRACE = "serving"
 TRACED = 0.5
-"""Least share of the trace's calls whose lengths were measured; fewer do not represent the trace."""
+"""The least share of the trace's calls whose lengths must be measured. Fewer do not represent the trace."""
 
 SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 """Lengths whose bounds are shown."""

@@ -28,11 +28,11 @@ class Summary:
     Args:
         contender: its name, or one of :data:`JUDGES`.
         cache: the cache state.
-        shapes: number of shapes.
-        geomean_speedup: the geometric mean over all shapes.
+        shapes: the number of shapes.
+        geomean_speedup: the geometric mean of the speedups over all shapes.
         geomean_speedup_held_out: the same over shapes that tuning did not see; None without any.
-        worst_speedup: the least over all shapes.
-        worst_shape: the extents of its shape by name.
+        worst_speedup: the least speedup over all shapes.
+        worst_shape: the extents, by name, of the shape with the least speedup.
     """
 
     contender: str

@@ -47,10 +47,10 @@ class Line:
 
     Args:
         criterion: the question.
-        threads: cores that were used; 1 on a GPU, which is used as a whole.
+        threads: the number of cores that were used; 1 on a GPU, which is used as a whole.
         cache: the cache state; empty for measures of a whole study.
         workloads: names of the workloads that count.
-        shapes: number of values: of shapes, layers or studies.
+        shapes: the number of values: one for each shape, layer or study.
         value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling shapes
             (None for extremes and sums, for which resampling gives no interval).
         met: whether the target is met; None without one, or if too little was measured.
@@ -132,7 +132,7 @@ def summarise(table: Reports, criteria: Sequence[Criterion] | None = None) -> tu
 def _found(
     criterion: Criterion, reports: Sequence[Report], groups: Mapping[tuple[int, str], Sequence[Block]]
 ) -> Iterator[tuple[tuple[int, str], list[Sample]]]:
-    """Yields the values by threads and cache state, which is empty for whole studies."""
+    """Yields the values by threads and cache state. The cache state is empty for whole studies."""
     if criterion.measure in STUDY_MEASURES:
         for threads in sorted({report.threads for report in reports if report.rows}):
             yield (threads, ""), list(study_samples(criterion, reports, threads))
@@ -218,8 +218,8 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
 
 
 def layer_means(found: Iterable[Sample]) -> list[Sample]:
-    """Returns one value for each workload and layer: the geometric mean over its lengths, and over their
-    ceilings."""
+    """Returns one value for each workload and layer: the geometric mean over its lengths. The value's ceiling
+    is the geometric mean of their ceilings."""
     groups: dict[tuple[str, Shape], list[Sample]] = {}
     for sample in found:
         groups.setdefault((sample.workload, sample.shape.without(LENGTH)), []).append(sample)

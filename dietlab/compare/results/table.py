@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 DIGITS = 7
-"""Significant digits of a number in the CSV: far more than measurements repeat."""
+"""The number of significant digits of a number in the CSV: far more than repeated measurements share."""
 
 COLUMNS = (
     "workload",
@@ -75,7 +75,7 @@ class ResultTable:
     """The reports of several studies as one table.
 
     Args:
-        reports: one for each study.
+        reports: one report for each study.
         about: the command and versions that made it.
     """
 
@@ -126,7 +126,7 @@ class ResultTable:
         """Returns the report of one study, its rows by shape.
 
         Raises:
-            RecordError: if the table has none.
+            RecordError: if the table has no such study.
         """
         for report in self.reports:
             if (report.name, report.threads) == (name, threads):

@@ -15,9 +15,9 @@ class TraceTime:
     """One contender's time over a trace, in one cache state.
 
     Args:
-        share: weight of the shapes that the contender has a time for (1: all).
-        seconds: of a mean call on these shapes: the sum of weight times median, over ``share``.
-        speedup: the same over ours on these shapes (above 1: ours is faster); None for ours.
+        share: the weight of the shapes that the contender has a time for (1: all).
+        seconds: the seconds of a mean call on these shapes: the sum of weight times median, over ``share``.
+        speedup: the contender's seconds over ours on these shapes (above 1: ours is faster); None for ours.
     """
 
     contender: str

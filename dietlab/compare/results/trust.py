@@ -18,12 +18,12 @@ class Trust:
     contenders up to this size is noise.
 
     Args:
-        pairs: number of shapes and cache states on which it was timed twice.
+        pairs: the number of pairs of shape and cache state on which the library was timed twice.
         low, high: the least and the greatest ratio.
         mean: the geometric mean of the ratios; a mean over shapes may be off by as much.
-        noise: deviation of a ratio from 1 on one shape (0.05 for 5 %). With 19 pairs or more, a new ratio
-            deviates further with a probability of at most 5 % (conformal prediction). With fewer pairs it is
-            the largest deviation.
+        noise: the deviation of a ratio from 1 on one shape (0.05 for 5 %). With 19 pairs or more, a new ratio
+            deviates further with a probability of at most 5 % (conformal prediction). With fewer pairs
+            ``noise`` is the largest deviation.
     """
 
     pairs: int

@@ -9,7 +9,8 @@ from dietlab.base.errors import DietlabError
 from dietlab.problem.layers import Layer, layers_of
 
 OWN = "own"
-"""The contender that has a library for each layer, with one dynamic dimension, tuned for this layer only."""
+"""The contender that has a library for each layer. Such a library has one dynamic dimension, and is tuned for
+its layer only."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,9 @@ class EveryLayer:
     """The layers of a task whose rows, columns and depth are dynamic.
 
     Args:
-        tuned: layers to tune for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N, K).
+        tuned: the layers to tune for: a name of :data:`dietlab.problem.layers.MODELS`, or pairs (N, K).
         held_out: layers that tuning never sees, as pairs (N, K).
-        lengths, held_out_lengths: evaluated lengths of each tuned and each held-out layer, by effort.
+        lengths, held_out_lengths: the evaluated lengths of each tuned and each held-out layer, by effort.
         own: by effort, the numbers of tuned and of held-out layers that get an own library: the first layers
             of each. Tuning an own library takes as long as a study of one layer.
 

@@ -42,8 +42,8 @@ READY = "ready"
 STAGE = "measure"
 
 RIVALS = 8
-"""Number of new libraries that take turns on a shape, together with the fastest so far. A kill loses these
-turns: less than a second if a call takes a millisecond."""
+"""The number of new libraries that take turns on a shape, together with the fastest so far. A kill loses
+these turns: less than a second if a call takes a millisecond."""
 
 
 def pack(
@@ -60,9 +60,9 @@ def pack(
     folder that an earlier call left unfinished.
 
     Args:
-        candidates: number of schemes for each task.
-        effort: of tuning, which says how long each library will be timed.
-        workers: parallel builds (default: the processors this process may use).
+        candidates: the number of schemes for each task.
+        effort: the effort of tuning; it determines how long each library will be timed.
+        workers: the number of parallel builds (default: the number of processors that this process may use).
 
     Returns:
         the libraries by the task's name.
@@ -127,7 +127,7 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
         for each study's name the operator, or the reason why it could not be built.
 
     Raises:
-        StudyError: if no study is there.
+        StudyError: if the folder holds no study.
         DietlabError: if nothing can be compiled.
     """
     found: dict[str, Operator | str] = {}

@@ -10,7 +10,7 @@ PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
 """The eight lengths of the paper's evaluation (DietCode, section 5)."""
 LONG_LENGTHS = (256, 512, 1024, 2048)
 LONG_WEIGHT = 0.5
-"""Weight of a long length in tuning, relative to a length of the paper: most sentences are short."""
+"""The weight of a long length in tuning, relative to a length of the paper: most sentences are short."""
 
 LOW_PRECISION_QUICK = (1, 5, 16, 24, 43, 64, 100, 128)
 
@@ -18,7 +18,8 @@ QUICK_LENGTHS = (
     1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 43, 48, 56, 61, 64, 81, 96, 97, 104, 113, 120, 127, 128,
     131, 136, 256, 504, 509, 512, 1021, 2048,
 )  # fmt: skip
-"""Ends of the range, tuned lengths, multiples of 8, and primes between two evaluated multiples of 8."""
+"""Evaluated lengths of the effort ``quick``: ends of the range, tuned lengths, multiples of 8, and primes
+between two evaluated multiples of 8."""
 BEYOND_128 = (
     129, 131, 136, 144, 160, 191, 192, 200, 251, 256, 257, 320, 384, 504, 509, 512, 640, 768, 1000,
     1021, 1024, 1536, 2039, 2048,
@@ -31,7 +32,7 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
 """Evaluated lengths by the bench's effort; a task leaves out those beyond its range."""
 
 PAPER_ROWS = 16
-"""Sentences in a batch of the paper's dense layers: a length T has 16 T rows (section 5)."""
+"""The number of sentences in a batch of the paper's dense layers: a length T has 16 T rows (section 5)."""
 PAPER_CPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (5, 128),
     "quick": PAPER_LENGTHS,
@@ -52,13 +53,14 @@ LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "quick": (1, 2, 4, 8, 16, 17, 32, 64, 100, 127, 128, 256, 384, 509, 512, 1024, 2039, 4096),
     "full": (*range(1, 513), 640, 768, 1000, 1021, 1024, 1536, 2039, 2048, 3072, 4093, 4096),
 }
-"""Every length of a serving batch, and a sample of prompts."""
+"""Evaluated lengths of a served model, by effort. ``full`` has every length of a serving batch, and a sample
+of prompts' lengths."""
 LLM_TUNED = (
     *((length, 1.0) for length in (1, 16, 32, 64, 96, 128, 192, 256, 384, 512)),
     *((length, LONG_WEIGHT) for length in (768, 1024, 2048, 4096)),
 )
-"""Powers of two, and lengths between them. At 384 rows a wave of blocks has room for three row tiles of 128;
-the best tiles there are best at no power of two."""
+"""Tuned lengths of a served model, with weights: powers of two, and lengths between them. At 384 rows a wave
+of blocks has room for three row tiles of 128; the best tiles there are best at no power of two."""
 
 LAYER_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 24),
@@ -73,8 +75,8 @@ HELD_OUT_LENGTHS: Mapping[str, tuple[int, ...]] = {
 }
 """Evaluated lengths of the held-out layers."""
 OWN_LIBRARIES: Mapping[str, tuple[int, int]] = {"smoke": (1, 1), "quick": (3, 3), "full": (4, 12)}
-"""Number of BERT's layers and of held-out layers with an own library, by effort. Each library takes one to
-two minutes of tuning."""
+"""The number of BERT's layers, and the number of held-out layers, with an own library, by effort. Each
+library takes one to two minutes of tuning."""
 
 
 def lengths_named(effort: str, lengths: Mapping[str, tuple[int, ...]] = LENGTHS) -> tuple[int, ...]:

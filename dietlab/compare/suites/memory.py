@@ -11,8 +11,8 @@ import psutil
 from dietlab.base.events import Event, TrialMeasured
 
 SECONDS_BETWEEN = 0.5
-"""Least seconds between two samples of memory; a sample takes some milliseconds. The system keeps the peak of
-a live process, so only a process that begins and ends between two samples is missed."""
+"""The shortest time between two samples of memory, in seconds. A sample takes some milliseconds. The system
+keeps the peak of a live process, so only a process that begins and ends between two samples is missed."""
 
 
 class PeakMemory:

@@ -15,10 +15,10 @@ from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
 from dietlab.tuning import Operator
 
 SHAPES = 4000
-"""Number of shapes by default: about a minute on one core."""
+"""The default number of shapes: about a minute on one core."""
 
 INSIDE = 0.5
-"""Share of the shapes that are drawn from the ranges."""
+"""The share of the shapes that are drawn from the ranges."""
 
 BEYOND = 2
 """Largest extent of the other shapes, as a multiple of the end of its range."""
@@ -30,17 +30,18 @@ EDGE_SHARE = 0.03
 """Probability of each of the :data:`EDGES`."""
 
 MOST_STEPS = 1 << 27
-"""Most multiply-adds of a call: larger ones would make 4,000 references take many minutes."""
+"""The largest number of multiply-adds in a call: larger calls would make 4,000 references take many
+minutes."""
 
 MOST_ELEMENTS = 1 << 23
-"""Most elements of an operand or of the output, for the same reason."""
+"""The largest number of elements in an operand or in the output, for the same reason."""
 
 
 def check_shapes(
     op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None, seed: int = 0
 ) -> Checked:
     """Calls a library on shapes (default: :data:`SHAPES` of :func:`random_shapes`) and compares each result
-    with a float64 reference. ``seed`` is that of the shapes and of the operands."""
+    with a float64 reference. ``seed`` is the seed of the shapes and of the operands."""
     chosen = list(random_shapes(op.workload, SHAPES, seed) if shapes is None else shapes)
     pool = np.random.default_rng(seed).standard_normal(_largest(op.workload, chosen) + 1, np.float32)
     wrong = []

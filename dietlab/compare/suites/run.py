@@ -41,10 +41,10 @@ PEAK = "peak_bytes"
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 ONE_AT_A_TIME = "one bench at a time works in a folder"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
-"""Effort of tuning by the bench's effort: more lengths and longer timing need no longer tuning."""
+"""The effort of tuning, by the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
-"""Number of latest turns that predict the next one, which begins only if the longest of them would still
-fit."""
+"""The number of latest turns that predict the next one. The next turn begins only if the longest of them
+would still fit."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,19 @@ def run_bench(
 
     Args:
         suite: the tasks, such as ``SUITES["smoke"]``.
-        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and number of
-            threads.
-        threads: cores of a CPU; a GPU is used as a whole, as one.
+        out: the folder that gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task
+            and number of threads.
+        threads: the numbers of cores of a CPU to use; a GPU is used as a whole, and counts as one.
         caches: cache states (default: all that the suite's processor has).
-        effort: decides which lengths are evaluated and how long each is timed.
+        effort: the effort that determines which lengths are evaluated, and how long each is timed.
         tuning_effort: the effort of tuning (default: that of :data:`TUNING_EFFORT`).
-        ansor_trials: trials for each shape of the contender ``ansor`` (default: the effort's).
+        ansor_trials: the number of trials for each shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
-        observers: get each event as it happens.
+        observers: receivers of each event as it happens.
         deadline: when to stop; its ``left`` is then the number of turns that were not measured.
         every_length: whether a CPU's libraries are also called and checked at every length that is not
             timed, which takes some minutes for a batched product.
-        required: contenders that must be installed; others that are not are left out.
+        required: the contenders that must be installed; other contenders that are not installed are left out.
 
     Raises:
         MissingDependencyError: if a required contender is absent from every task.
@@ -227,7 +227,7 @@ class Facts:
     """Facts about a study that a bench determines once, in any of its runs.
 
     Args:
-        peak_bytes: peak memory of tuning, over all runs; 0 if unknown.
+        peak_bytes: the peak memory of tuning, over all runs; 0 if unknown.
         checked: the checked calls of its library; None if unchecked.
     """
 

@@ -16,8 +16,8 @@ from dietlab.base.files import LOCK, UNFINISHED, replacing, writing
 from dietlab.compare.suites.run import JOURNAL
 
 SECONDS_BETWEEN = 5.0
-"""Most seconds that the archive lags behind the latest record of a search. Writing it takes some 50 ms, 1 %
-of this."""
+"""The longest that the archive may lag behind the latest record of a search, in seconds. Writing it takes
+some 50 ms, 1 % of this."""
 
 LEFT_OUT = (".so", ".html", ".lock", UNFINISHED)
 """Endings of files that stay out of the archive: compiled libraries and pages, which are large and can be

@@ -24,8 +24,8 @@ from dietlab.tuning import Operator
 
 @dataclass(frozen=True)
 class OwnLibraries:
-    """The libraries of single layers, with the seconds of tuning by layer, and the failures: why a layer has
-    none."""
+    """The libraries of single layers, the seconds of tuning by layer, and the reasons why layers have no
+    library."""
 
     operators: tuple[Operator, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -72,7 +72,8 @@ def built(study: Study, listeners: Audience) -> Operator:
 
 
 def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
-    """Returns the study's operator, and the peak memory of tuning in bytes; None if nothing was tuned now."""
+    """Returns two values: the study's operator, and the peak memory of tuning in bytes (None if nothing was
+    tuned now)."""
     memory = PeakMemory()
     op = built(study, Audience((memory, *listeners.observers)))
     return op, memory.bytes

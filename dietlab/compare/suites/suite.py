@@ -40,16 +40,16 @@ LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
     "float32": ("mkl-packed", "onednn-packed", "oracle"),
     **{dtype: (*own_vendors("cpu", "dense", dtype), "oracle") for dtype in ("int8", "bfloat16")},
 }
-"""Vendors that multiply each type; some of the prepacked ones for float32."""
+"""The vendors that multiply each type; for float32, some of the prepacked ones."""
 
 NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
 """Contenders on a GPU that need no compiler."""
 GPU_AGAINST = (*own_vendors("cuda", "dense"), "largest-shape", "oracle")
 
 GPU_KERNELS = 16
-"""Most micro-kernels of a GPU's library. An even split of the rows needs a micro-kernel for each height of a
-tile, and shapes of few blocks need many heights. By the records of an H200 (``data/h200``), 8 micro-kernels
-lose 4.5 % in float32, 16 lose 1.1 % and 32 lose 0.3 %."""
+"""The largest number of micro-kernels in a GPU's library. An even split of the rows needs a micro-kernel for
+each height of a tile, and shapes of few blocks need many heights. By the records of an H200 (``data/h200``),
+8 micro-kernels lose 4.5 % in float32, 16 lose 1.1 % and 32 lose 0.3 %."""
 
 LAYERS_AGAINST = (OWN, *(name for name in DENSE_AGAINST if name not in ("openblas", "torch", "zendnn")))
 
@@ -66,13 +66,14 @@ class Task:
     """One operator of a suite.
 
     Args:
-        name: unique in the suite; the name of its study's folder begins with it.
+        name: a name that is unique in the suite; the name of its study's folder begins with it.
         workload: an operator with one dynamic dimension, the length; with ``layers``, Dense with T, N and K.
         tuned: lengths that tuning sees, with their weights; with ``layers``, those of each layer.
         against: contenders, unless the caller names others.
-        lengths: evaluated lengths by effort, of those in the range; ``layers`` have others.
+        lengths: the evaluated lengths by effort, of which those in the range count; ``layers`` have their
+            own.
         layers: the layers of an operator that serves many.
-        max_kernels: most micro-kernels of the library.
+        max_kernels: the largest number of micro-kernels in the library.
 
     Raises:
         DietlabError: if the operator has other dynamic dimensions.
@@ -115,7 +116,7 @@ class Suite:
     """Tasks that are run and reported together.
 
     Args:
-        name: on the command line.
+        name: its name on the command line.
         tasks: operators with the shapes that they are tuned for and evaluated on.
         target: the kind of processor.
     """

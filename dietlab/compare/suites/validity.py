@@ -37,8 +37,8 @@ class Checked:
     """The number of calls of a library that were checked, and where the result was wrong.
 
     Args:
-        of: whether the calls differ in their length only, or in their whole shape.
-        wrong: lengths or shapes.
+        of: what the calls differ in: their length only, or their whole shape.
+        wrong: the lengths or shapes with a wrong result.
     """
 
     of: Literal["lengths", "shapes"]
@@ -46,13 +46,14 @@ class Checked:
     wrong: tuple[int | Shape, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``, or those of shapes."""
+        """Returns the facts of a report: ``lengths_checked`` and ``lengths_wrong``, or ``shapes_checked`` and
+        ``shapes_wrong``."""
         wrong = [call.to_json() if isinstance(call, Shape) else call for call in self.wrong]
         return {f"{self.of}_checked": self.checked, f"{self.of}_wrong": wrong}
 
     @classmethod
     def known(cls, facts: Mapping[str, Any]) -> Checked | None:
-        """Returns what :meth:`to_json` left among the facts of a library; None if it was not checked."""
+        """Returns the value that :meth:`to_json` wrote into a library's facts; None if it was not checked."""
         if "lengths_checked" in facts:
             return cls("lengths", facts["lengths_checked"], tuple(facts["lengths_wrong"]))
         if "shapes_checked" in facts:

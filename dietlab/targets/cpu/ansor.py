@@ -29,7 +29,7 @@ from dietlab.problem import Shape, Workload, extents, tolerance
 from dietlab.targets.cpu.lowering import target_of
 
 RUN_SECONDS = 30.0
-"""Longest time of a candidate in the timing process, in seconds."""
+"""The longest that a candidate may take in the timing process, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ def weight_layout(schedule: Any) -> Any:
 
 
 def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]:
-    """Returns a program that lays ``w[N, K]`` out as the tuned one reads it, and the packed shape.
+    """Returns two values: a program that lays ``w[N, K]`` out as the tuned program reads it, and the packed
+    shape.
 
     Each packed element is gathered through the layout's inverse::
 

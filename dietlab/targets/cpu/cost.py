@@ -22,33 +22,33 @@ from dietlab.targets.cpu.space import FMA_LATENCY
 from dietlab.targets.cpu.units import UNITS
 
 EDGE_STEPS = 6.0
-"""Cost of calling, starting and storing a tile, in steps of the reduction: one load and one store per vector,
-where a step has one multiply-add per vector, and some tens of cycles around them."""
+"""The cost of calling, starting and storing a tile, in steps of the reduction: one load and one store per
+vector (a step has one multiply-add per vector), and some tens of cycles around them."""
 
 SUMS_STEPS = 2.0
-"""Cost of adding up one lane of an accumulator across lanes, in steps of the reduction."""
+"""The cost of adding up accumulators across lanes, in steps of the reduction for each lane."""
 
 TRANSPOSED_ROWS = 7.0
-"""Cost of transposing a panel of weights on the fly, in rows of a tile: per vector four exchanges of
-registers, a load and a store, where a row has one multiply-add."""
+"""The cost of transposing a panel of weights on the fly, in rows of a tile. A vector takes four exchanges of
+registers, a load and a store; for a row it takes one multiply-add."""
 
 LINE_BYTES = 64
-"""Size of a cache line, in bytes: one prefetch fetches one."""
+"""The size of a cache line, in bytes. One prefetch fetches one line."""
 
 LEAST_RATIO = 0.3
-"""Least ratio of fetch time to compute time of the records that a share of hiding is fitted to."""
+"""The least ratio of fetch time to compute time at which a record counts for the fit of a share of hiding."""
 
 LEAST_RECORDS = 12
-"""Fewest such records for a share to be fitted; with fewer it keeps its default."""
+"""The least number of such records to fit a share. With fewer records a share keeps its default."""
 
 LEAST_KERNELS = 3
-"""Fewest schemes among these records."""
+"""The least number of schemes among these records."""
 
 SHARES = np.linspace(0.0, 1.0, 51)
-"""The shares that are tried."""
+"""The shares of hiding that the fit tries."""
 
 REFERENCE_DEPTH = 768
-"""Depth, in steps, that the cache features assume where the depth is dynamic. A micro-kernel has one
+"""The depth, in steps, that the cache features assume where the depth is dynamic. A micro-kernel has one
 throughput for all depths, so any number will do; this is the depth of BERT-base's layers."""
 
 CPU_FEATURES = (
@@ -77,8 +77,9 @@ CPU_FEATURES = (
 
 
 class Hiding(NamedTuple):
-    """The share of a pass's computing that overlaps the fetch of weights from memory, and from the last-level
-    cache, if several row tiles prefetch them: 1 where the processor does both at once."""
+    """Two shares of a pass's computing, if several row tiles prefetch weights: the share that overlaps a
+    fetch from memory, and the share that overlaps a fetch from the last-level cache. A share is 1 where the
+    processor computes and fetches at once."""
 
     memory: float
     cache: float
@@ -134,7 +135,7 @@ class CpuAdaptation(Formulas):
         return [*numbers, kernel.along == "depth", scheme.order == "ws", EDGES.index(scheme.edge), *units]
 
     def loops(self, kernel: CpuMicroKernel) -> tuple[int, int]:
-        """Returns the K-block, and the vectors across a tile."""
+        """Returns the K-block, and the number of vectors across a tile."""
         return kernel.block, kernel.vectors(cpu_of(self.hardware).lanes)
 
     @property
@@ -224,8 +225,8 @@ class CpuAdaptation(Formulas):
         return bundle["cols"].astype(np.float64)
 
     def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
-        """Returns the share of its throughput that a low tile reaches: with fewer accumulators than the
-        latency of a multiply-add, in cycles, the unit idles. Tuning measures no candidate that low."""
+        """Returns the share of its throughput that a low tile reaches. The unit idles if the accumulators are
+        fewer than the cycles of a multiply-add's latency. Tuning measures no candidate that low."""
         return np.asarray(np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY))
 
     def _edge_steps(self, bundle: Bundle, calls: Calls) -> FloatArray:
@@ -294,7 +295,7 @@ def _fetches_once(bundle: Bundle) -> bool:
 
 
 def _of_first(values: Sequence[FloatArray], counts: Sequence[IntArray]) -> FloatArray:
-    """Returns the value of each plan's first region that has tiles."""
+    """Returns, for each plan, the value of its first region that has tiles."""
     found = values[-1]
     for value, count in zip(reversed(values), reversed(counts), strict=True):
         found = np.where(count > 0, value, found)
@@ -306,8 +307,8 @@ def _fitted_hiding(formulas: CpuAdaptation, records: Sequence[Record], throughpu
     too few records inform (:data:`LEAST_RECORDS`) keeps its value in ``formulas``.
 
     Args:
-        records: in the cache state of ``formulas``, some also with operands in the last-level cache.
-        throughput: flop/s of one core that a scheme reaches by itself.
+        records: records in the cache state of ``formulas``, some also with operands in the last-level cache.
+        throughput: the flop/s of one core that a scheme reaches by itself.
     """
     cost, found = AdaptationCost(formulas), formulas.hiding
     hot = cost.with_cache("hot")

@@ -1,5 +1,5 @@
-"""The host as a device, with NumPy's arrays, a clock, caches and a probe of slow moments; and a simple model
-of such a machine."""
+"""The host as a device, with NumPy's arrays, a clock, caches, and a probe that notices when the processor is
+slow for moments; and a simple model of such a machine."""
 
 from __future__ import annotations
 
@@ -35,34 +35,35 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
 
 APART_SECONDS = 0.001
-"""Seconds that threads run before a block if each is bound to a core: bound threads wake up at once."""
+"""The time that threads run before a block, in seconds, if each is bound to a core: bound threads wake up at
+once."""
 
 WAKING_SECONDS = 0.02
 """The same for threads that are not bound: a woken thread starts on its waker's core, and the system takes
 some milliseconds to move one of the two."""
 
 FEWEST_ALONE = 9
-"""Fewest calls of an interleaved block: fewer give no useful median."""
+"""The least number of calls in an interleaved block: fewer give no useful median."""
 
 LONGEST_ALONE = 4
 """Largest factor by which :data:`FEWEST_ALONE` may lengthen a block: long calls vary little."""
 
 SHARE = 1 / 4
-"""Least time of a trial, as a share of a block's time, from which the time of a call is estimated."""
+"""The least time of a trial from which the time of a call is estimated, as a share of a block's time."""
 
 GROWTH = 8
 """Largest ratio of the number of calls in one trial to that in the trial before."""
 
 SHORTEST = 1e-8
-"""Seconds that count for a call that takes no time by the clock."""
+"""The time that counts for a call that takes no time by the clock, in seconds."""
 
 
 COVERED = 2
-"""Bytes that are read to empty a cache, as a multiple of L2's size: caches do not always replace the oldest
-line."""
+"""The number of bytes that are read to empty a cache, as a multiple of L2's size: caches do not always
+replace the oldest line."""
 
 LINE_FLOATS = 16
-"""Distance between two floats that are read: one in each cache line."""
+"""The distance between two floats that are read, in floats: one is read in each cache line."""
 
 
 class PrivateCaches:
@@ -75,8 +76,8 @@ class PrivateCaches:
     size of the shared last-level cache.
 
     Args:
-        threads: how many the contender computes with.
-        on_each: runs a function on each thread of the pool (default: pinned threads read).
+        threads: the number of threads that the contender computes with.
+        on_each: a function that runs another on each thread of the pool (default: pinned threads read).
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class HostOutput:
 
     @staticmethod
     def elements(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Returns the elements of an output, guards included."""
+        """Returns the number of elements of an output, guards included."""
         return math.prod(shape) + 2 * (GUARD_BYTES // dtype.itemsize)
 
     def poison(self) -> None:
@@ -161,11 +162,12 @@ class Host:
     """The processors of this machine.
 
     Args:
-        cores: how many a contender computes with.
-        l2_bytes: one core's L2 cache, which is emptied between interleaved calls.
-        last_level_bytes: the cache that the copies of a rotation exceed.
-        probe: times a fixed piece of work (None: slow moments of the processor are not noticed).
-        unprobed: why there is no probe.
+        cores: the number of cores that a contender computes with.
+        l2_bytes: the size of one core's L2 cache, which is emptied between interleaved calls.
+        last_level_bytes: the size of the cache that the copies of a rotation exceed.
+        probe: a function that times a fixed piece of work (None: slow moments of the processor are not
+            noticed).
+        unprobed: the reason why there is no probe.
     """
 
     states: Sequence[str] = CACHE_STATES
@@ -292,7 +294,8 @@ def host_options(hardware: Hardware, probe: Mapping[str, Any] | None = None) -> 
 
 
 START_SECONDS = 30.0
-"""Longest start of a timing process, in seconds: it imports TVM, a second on an idle machine."""
+"""The longest that a timing process may take to start, in seconds. It imports TVM, which takes a second on an
+idle machine."""
 
 device = Host.opened
 
@@ -303,8 +306,8 @@ def rotated(workload: Workload) -> tuple[str, ...]:
 
 
 def options(hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-    """Returns the sizes of the caches with the probe of slow moments, and the reason if the probe does not
-    compile."""
+    """Returns two values: options with the sizes of the caches and the probe that notices slow moments of the
+    processor, and the reason if the probe does not compile (else an empty text)."""
     kind = {"kind": hardware.kind}
     if folder is None:
         return {**kind, **host_options(hardware)}, ""

@@ -28,10 +28,11 @@ class CpuMicroKernel(MicroKernel):
     """A program for one ``rows x cols`` tile of the output, held in vector registers.
 
     Args:
-        rows: rows of the register tile (each row of the input is broadcast).
-        cols: columns of the register tile; a multiple of the vector lanes if vectors run along them.
-        unroll: steps of the reduction axis in one iteration of the inner loop.
-        prefetch: distance of the prefetch of weights into L1, in steps; 0 leaves it to the hardware.
+        rows: the number of rows of the register tile (each row of the input is broadcast).
+        cols: the number of columns of the register tile; a multiple of the vector lanes if vectors run along
+            them.
+        unroll: the number of steps of the reduction axis in one iteration of the inner loop.
+        prefetch: the distance of the prefetch of weights into L1, in steps; 0 leaves it to the hardware.
         ahead: whether the next panel of packed weights is prefetched into L2 (not by a single row tile),
             or the operands and the output of a batch's next product. Each row tile prefetches a share,
             so that memory works while the current panel is computed.
@@ -39,9 +40,9 @@ class CpuMicroKernel(MicroKernel):
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
             any number, and columns are composed as rows are.
-        block: steps of a K-block, the part of the reduction axis in one pass over the output; 0 for all of
-            it. The part of the input that a pass reads stays in L1 or L2; the output holds the sums between
-            passes.
+        block: the number of steps of a K-block, the part of the reduction axis in one pass over the output; 0
+            for all of it. The part of the input that a pass reads stays in L1 or L2; the output holds the
+            sums between passes.
         unit: the instruction that multiplies and adds. Its *steps* of the reduction are 32-bit words of
             weights (:data:`~dietlab.targets.cpu.units.UNITS`); ``unroll`` and ``prefetch`` count them. AMX
             multiplies groups of up to 16 rows, held in its own tile registers; ``rows`` counts whole groups.
@@ -126,12 +127,12 @@ class CpuMicroKernel(MicroKernel):
         return UNITS[self.unit]
 
     def vectors(self, lanes: int) -> int:
-        """Returns the vector registers across one row of the tile."""
+        """Returns the number of vector registers across one row of the tile."""
         return self.cols // lanes if self.along == "cols" else self.cols
 
     def registers(self, lanes: int) -> int:
-        """Returns the registers in use, of vectors or of tiles: accumulators, one step's weights, one input,
-        and the unit's temporaries."""
+        """Returns the number of registers in use, vector or tile registers: accumulators, one step's weights,
+        one input, and the unit's temporaries."""
         groups, vectors = self.rows // self.facts.tile_rows, self.vectors(lanes)
         if self.facts.matrix:
             return groups * vectors + weight_tiles(vectors) + 1
@@ -139,14 +140,14 @@ class CpuMicroKernel(MicroKernel):
 
 
 TILE_REGISTERS = 8
-"""Registers of AMX: each holds 16 rows of 64 bytes (Intel 64 and IA-32 Architectures Software Developer's
-Manual, volume 1, chapter on AMX)."""
+"""The number of AMX's tile registers. Each holds 16 rows of 64 bytes (Intel 64 and IA-32 Architectures
+Software Developer's Manual, volume 1, chapter on AMX)."""
 
 
 def weight_tiles(vectors: int) -> int:
-    """Returns the tile registers for weights of a micro-kernel ``vectors`` registers wide: one for each, if
-    accumulators and an input leave enough. It does not depend on the height, so that one configuration
-    serves all heights of a family."""
+    """Returns the number of tile registers for the weights of a micro-kernel that is ``vectors`` registers
+    wide: as many, if accumulators and an input leave enough. The number does not depend on the height, so
+    that one configuration serves all heights of a family."""
     return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
 
 

@@ -16,10 +16,10 @@ class CpuLimits(Limits):
 
     Args:
         llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
-        vector_bytes: of a vector register.
-        vector_registers: number of vector registers.
-        l1d_bytes, l2_bytes: first-level data cache and second-level cache of one core.
-        l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
+        vector_bytes: the size of a vector register.
+        vector_registers: the number of vector registers.
+        l1d_bytes, l2_bytes: the sizes of one core's first-level data cache and second-level cache.
+        l3_bytes: the size of the last-level cache that cores share; 0 if there is none.
     """
 
     kind = "cpu"
@@ -39,12 +39,12 @@ class CpuLimits(Limits):
 
     @property
     def lanes(self) -> int:
-        """float32 values in one vector register."""
+        """The number of float32 values in one vector register."""
         return self.vector_bytes // 4
 
     @property
     def last_level_bytes(self) -> int:
-        """The largest cache in bytes: L3, or L2 where there is none."""
+        """The size of the largest cache in bytes: L3, or L2 where there is none."""
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:

@@ -21,16 +21,17 @@ from dietlab.measure.timing.process import STARTER
 from dietlab.targets.cpu.limits import CpuLimits, cpu_of
 
 PROBE_SECONDS = 120.0
-"""Longest time of the probe of peak and bandwidth, in seconds."""
+"""The longest that the probe of peak and bandwidth may take, in seconds."""
 
 LOADED_FOR_ONE = 1.0
-"""Most vectors that a core loads from L1 in the time of a multiply-add: x86 cores since Haswell start two
-loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization Reference Manual)."""
+"""The largest number of vectors that a core loads from L1 in the time of a multiply-add: x86 cores since
+Haswell start two loads and two multiply-adds in a cycle (Intel 64 and IA-32 Architectures Optimization
+Reference Manual)."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 VECTOR_BYTES = (16, 32, 64)
-"""Sizes of a vector that a description allows: SSE or NEON, AVX, AVX-512."""
+"""The sizes of a vector that a description allows, in bytes: SSE or NEON, AVX, AVX-512."""
 
 LIMITS = CpuLimits
 KNOBS = (
@@ -43,8 +44,8 @@ KNOBS = (
 
 
 def ceilings(hardware: Hardware) -> list[Ceiling]:
-    """Returns the measured bandwidth of the last-level cache, and that of L1, which follows from the peak; L2
-    is not measured."""
+    """Returns the measured bandwidth of the last-level cache, and the bandwidth of L1 that follows from the
+    peak. L2 is not measured."""
     found = []
     if hardware.l3_gbps is not None:
         found.append(Ceiling("L3", hardware.l3_gbps * hardware.cores, "measured: one core, times the cores"))
@@ -112,7 +113,8 @@ def processor_vendor() -> str:
 
 
 def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
-    """Returns LLVM's name of the processor family, bytes of a vector, number of vector registers."""
+    """Returns three values: LLVM's name of the processor family, the bytes of a vector, and the number of
+    vector registers."""
     families = [family for family in FAMILIES if family.machine == machine]
     for family in families:
         if family.instructions | family.matrix <= present and (not family.matrix or amx_permitted()):

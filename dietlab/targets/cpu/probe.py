@@ -27,25 +27,27 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.lowering import target_of
 
 CHAINS = 12
-"""Independent accumulators: more than latency x units of any processor that the space knows."""
+"""The number of independent accumulators: more than latency x units of any processor that the space knows."""
 
 STEPS = 1 << 14
-"""Multiply-adds of each accumulator in one call."""
+"""The number of multiply-adds of each accumulator in one call."""
 
 SAMPLES = 60
-"""Calls of the probe, of which the fastest counts."""
+"""The number of calls of the probe, of which the fastest counts."""
 
 ONE_CORE_BYTES = 4 << 20
-"""Bytes that one core reads for its bandwidth: beyond every private cache, within a last-level cache."""
+"""The number of bytes that one core reads for its bandwidth: beyond every private cache, within a last-level
+cache."""
 
 LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 64 << 20, 1 << 29
-"""Bounds of the bytes that are read for the bandwidth of memory, which are four last-level caches."""
+"""Bounds of the number of bytes that are read for the bandwidth of memory: between them, four times the size
+of the last-level cache."""
 
 SIZES_A_DOUBLING = 2
-"""Sizes of the curve of bandwidth for each doubling."""
+"""The number of sizes on the curve of bandwidth for each doubling."""
 
 EDGE_BYTES = 1 << 28
-"""Fewest bytes that are read at each of these sizes: some 10 ms, of which the fastest call counts."""
+"""The least number of bytes that are read at each of these sizes, in some 10 ms. The fastest call counts."""
 
 EDGE = 0.8
 """Largest ratio of memory's bandwidth to the last-level cache's at which the cache's end shows."""
@@ -59,8 +61,8 @@ def main() -> None:
 
 
 def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
-    """Writes a library of :func:`~dietlab.targets.cpu.probe_loops.probe_loops` to ``path``, which it returns.
-    If it was built before it comes from the store, without TVM, whose import takes a second.
+    """Writes a library of :func:`~dietlab.targets.cpu.probe_loops.probe_loops` to ``path``, and returns the
+    path. A library that was built before comes from the store, without TVM, whose import takes a second.
 
     Raises:
         BuildError: if it does not compile.
@@ -115,13 +117,13 @@ def _measure(library: Any, hardware: Hardware) -> dict[str, float]:
 
 
 def cached_bytes(curve: Mapping[int, float]) -> int | None:
-    """Returns where the last-level cache ends, in bytes; None if cache and memory differ too little
-    (:data:`EDGE`). The largest array counts whose speed is a quarter of the way from memory's to the cache's,
-    in logarithms. Both speeds are medians of the sizes on their side of the step that fits best, since other
-    work makes single sizes slower.
+    """Returns the size at which the last-level cache ends, in bytes; None if cache and memory differ too
+    little (:data:`EDGE`). The largest array counts whose speed is a quarter of the way from memory's to the
+    cache's, in logarithms. Both speeds are medians of the sizes on their side of the step that fits best,
+    since other work makes single sizes slower.
 
     Args:
-        curve: GB/s by the bytes of an array, from one that is cached to one that is not.
+        curve: the bandwidth in GB/s by the bytes of an array, from one that is cached to one that is not.
     """
     sizes = sorted(curve)
     logs = np.log([curve[size] for size in sizes])
@@ -136,7 +138,7 @@ def cached_bytes(curve: Mapping[int, float]) -> int | None:
 
 def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
     """Compiles the multiply-add loop, some 50 us a call, which shows whether the processor runs at its usual
-    speed. Returns its ``library``, and the floats of its arguments ``seed`` and ``sums``.
+    speed. Returns its ``library``, and the numbers of floats in its arguments ``seed`` and ``sums``.
 
     Raises:
         BuildError: if it does not compile.

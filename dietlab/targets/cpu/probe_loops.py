@@ -17,8 +17,8 @@ def probe_loops(names: Sequence[str], lanes: int, cores: int) -> Any:
     """Returns a module with some of the loops ``multiply_add``, ``stream_one``, ``stream_all``.
 
     Args:
-        lanes: float32 lanes of a vector.
-        cores: cores that ``stream_all`` uses.
+        lanes: the number of float32 lanes of a vector.
+        cores: the number of cores that ``stream_all`` uses.
     """
     loops = {
         "multiply_add": lambda: _multiply_add(lanes),

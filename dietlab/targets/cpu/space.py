@@ -15,7 +15,7 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES
 
 UNROLLS = (1, 2, 4, 8)
-"""Instructions of a unit for each accumulator in one iteration of the inner loop."""
+"""The numbers of a unit's instructions for each accumulator in one iteration of the inner loop."""
 
 MATRIX_UNROLLS = (1, 2)
 """The same for a matrix unit, whose instruction takes many steps, so that the loop's overhead is small."""
@@ -26,8 +26,8 @@ product, is prefetched into L2."""
 
 FAR = (64, False)
 """A prefetch of packed weights far ahead, so that memory works while few rows are computed. On a Xeon with
-AMX, 14 rows of a tile of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows of one of 48 columns
-2 to 11 % less, 1 to 5 rows about the same. Half and twice the distance differ by up to 9 %."""
+AMX, 14 rows in tiles of 32 columns take 11 to 27 % less time than at 16 steps, 24 rows in tiles of 48 columns
+take 2 to 11 % less, and 1 to 5 rows take about as long. Half and twice the distance differ by up to 9 %."""
 
 OWN_AND_NEXT = (24, True)
 """A prefetch of packed weights for processors whose hardware brings a tile's own lines to L1 too late. On a
@@ -35,22 +35,23 @@ Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than w
 whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
 
 BLOCKS = (256, 512, 1024)
-"""Steps of a K-block, where they divide the reduction. A block's part of the input stays in L1 or L2 while
-weights stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third
-less."""
+"""The numbers of steps of a K-block, where they divide the reduction. A block's part of the input stays in L1
+or L2 while weights stream past it. With weights from memory, 24 rows by 2304 x 768 weights take 15 % less
+time, and 24 rows by 768 x 3072 weights take a third less."""
 
 MAX_VECTORS = 8
-"""Width of the widest tile, in vectors: with 32 registers, a tile of 8 has room for two rows."""
+"""The width of the widest tile, in vectors: with 32 registers, a tile of 8 has room for two rows."""
 
 FMA_LATENCY = 4
-"""Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
-optimization manuals): with fewer accumulators than that the unit idles."""
+"""The number of cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the
+vendors' optimization manuals): with fewer accumulators than that the unit idles."""
 
 L2_SHARE = 3 / 4
 """Largest share of L2 for a stationary operand: the rest is for what streams past it."""
 
 STACK_BYTES = 4 << 20
-"""Most bytes of a core's stack for weights transposed on the fly; a stack commonly has 8 MiB."""
+"""The largest size of weights that are transposed on the fly on a core's stack, in bytes; a stack commonly
+has 8 MiB."""
 
 
 def candidates(
@@ -79,8 +80,8 @@ def candidates(
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
-    """Returns the access patterns: prefetch distance into L1 in steps, whether the next panel is prefetched
-    into L2, and the K-block."""
+    """Returns the access patterns. Each has three values: the prefetch distance into L1 in steps, whether the
+    next panel is prefetched into L2, and the K-block."""
     if batched(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None

@@ -16,10 +16,11 @@ X86, AVX512_VNNI, AVX512_BF16, AMX = map(families_with, ("avx2", "avx512_vnni", 
 """LLVM's names of the processor families that have an instruction set."""
 
 WORD_BYTES = 4
-"""Bytes of a vector's lane, which holds a float32, a sum, or several operands of less than 32 bits."""
+"""The size of a vector's lane, in bytes. A lane holds a float32, a sum, or several operands of less than 32
+bits."""
 
 MADE_UNSIGNED = 128
-"""Number that is added to each input of a unit that takes unsigned ones."""
+"""The number that is added to each input of a unit that takes unsigned inputs."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,18 @@ class UnitFacts:
     vector of weights.
 
     Args:
-        dtype: of the operands.
-        per_step: elements of the reduction in one step.
-        staged: type of the input's copy that is made before the loops; empty if the input is read as it is.
-        halves: instructions that one step takes; each reads a half of the step's weights.
-        temporaries: vector registers in addition to accumulators and weights.
-        rate: operations in the time of one float32 operation, with vectors of the same width.
-        processors: LLVM's names of the processors that have it; empty for any.
+        dtype: the type of the operands.
+        per_step: the number of elements of the reduction in one step.
+        staged: the type of the input's copy that is made before the loops; empty if the input is read as it
+            is.
+        halves: the number of instructions that one step takes; each instruction reads a half of the step's
+            weights.
+        temporaries: the number of vector registers in addition to accumulators and weights.
+        rate: the number of operations in the time of one float32 operation, with vectors of the same width.
+        processors: LLVM's names of the processors that have the unit; empty for any.
         corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
-        tile_rows: rows of the input that one instruction multiplies, at most.
-        tile_steps: steps of the reduction that one instruction takes.
+        tile_rows: the largest number of rows of the input that one instruction multiplies.
+        tile_steps: the number of steps of the reduction that one instruction takes.
         instructions: the instruction sets, by Linux's names, that LLVM uses for this unit only.
     """
 
@@ -60,7 +63,7 @@ class UnitFacts:
 
     @property
     def staged_words(self) -> int:
-        """32-bit words of the copied input in one step; 0 if it is read as it is."""
+        """The number of 32-bit words of the copied input in one step; 0 if it is read as it is."""
         return self.per_step * np.dtype(self.staged).itemsize // WORD_BYTES if self.staged else 0
 
     @property

@@ -23,7 +23,7 @@ from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, extents
 from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
 
 ERRORS_ONLY = 3
-"""ONNX Runtime's level of a log with errors only."""
+"""ONNX Runtime's log level for errors only."""
 
 Dims = tuple[int | str, ...]
 
@@ -31,9 +31,9 @@ IR_VERSION = 9
 OPSET = 20
 """Version of ONNX's operators: the first that has Gelu."""
 TYPES = {"float32": 1, "uint8": 2, "int8": 3}
-"""``TensorProto.DataType``."""
+"""The numbers of types in ``TensorProto.DataType``, by NumPy's names."""
 INT_ATTRIBUTE, STRING_ATTRIBUTE = 2, 3
-"""``AttributeProto.AttributeType``."""
+"""The numbers of an integer and of a text in ``AttributeProto.AttributeType``."""
 
 Value = int | str | bytes
 
@@ -81,7 +81,7 @@ class OnnxRuntime:
             self._share_pool()
 
     def _share_pool(self) -> None:
-        """Makes the pool of this process, which can be done once."""
+        """Makes the pool of threads of this process. A process can do so once."""
         if OnnxRuntime._pool_threads is None:
             self._runtime.set_global_thread_pool_sizes(self._threads, 1)
             OnnxRuntime._pool_threads = self._threads
@@ -202,8 +202,8 @@ def model(
     """Returns a model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
 
     Args:
-        inputs, outputs: float32 values with their dimensions; a string names a dynamic one.
-        unsigned: names of inputs that are uint8 instead.
+        inputs, outputs: float32 values with their dimensions; a string names a dynamic dimension.
+        unsigned: the names of inputs that are uint8 instead.
     """
     graph = message(
         *((1, _node(node)) for node in nodes),

@@ -15,7 +15,7 @@ from dietlab.targets.cpu.contenders.pytorch import open_torch, tensors
 from dietlab.targets.cpu.machine import processor_vendor
 
 AMD = "AuthenticAMD"
-"""Maker, in ``/proc/cpuinfo``, of the processors that ZenDNN is made for."""
+"""The maker of the processors that ZenDNN is made for, as ``/proc/cpuinfo`` names it."""
 
 
 class ZenDnn:

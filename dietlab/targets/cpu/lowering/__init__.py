@@ -42,7 +42,8 @@ def target_of(hardware: Hardware) -> Any:
 
 
 LAYOUTS = 32
-"""Most object files that stay in memory, some 10 KB each: a space has a layout for each width of a tile."""
+"""The largest number of object files that stay in memory, some 10 KB each: a space has a layout for each
+width of a tile."""
 
 
 def compile_plans(

@@ -35,7 +35,7 @@ class Rows:
     With a number for ``apart`` every row has a constant offset to one pointer. With a variable the compiler
     keeps a pointer to every row through the loop around it. For 14 rows these pointers exceed the scalar
     registers: the compiler spills and reloads them in each step.
-    Draws, for five rows from step ``k`` on, three together::
+    For example, for five rows from step ``k`` on, three together::
 
         before, in registers           after
         x, x + apart, x + 2 * apart,   p = x + k            rows 0, 1, 2:  p, p + apart, p + 2 * apart

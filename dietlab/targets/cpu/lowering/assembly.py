@@ -29,10 +29,10 @@ class Assembly:
     """Counts of the machine code of a scheme.
 
     Args:
-        loop: instructions of the inner loop with most multiply-adds, in AT&T syntax.
-        multiply_adds: number of the loop's instructions that multiply.
-        vector_registers: number of distinct vector registers in the loop.
-        loop_spills: number of vector loads from and stores to the stack in the loop.
+        loop: the instructions of the inner loop with most multiply-adds, in AT&T syntax.
+        multiply_adds: the number of the loop's instructions that multiply.
+        vector_registers: the number of distinct vector registers in the loop.
+        loop_spills: the number of the loop's vector loads from the stack and stores to it.
         spills: the same in all functions of the library.
     """
 
@@ -49,7 +49,7 @@ def assembly_text(
     """Returns the assembly that LLVM makes of a scheme for a processor, which need not be this one.
 
     Args:
-        only: the extents that the program is for, which makes it short (default: all).
+        only: the extents that the program is for; few extents make it short (default: all).
 
     Raises:
         MissingDependencyError: if TVM's compiler is not installed.
@@ -136,5 +136,5 @@ def _multiplies(lines: Iterable[str]) -> int:
 
 
 def _spills(lines: Iterable[str]) -> int:
-    """Returns how many instructions move a vector to or from the stack."""
+    """Returns the number of instructions that move a vector to or from the stack."""
     return sum(bool(STACK.search(line) and VECTOR.search(line)) for line in lines)

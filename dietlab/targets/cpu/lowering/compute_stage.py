@@ -19,7 +19,7 @@ from dietlab.targets.cpu.lowering.units import matrix_step, unit_step
 def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
     """Emits the compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
 
-    Draws::
+    As loops::
 
         for k in range(depth):        for ko in range(depth // unroll):
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
@@ -56,7 +56,7 @@ def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any)
     """Emits the iterations; one in ``tiles`` prefetches lines of the next panel, so that the row tiles of a
     pass together prefetch each line once. A second prefetch would take another entry of the queue of misses.
 
-    Draws::
+    As loops::
 
         for ko in range(iterations):     for group in range(ceil(iterations / tiles)):
           iteration(ko)                    iteration(group * tiles), which prefetches
@@ -110,7 +110,7 @@ def _operands_at(tile: Tile, k: Any) -> tuple[Rows, Rows]:
 
 def _step(tile: Tile, k: Any, operands: tuple[Rows, Rows] | None = None, step: int = 0) -> None:
     """Emits one step of the reduction: every accumulator gains one product. ``operands``, if given, are the
-    pointers at the iteration's first step, and ``step`` is the step's number in it."""
+    pointers at the iteration's first step, and ``step`` is the step's index in the iteration."""
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
             for one in range(tile.kernel.facts.tile_steps):
@@ -153,7 +153,7 @@ def _weights(tile: Tile, j: int, k: Any) -> Any:
 
 
 def _offset(tile: Tile, j: int, k: Any) -> Any:
-    """Returns the elements from the tile's first weight to vector ``j`` at step ``k``."""
+    """Returns the distance, in elements, from the tile's first weight to vector ``j`` at step ``k``."""
     if tile.geometry.weights == "direct":
         return k * tile.width + j * tile.lanes
     return (j * tile.geometry.panel_rows(tile.depth) + k + tile.geometry.head_rows) * tile.lanes

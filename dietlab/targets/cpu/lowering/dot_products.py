@@ -36,7 +36,7 @@ def _slot(tile: Tile, output: int) -> Any:
 def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     """Returns ``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
 
-    Draws, for ``1 x 2`` and two lanes::
+    For example, for ``1 x 2`` and two lanes::
 
         before                           after
         for j in range(2):               a0 = x[0, 0:2] * w[0, 0:2]             # registers

@@ -21,7 +21,7 @@ from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient, ve
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES, UnitFacts
 
 HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
-"""Words before the first panel of packed weights: a cache line, so that panels begin on one."""
+"""The number of words before the first panel of packed weights: a cache line, so that panels begin on one."""
 
 LAYOUT = 0x646C0001
 """First word of packed weights: two letters, and the number of the layout that this version writes."""
@@ -53,12 +53,13 @@ class Geometry(Contraction):
     are refused. They end with as many empty panels as the widest tile may read beyond the last column.
 
     Args:
-        widest: panels of the widest tile.
-        l2_bytes: L2 of one core.
+        widest: the number of panels of the widest tile.
+        l2_bytes: the size of one core's L2.
         short: the largest row count that gets a separate program.
         coherent_code: see :class:`~dietlab.targets.cpu.limits.CpuLimits`.
-        balance: rows that a core computes, at its peak, while memory brings their weights; 0 if unknown.
-        lowering: decisions that no scheme names.
+        balance: the number of rows that a core computes, at its peak, while memory brings their weights; 0 if
+            unknown.
+        lowering: the decisions that no scheme names.
         emulated: whether units are computed by their definition in plain operations, on processors without
             them.
     """
@@ -128,7 +129,8 @@ class Geometry(Contraction):
 
     @property
     def head_rows(self) -> int:
-        """Rows of a panel before the weights: first sums and scales of scaled sums, and a bias."""
+        """The number of rows of a panel before the weights: first sums and scales of scaled sums, and a
+        bias."""
         return 2 * self.precision.scaled + self.epilogue.bias
 
     def type_of(self, name: str) -> str:
@@ -146,32 +148,32 @@ class Geometry(Contraction):
         return {**first, "scale": first["w"][:1], **shapes}
 
     def panel_rows(self, depth: Any) -> Any:
-        """Returns the rows of a panel: those before the weights, and steps of the reduction."""
+        """Returns the number of rows of a panel: rows before the weights, and steps of the reduction."""
         return depth + self.head_rows
 
     def panels(self, cols: Any) -> Any:
-        """Returns the panels of packed weights with that many columns, empty ones included."""
+        """Returns the number of panels of packed weights with that many columns, empty ones included."""
         return ceil_div(cols, self.lanes) + (self.widest - 1)
 
     def packed_floats(self, cols: Any, elements: Any) -> Any:
-        """Returns the words of packed weights, the header included."""
+        """Returns the number of words of packed weights, the header included."""
         rows = self.panel_rows(ceil_div(elements, self.per_step))
         return HEADER_FLOATS + self.panels(cols) * rows * self.lanes
 
     def tag(self, cols: Any, elements: Any) -> tuple[Any, ...]:
-        """Returns the first words of packed weights, int32: the layout's version; lanes, bias and the order
-        of weights in one word; columns; depth."""
+        """Returns the first four words of packed weights, as int32: the layout's version; a word with the
+        lanes, the bias and the order of weights; the columns; the depth."""
         order = (self.per_step // 2) << 12 | (self.halves - 1) << 14
         words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements)
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
 
     def block_rows(self, depth: Any, steps: int) -> Any:
-        """Returns how many rows of x, cut to ``steps`` reduction steps (0: all), stay in x's share of a
-        core's L2, next to the weights; at least 1.
+        """Returns the number of rows of x, cut to ``steps`` reduction steps (0: all), that stay in x's share
+        of a core's L2, next to the weights; at least 1.
 
         A cache line's set follows from its address, and rows begin at multiples of the largest power of two
         that divides their length. Parts of rows shorter than that power leave sets unused, so that fewer
-        parts stay. Draws, for rows of 3 x 4 KiB and parts of 2 KiB::
+        parts stay. For example, for rows of 3 x 4 KiB and parts of 2 KiB::
 
             address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
             part 0 of every row      xxxxxxxxxxxxxxxx
@@ -222,7 +224,8 @@ class Tile:
 
     @property
     def steps(self) -> Any:
-        """Steps of the reduction in one call: all, or a K-block. The last K-block may be shorter."""
+        """The number of steps of the reduction in one call: all, or a K-block. The last K-block may be
+        shorter."""
         block, depth = self.kernel.block, self.depth
         if not block or (isinstance(depth, int) and depth % block == 0):
             return block or depth
@@ -230,12 +233,12 @@ class Tile:
 
     @property
     def width(self) -> Any:
-        """Elements from one row of the output to the next."""
+        """The distance from one row of the output to the next, in elements."""
         return self.geometry.value(self.geometry.cols, self.sizes)
 
     @property
     def rows_together(self) -> int:
-        """Number of rows addressed from one pointer; 0 if one pointer serves all rows (a static depth) or
+        """The number of rows addressed from one pointer; 0 if one pointer serves all rows (a static depth) or
         each row has its own."""
         return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
 
@@ -259,7 +262,8 @@ def _short(workload: Workload, short_rows: int) -> int:
 
 
 def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
-    """Returns the rows at which computing takes as long as fetching: a row has two flops for each weight."""
+    """Returns the number of rows at which computing takes as long as fetching: a row has two flops for each
+    weight."""
     peak = hardware.peak_for(dtype)
     if not peak or not hardware.dram_gbps:
         return 0.0

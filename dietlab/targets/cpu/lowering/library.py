@@ -51,14 +51,14 @@ def library_module(
 
     - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the scheme.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
-    - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
+    - ``plan(T, ...) -> int``: the index of the scheme that ``run`` chooses.
     - ``idle(T, ...) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
     :func:`packing_module`, which the library links too, packs constant weights.
 
     Args:
-        schemes: those that the tree names, by number.
-        tree: chooses among them; only tiles that some shape needs are compiled.
+        schemes: the schemes that the tree names, by index.
+        tree: the decision tree that chooses among them; only tiles that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
         only: for each scheme the extents that it will be called with (default: any). For measuring only:
             results for others are undefined.
@@ -90,7 +90,8 @@ def packing_module(geometry: Geometry) -> Any:
     """Returns the module that packs constant weights, the same for all schemes with one layout:
 
     - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``.
-    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever they hold.
+    - ``packed_floats(N, K) -> int``: the number of elements of ``packed``, which are float32 whatever they
+      hold.
     """
     panel = word_panel_function(geometry) if geometry.per_step > 1 else panel_function(geometry)
     name = tvm.ir.GlobalVar(PANEL_FUNCTION)
@@ -108,9 +109,9 @@ def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> An
 
 
 def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tree: Tree | None) -> Any:
-    """Returns the entry function; without a tree the plan is its last argument.
+    """Returns the entry function; without a tree its last argument is the plan.
 
-    Draws, where pieces for single lengths are among those ``served``::
+    For example, where pieces for single lengths are among those ``served``::
 
         if T > 0:
           if T <= 32: nested ifs find T:     piece(T), in which T is a number
@@ -139,8 +140,8 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
 
 
 def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
-    """Returns one core's scratch for all pieces; None if regions allocate their own, for each core or of a
-    size that depends on the call."""
+    """Returns one core's scratch for all pieces; None if regions allocate their own: one for each core, or
+    one whose size depends on the call."""
     if geometry.cores > 1 or not isinstance(geometry.depth, int):
         return None
     floats = scratch_floats([piece.scheme for piece in served], geometry, geometry.depth)
@@ -149,7 +150,7 @@ def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
 
 @contextmanager
 def _guarded(geometry: Geometry, operands: Operands, units: Iterable[CpuUnit]) -> Iterator[None]:
-    """Emits what is inside behind the tests of a call: it has an output, the system permits its units, and
+    """Emits what is inside behind three tests of a call: it has an output, the system permits its units, and
     its packed weights fit.
 
     An empty call returns at once: it would start threads that find nothing to do. That test stands around
@@ -277,7 +278,7 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
 
 
 def _packed_floats(geometry: Geometry) -> Any:
-    """Returns ``packed_floats(N, K) -> int``: the elements of packed weights."""
+    """Returns ``packed_floats(N, K) -> int``: the number of elements of packed weights."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("packed_floats")
         T.func_attr({"global_symbol": "packed_floats"})

@@ -37,8 +37,8 @@ class Tiling:
 
     Args:
         functions: the module's private functions by name.
-        heights, widths: rows and columns of the tiles that shapes of this scheme need.
-        group_rows: rows that a matrix unit multiplies at once.
+        heights, widths: the numbers of rows and of columns of the tiles that shapes of this scheme need.
+        group_rows: the number of rows that a matrix unit multiplies at once.
     """
 
     scheme: CpuScheme
@@ -75,22 +75,22 @@ class Tiling:
 
     @property
     def panels(self) -> int:
-        """Panels under one column tile."""
+        """The number of panels under one column tile."""
         return self.kernel.vectors(self.geometry.lanes)
 
     @property
     def panel_floats(self) -> Any:
-        """Weights of one panel."""
+        """The number of weights in one panel."""
         return self.geometry.panel_rows(self.depth) * self.geometry.lanes
 
     @property
     def tile_floats(self) -> Any:
-        """Weights under one column tile."""
+        """The number of weights under one column tile."""
         return self.panels * self.panel_floats
 
     @property
     def transposed_panels(self) -> int:
-        """Panels that are transposed on the fly before the row tiles of one column tile."""
+        """The number of panels that are transposed on the fly before the row tiles of one column tile."""
         return self.panels if transposes(self.kernel, self.geometry) else 0
 
     @property
@@ -110,7 +110,7 @@ def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
 
 
 class RowBlock(NamedTuple):
-    """The row tiles of one pass over the weights: the first one's number, and how many there are."""
+    """The row tiles of one pass over the weights: the index of the first one, and their number."""
 
     first: Any
     tiles: Any
@@ -121,11 +121,11 @@ class Position:
     """The place of one tile in the loops.
 
     Args:
-        row_tile, column_tile: its numbers.
+        row_tile, column_tile: the tile's indices.
         block: the row tiles of its pass over the weights.
         columns: its core's first column tile, and one past the last.
         begin: the first step of its K-block.
-        batch: the number of its product.
+        batch: the index of its product.
     """
 
     row_tile: Any

@@ -1,7 +1,7 @@
 """A micro-kernel of AMX, whose accumulators are tile registers of up to 16 rows by 16 words.
 
-Groups of rows have equal heights, so that one configuration of the tile registers serves a whole call. Draws,
-for 37 rows: three groups of 13. The last one begins early and computes two rows a second time::
+Groups of rows have equal heights, so that one configuration of the tile registers serves a whole call. For
+example, 37 rows are three groups of 13. The last one begins early and computes two rows a second time::
 
     rows      0 ........ 12 13 ........ 25
                                      24 ........ 36
@@ -34,7 +34,7 @@ each), and the offset of the registers' numbers of rows (8 bits each) (Intel 64 
 Software Developer's Manual, volume 2)."""
 
 ROW_BYTES = 64
-"""A row of a tile register."""
+"""The size of a row of a tile register, in bytes."""
 
 READY = "dietlab_amx_ready"
 READY_CODE = f"""
@@ -81,7 +81,7 @@ def configured(tiling: Tiling) -> Iterator[Any]:
     """Configures a core's tile registers for what is emitted inside, and yields the rows of a group: weights
     have 16 rows, all others as many as a group.
 
-    Draws::
+    For example::
 
         before               after
         the loops            ldtilecfg: registers 0 .. 8 - w have g rows, w registers 16
@@ -108,9 +108,10 @@ def configured(tiling: Tiling) -> Iterator[Any]:
 
 
 def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
-    """Returns ``tile(x, w, y, ...)``: the groups from ``group`` on, ``kernel.rows`` rows if all are full.
+    """Returns ``tile(x, w, y, ...)``, which computes the groups from ``group`` on: ``kernel.rows`` rows if
+    all are full.
 
-    Draws, for two groups and two vectors::
+    For example, for two groups and two vectors::
 
         tilezero c00, c01, c10, c11
         for k in range(0, depth, 16):

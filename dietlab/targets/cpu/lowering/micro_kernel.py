@@ -58,7 +58,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     """Returns ``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once, or one
     block of it.
 
-    Draws, for ``2 x 1`` vectors and ``unroll=1``::
+    For example, for ``2 x 1`` vectors and ``unroll=1``::
 
         before                                 after
         for i in range(2):                     a0 = a1 = bias or 0                  # registers
@@ -68,8 +68,8 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
                                                y[0, :] = activation(a0) + residual[0, :]
                                                y[1, :] = activation(a1) + residual[1, :]
 
-    If the reduction is cut into blocks, the accumulators of all but the first begin with what the block
-    before left in ``y``, and only the last one has activation and residual.
+    If the reduction is cut into blocks, the accumulators of all blocks but the first begin with the sums that
+    the block before left in ``y``. Only the last block has activation and residual.
 
     ``x``, ``w``, ``y`` (and ``residual``) point at the tile's first element. Further arguments are there
     only if needed, in the order of :func:`tile_arguments`: the dynamic dimensions that strides and depth

@@ -29,7 +29,7 @@ PANEL_FUNCTION = "panel"
 def panel_function(geometry: Geometry) -> Any:
     """Returns ``panel(w, out, cols[, depth][, bias])``: one panel of float32, from row-major weights.
 
-    Draws, for ``lanes == 2``::
+    For example, for ``lanes == 2``::
 
         before                               after
         w[0, :]  a b c d                     out[0, :]  a e
@@ -38,8 +38,8 @@ def panel_function(geometry: Geometry) -> Any:
                                              out[3, :]  d h
 
     Blocks of ``lanes x lanes`` are read as rows, exchanged in registers and written as rows.
-    ``cols`` is how many rows ``w`` has from here on: beyond them the last one is read again, and its
-    products are never written. With none left the panel is zero.
+    ``cols`` is the number of rows that ``w`` has from here on: beyond them the last one is read again, and
+    its products are never written. With none left the panel is zero.
 
     All stores are masked, because masked stores carry no type-based alias information. TVM's says that
     buffers of different names are different memory: with this function inlined, LLVM would let a tile read
@@ -111,8 +111,8 @@ def exchanged(rows: list[Any], lanes: int) -> list[Any]:
 def word_panel_function(geometry: Geometry) -> Any:
     """Returns ``panel(w, out, cols[, scale][, bias])``: one panel of weights of less than 32 bits, in words.
 
-    Beyond the last column, and beyond the last element of the reduction, weights are zero. ``cols`` is how
-    many rows ``w`` has from here on.
+    Beyond the last column, and beyond the last element of the reduction, weights are zero. ``cols`` is the
+    number of rows that ``w`` has from here on.
     """
     elements, lanes, precision = geometry.elements, geometry.lanes, geometry.precision
     assert isinstance(elements, int) and isinstance(geometry.depth, int)

@@ -20,10 +20,10 @@ class Stream:
     """An operand of a batch, whose products lie one after the other in memory.
 
     Args:
-        floats: elements of one product.
-        distance: elements from the product that is computed to the product that is prefetched.
-        lines: cache lines of one product.
-        share: number of lines that each piece of a product's work prefetches.
+        floats: the number of elements of one product.
+        distance: the distance from the computed product to the prefetched one, in elements.
+        lines: the number of cache lines of one product.
+        share: the number of lines that each piece of a product's work prefetches.
     """
 
     buffer: Any
@@ -52,7 +52,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class NextProduct:
-    """The operands of a batch that its plan prefetches (perhaps none): a share with each piece of work.
+    """The operands of a batch that its plan prefetches (perhaps none). Each piece of work prefetches a share.
     ``pieces`` is the number of pieces of a column tile: its transposed panels and its row tiles."""
 
     streams: tuple[Stream, ...] = ()
@@ -78,8 +78,8 @@ class NextProduct:
     def prefetch(self, batch: Any, column_tile: Any, piece: Any) -> None:
         """Prefetches a share of the next product while a piece of a column tile is computed.
 
-        Draws, for two column tiles of one panel and one row tile each (a prefetch beyond the last product
-        does no harm)::
+        For example, for two column tiles of one panel and one row tile each (a prefetch beyond the last
+        product does no harm)::
 
             before                          after
             for jo in range(2):             for jo in range(2):
@@ -98,10 +98,10 @@ class NextPanel:
 
     Args:
         lines: an array that begins at this row tile's first prefetched line.
-        line: elements of a cache line.
-        vectors: lines that one step of a tile reads.
-        apart: elements from panel to panel, if a K-block of each panel is read; None if panels are read
-            whole.
+        line: the number of elements of a cache line.
+        vectors: the number of lines that one step of a tile reads.
+        apart: the distance from panel to panel in elements, if a K-block of each panel is read; None if
+            panels are read whole.
     """
 
     lines: Any

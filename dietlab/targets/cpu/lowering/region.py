@@ -41,7 +41,7 @@ from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, sw
 def region(tiling: Tiling) -> None:
     """Covers ``y`` as :func:`dietlab.scheme.plan_for` says.
 
-    Draws ``ws`` (``is`` exchanges the two loops):
+    For ``ws`` (``is`` exchanges the two loops):
 
     ::
 
@@ -119,7 +119,7 @@ def _cover_tiles(tiling: Tiling, core: Any) -> None:
     """Covers this core's share of all tiles. A long reduction is taken part by part, and rows that would not
     stay in L2 block by block.
 
-    Draws, for weights that stay, ``m`` rows of x in their share of L2 and blocks of ``s`` steps::
+    For example, for stationary weights, ``m`` rows of x in their share of L2, and blocks of ``s`` steps::
 
         before                     after
         for jo in range(N / n):    for begin in range(0, depth, s):
@@ -168,7 +168,8 @@ def _tile(tiling: Tiling, at: Position) -> None:
 
 
 def _composed(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
-    """Returns the first row (or column) of a composed tile, and how many it has, ``most`` at most."""
+    """Returns two values: the first row (or column) of a composed tile, and the number of its rows (or
+    columns), ``most`` at most."""
     if edge == "rest":
         first = T.bind(number * most)
         return first, T.bind(tirx.min(int64(most), extent - first))
@@ -267,7 +268,7 @@ def _pad_offset(tiling: Tiling) -> Any:
 def _pad_edge_tile(tiling: Tiling, batch: Any) -> None:
     """Pads locally (paper, section 3.2): the edge tile is copied once and filled up with zeros.
 
-    Draws::
+    As loops::
 
         before                                       after
         for every tile and every k:                  if T % rows:

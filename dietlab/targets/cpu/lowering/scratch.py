@@ -31,11 +31,11 @@ LINE_BYTES = 64
 """Size of a cache line, in bytes: vectors are read and written at multiples of it."""
 
 CHUNK = 16
-"""Elements of a row that are copied at a time."""
+"""The number of elements of a row that are copied at a time."""
 
 
 def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
-    """Returns the scratch of one core, in floats: for the zero-filled copy of an edge tile, or for
+    """Returns the size of one core's scratch, in floats: for the zero-filled copy of an edge tile, or for
     weights transposed on the fly."""
     found: Any = 0
     for scheme in schemes:
@@ -81,7 +81,7 @@ def stage_name(unit: CpuUnit) -> str:
 def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
     """Returns ``stage(x, out, rows)``, which copies ``x [rows, elements]`` row by row.
 
-    Draws, for ``vnni`` and 5 elements::
+    For example, for ``vnni`` and 5 elements::
 
         x[0, :]    a b c d e
         out[0, :]  a+128 b+128 c+128 d+128 e+128 128 128 128

@@ -45,13 +45,13 @@ def int64(value: Any) -> Any:
 
 
 def constant(value: float, lanes: int, dtype: str = "float32") -> Any:
-    """Returns a vector of equal numbers; of one lane, the number."""
+    """Returns a vector of equal numbers; for one lane, the number."""
     one = tirx.const(value, dtype)
     return one if lanes == 1 else tirx.Broadcast(one, lanes)
 
 
 def vector_type(dtype: str, lanes: int) -> str:
-    """Returns the type of a vector; of one lane, of its element."""
+    """Returns the type of a vector; for one lane, the type of its element."""
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
@@ -195,4 +195,4 @@ def _upper_half(value: Any, lanes: int) -> Any:
 
 
 BITS: Mapping[str, Callable[[Any, int], Any]] = {"bfloat16": _upper_half}
-"""Functions that return the bits of float32 values in a type that TVM has no code for, by its name."""
+"""Functions that return the bits of float32 values in a type that TVM has no code for, by the type's name."""

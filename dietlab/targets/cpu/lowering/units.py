@@ -17,7 +17,7 @@ from dietlab.targets.cpu.lowering.tir import constant, instruction, int64, vecto
 from dietlab.targets.cpu.units import WORD_BYTES, CpuUnit
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-"""LLVM's names of ``vpmaddwd`` by the lanes of the sums."""
+"""LLVM's names of ``vpmaddwd``, by the number of lanes of the sums."""
 
 MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
 """LLVM's names of the instructions that multiply tile registers."""
@@ -47,7 +47,8 @@ def unit_code(tile: Tile) -> AbstractContextManager[object]:
 
 
 def x_words(kernel: CpuMicroKernel, depth: Any) -> Any:
-    """Returns the words from one row of the input to the next, as a unit reads it. ``depth`` is in steps."""
+    """Returns the number of words from one row of the input to the next, as a unit reads them. ``depth`` is
+    in steps."""
     return depth * (kernel.facts.staged_words or 1)
 
 
@@ -61,8 +62,8 @@ def first_sums(tile: Tile, j: int) -> Any:
 
 
 def finished(tile: Tile, sums: Any, j: int) -> Any:
-    """Returns the sums of vector ``j`` in float32: scaled ones times their scales and plus the bias; those of
-    a matrix unit plus the bias."""
+    """Returns the sums of vector ``j`` in float32: scaled sums times their scales and plus the bias; the sums
+    of a matrix unit plus the bias."""
     if not tile.geometry.precision.scaled:
         return sums + _head(tile, j, 0) if tile.groups and tile.geometry.epilogue.bias else sums
     value = tirx.Cast(f"float32x{tile.lanes}", sums) * _head(tile, j, 1)
@@ -77,7 +78,7 @@ def _head(tile: Tile, j: int, row: int) -> Any:
 def unit_step(tile: Tile, k: Any) -> None:
     """Emits one step of the reduction, 32 bits of each weight: an instruction for each word of the input.
 
-    Draws, for ``maddwd`` and one row and vector::
+    For example, for ``maddwd`` and one row and vector::
 
         before                            after
         for j in range(4):                acc += maddwd(broadcast(x[2k]), int16(first half of w[k]))
@@ -184,7 +185,7 @@ def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
 
 def _dpbusd(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = False) -> Any:
     """Returns the result of ``vpdpbusd``: unsigned bytes of ``x`` times signed bytes of ``w``, without
-    saturation; or, with ``signed``, that of ``tdpbssd``."""
+    saturation. With ``signed``, returns the result of ``tdpbssd``."""
     for byte in range(4):
         mine = _byte(x, byte, lanes)
         if not signed:
@@ -199,8 +200,8 @@ def _byte(words: Any, byte: int, lanes: int) -> Any:
 
 
 def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
-    """Returns the result of ``vdpbf16ps`` and ``tdpbf16ps``, which take subnormal numbers as zero; this does
-    not."""
+    """Returns the result of ``vdpbf16ps`` and ``tdpbf16ps``. The instructions take subnormal numbers as zero;
+    this function does not."""
     for part in (1, 0):
         sums = sums + _bfloat16(x, part, lanes) * _bfloat16(w, part, lanes)
     return sums

@@ -69,10 +69,10 @@ def padding_explorer(workload: Workload | Study, hardware: Hardware | Study | st
 
     Args:
         workload: an operator with a dynamic dimension, or a study of one.
-        hardware: the CPU with whose cores the explorer begins, the name of a preset, or a study on one.
+        hardware: a CPU, the name of a preset, or a study on a CPU; the explorer begins with its cores.
 
     Raises:
-        WorkloadError: if it is no operator, or no dimension is dynamic.
+        WorkloadError: if ``workload`` is no operator, or no dimension is dynamic.
         HardwareError: if ``hardware`` is no CPU.
     """
     return _explorer(workload_of(workload), hardware_of(hardware))
@@ -146,7 +146,7 @@ def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape
 
 
 def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
-    """Returns a sentence: the space has the micro-kernel, or which limit it breaks first."""
+    """Returns a sentence: the space has the micro-kernel, or it breaks a limit (the first one is named)."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(scheme) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
