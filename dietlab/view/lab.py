@@ -18,7 +18,7 @@ def lab_imports(what: str) -> Iterator[None]:
     """Turns a failed import into an error that names the extra.
 
     Args:
-        what: the views that need it, a plural, such as ``"figures"``.
+        what: the views that need the extra, in the plural, such as ``"figures"``.
     """
     try:
         yield

@@ -24,7 +24,7 @@ built in batches, so the first record comes late and the next ones at once."""
 
 
 def duration(seconds: float) -> str:
-    """Returns ``"8.2 s"``, ``"3 min 05 s"`` or ``"1 h 02 min"``."""
+    """Returns a time as text: ``"8.2 s"``, ``"3 min 05 s"`` or ``"1 h 02 min"``."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -64,7 +64,7 @@ def _sentence(event: Event) -> str:
 class StageClock:
     """The progress of a stage; times are readings of one monotonic clock, in seconds.
 
-    ``resumed`` units were done before the start; they must not count as speed."""
+    ``resumed`` is the number of units done before the start, which must not count as speed."""
 
     stage: str
     total: int
@@ -83,7 +83,7 @@ class StageClock:
 
     @property
     def made(self) -> int:
-        """The units done since the start."""
+        """The number of units done since the start."""
         return self.done - self.resumed
 
     def seconds_left(self, now: float) -> float | None:
@@ -94,11 +94,11 @@ class StageClock:
 
     @property
     def amount(self) -> str:
-        """The units done of all, as in ``"8/8 micro-kernels"``."""
+        """The done and the total units as text: ``"8/8 micro-kernels"``."""
         return f"{self.done:,}/{counted(self.total, self.unit)}"
 
     def line(self, now: float) -> str:
-        """Returns ``"measure: 12/64 trials, 8.0 s left, best 101 GFLOP/s"``."""
+        """Returns the progress as text: ``"measure: 12/64 trials, 8.0 s left, best 101 GFLOP/s"``."""
         left = self.seconds_left(now)
         parts = [f"{self.stage}: {self.amount}"]
         if left is not None and self.done < self.total:
@@ -112,14 +112,14 @@ class LogObserver:
     Stages, rounds and model fits are logged at INFO; single steps and trials at DEBUG.
 
     Args:
-        logger: where lines go (default: that called ``dietlab``).
+        logger: the logger of the lines (default: the logger ``dietlab``).
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("dietlab")
 
     def on_event(self, event: Event) -> None:
-        """Logs a line for an event: ``DEBUG`` for those that come often, ``INFO`` for others."""
+        """Logs a line for an event: ``DEBUG`` for events that come often, ``INFO`` for others."""
         frequent = isinstance(event, (StageAdvanced, TrialMeasured))
         self._logger.log(logging.DEBUG if frequent else logging.INFO, "%s", describe(event))
 

@@ -24,7 +24,7 @@ when it replays them."""
 
 TRUSTED = 0.03
 """The share of a command's work that must be done before the time left is shown: earlier, one slow start
-would count as the speed of all stages."""
+would set the speed of all stages."""
 
 SHARES = {
     "search": 10.0,
@@ -35,9 +35,9 @@ SHARES = {
     "open": 6.0,
     "evaluate": 28.0,
 }
-"""The stages in their order, and their shares of a command's time relative to each other: a third of the
-seconds of ``dietlab quickstart`` with effort quick on one core of a Zen 3. They serve only to estimate the
-stages that have not begun."""
+"""The shares of the stages, in their order, in a command's time, relative to each other. They are a third of
+the seconds of ``dietlab quickstart`` with effort quick on one core of a Zen 3. They serve only to estimate
+the stages that have not begun."""
 
 USUAL_SHARE = 1.0
 """The share of a stage that is not in :data:`SHARES`."""
@@ -47,9 +47,9 @@ USUAL_SHARE = 1.0
 class _Course:
     """The progress of a command: its planned stages, the current one, and the stages that run inside it.
 
-    Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``:
-    ``done`` in all, ``worked`` since the command began, and the work of the stages ``before`` and ``after``
-    the current one."""
+    Times are readings of one monotonic clock, in seconds. Work is in units of the stages' ``shares``.
+    ``done`` is all work done, ``worked`` the work since the command began, ``before`` and ``after`` the work
+    of the stages before and after the current one."""
 
     shares: Mapping[str, float]
     began: float
@@ -90,8 +90,8 @@ class _Course:
         return self.running.pop(stage)
 
     def _reach(self, part: float) -> float:
-        """Advances the stage to a part (0 to 1) of its work. Returns the work that this adds: 0 if the stage
-        began again."""
+        """Advances the stage to a part (0 to 1) of its work. Returns the added work, 0 if the stage began
+        again."""
         more = max(0.0, self.before + min(1.0, part) * self.shares[self.stage] - self.done)
         self.done += more
         return more
@@ -101,8 +101,8 @@ class _Course:
         return sum(self.shares.values())
 
     def seconds_left(self, now: float) -> float | None:
-        """Returns the seconds left: the current round at its own speed, the rest at the command's; None while
-        too little is done to estimate."""
+        """Returns the seconds left: the current round at its own speed, the rest at the command's speed.
+        Returns None while too little is done for an estimate."""
         clock = self.running.get(self.stage)
         of_round = clock.seconds_left(now) if clock else None
         if of_round is not None and not self.after:
@@ -114,22 +114,22 @@ class _Course:
 
 
 class ProgressBar:
-    """An observer that shows one bar for all stages of a command: the stage it is in, the part of the whole
-    that is done, the time left, the best so far.
+    """An observer that shows one bar for all stages of a command: the current stage, the done part of the
+    whole, the time left, and the best result so far.
 
     A terminal and a notebook get one line that is drawn again and again, and is gone at the end. Where
-    ``stream`` is no terminal (a log file, a pipe) each stage that did something leaves one line when it is
-    over. A stage that is not among ``stages`` counts as a part of the stage that it runs in; if it runs in
-    none, it is shown as a command by itself.
+    ``stream`` is no terminal (a log file, a pipe), each stage that did something leaves one line at its end.
+    A stage that is not among ``stages`` counts as a part of the stage in which it runs; outside of any stage
+    it is shown as a command by itself.
 
     ``with ProgressBar("tune", ("search", "decide")) as bar: ...`` closes it.
 
     Args:
-        command: what the line begins with.
+        command: the name with which the line begins.
         stages: the names of the coming stages, in order (default: unknown), or a mapping from names to shares
             of the command's time (default: :data:`SHARES`).
-        stream: where to write; standard error if None.
-        clock: a monotonic clock, in seconds (another one for tests).
+        stream: the stream to write to; standard error if None.
+        clock: a monotonic clock, in seconds; tests give another one.
     """
 
     def __init__(
@@ -185,7 +185,8 @@ class ProgressBar:
             self._show, self._drawn = None, float("-inf")
 
     def close(self) -> None:
-        """Ends the command: removes the line; a file gets the line of the last stage."""
+        """Ends the command: removes the line from a terminal, or writes the line of the last stage to a
+        file."""
         if self._course:
             self._leave(self._course)
         self.clear()

@@ -33,12 +33,12 @@ PALETTE = {
     "accent8": "#6655DD",
 }
 """Colours by role. ``ours``, ``best_vendor``, ``oracle`` and ``selected`` (the ring around the chosen shape)
-are the strong ones; ``muted`` is for rivals, reference lines and text; ``needed``, ``needed_too`` and
-``wasted`` fill areas of work; accents are for lines without a role, and neighbouring ones differ most."""
+are the strong colours; ``muted`` is for rivals, reference lines and text; ``needed``, ``needed_too`` and
+``wasted`` fill areas of work; accents are for lines without a role, and neighbouring accents differ most."""
 
 ACCENTS = tuple(colour for role, colour in PALETTE.items() if role.startswith("accent"))
 TEXT = PALETTE["muted"]
-"""Text in figures: it has a contrast of 4.5 to white and 4.2 to a dark page."""
+"""The colour of text in figures: its contrast is 4.5 to white and 4.2 to a dark page."""
 
 GRID = "rgba(128,128,128,0.25)"
 CLEAR = "rgba(0,0,0,0)"
@@ -48,7 +48,7 @@ SCALE = [[0, PALETTE["needed"]], [1, PALETTE["wasted"]]]
 """The colour scale of points, from few to many: both ends read on light and on dark pages."""
 
 BALANCE = [[0, PALETTE["wasted"]], [0.5, PALETTE["muted"]], [1, PALETTE["needed"]]]
-"""The colour scale of ratios: slower, as fast, faster."""
+"""The colour scale of ratios, from slower through equally fast to faster."""
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
@@ -60,7 +60,7 @@ OPEN = "-open"
 """The suffix of plotly's names of unfilled symbols: they mark shapes held out from tuning."""
 
 TIE = {"color": PALETTE["muted"], "width": 1, "dash": "dash"}
-"""The line where two times are equal, or a limit."""
+"""The style of the line that marks a limit or equal times."""
 
 RIVALS = (
     "mkl",
@@ -81,7 +81,7 @@ RIVALS = (
     "torch-compile-frozen",
     "torch-aot-frozen",
 )
-"""Contenders in grey, in the order that gives each its dash and symbol in every figure."""
+"""The contenders in grey. Their order gives each the same dash and symbol in every figure."""
 
 
 class Style(NamedTuple):
@@ -104,7 +104,7 @@ HEADLINES = {
     "best plain vendor": Style(PALETTE["best_vendor"], "dash", "square", 2),
     "oracle": Style(PALETTE["oracle"], "solid", "diamond", 2),
 }
-"""The lines that a figure is about: strong colours, above the rivals."""
+"""The styles of the lines that a figure is about: strong colours, drawn above the rivals."""
 
 
 def styles(contenders: Iterable[str]) -> dict[str, Style]:
@@ -121,12 +121,13 @@ def styles(contenders: Iterable[str]) -> dict[str, Style]:
 
 
 def muted(number: int) -> Style:
-    """Returns one of :data:`PLACES` grey styles, which differ by dash and symbol."""
+    """Returns a grey style; there are :data:`PLACES` of them, which differ by dash and symbol."""
     return Style(PALETTE["muted"], DASHES[number % len(DASHES)], SYMBOLS[number % len(SYMBOLS)], 1.25)
 
 
 def accented(number: int) -> Style:
-    """Returns one of the styles for lines without a role: eight colours, then these with other dashes."""
+    """Returns a style for a line without a role: first the eight colours, then the same colours with other
+    dashes."""
     dash = DASHES[number // len(ACCENTS) % len(DASHES)]
     return Style(ACCENTS[number % len(ACCENTS)], dash, SYMBOLS[number % len(SYMBOLS)], 2)
 
@@ -147,8 +148,8 @@ def marks(symbol: str, held_out: Iterable[object]) -> list[str]:
 
 
 def _place(name: str) -> tuple[bool, int, str]:
-    """Returns whether a rival is unknown, the number of its style, and its name. An unknown rival's number is
-    a hash of its name, beyond the known rivals' numbers."""
+    """Returns three values: whether a rival is unknown, the index of its style, and its name. An unknown
+    rival's index is a hash of its name, beyond the indices of known rivals."""
     if name in RIVALS:
         return False, RIVALS.index(name), name
     return True, len(RIVALS) + crc32(name.encode()) % (PLACES - len(RIVALS)), name

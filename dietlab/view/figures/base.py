@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MICRO = 1e6
-"""Microseconds in a second: tables hold seconds, figures show microseconds."""
+"""The number of microseconds in a second: tables hold seconds, figures show microseconds."""
 
 WIDE = 8
-"""The number of doublings between the ends of an axis from which on the axis is logarithmic."""
+"""The least number of doublings between the ends of an axis that make the axis logarithmic."""
 
 CORNER = 0.3
-"""An axis is logarithmic if half of its extents lie in this first share of a linear axis. Half of evenly
-spread extents take half of the axis; half of doubling extents take less than this share."""
+"""The first share of a linear axis: if half of the extents lie in it, the axis becomes logarithmic. Half of
+evenly spread extents take half of the axis; half of doubling extents take less than this share."""
 
 DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat": "d"}
-"""The settings of a logarithmic axis with a tick at each doubling, written in full: 16384, not 16.384k."""
+"""The settings of a logarithmic axis with a tick at each doubling. Numbers are written in full: 16384, not
+16.384k."""
 
 
 Axis = tuple[str, Mapping[str, Any]]
@@ -64,7 +65,8 @@ def new_figure(
 
 
 def shape_axis(report: Report, shapes: Iterable[Shape] | None = None) -> Axis:
-    """Returns the axis of ``shapes`` (default: the report's): the extents of the only dimension, or texts."""
+    """Returns the axis of ``shapes`` (default: the report's): extents if there is one dimension, else
+    texts."""
     dims = report.dims
     if len(dims) != 1:
         return "shape", {"title_text": "shape (extents)"}
@@ -73,7 +75,7 @@ def shape_axis(report: Report, shapes: Iterable[Shape] | None = None) -> Axis:
 
 
 def extent_axis(dim: str, extents: Iterable[int]) -> Axis:
-    """Returns the axis of a dimension, logarithmic if :func:`is_wide`."""
+    """Returns the axis of a dimension; it is logarithmic if :func:`is_wide` holds."""
     return dim, {"title_text": f"{dim} (extent)", **(DOUBLINGS if is_wide(extents) else {})}
 
 
@@ -83,13 +85,15 @@ def in_order(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def speedup_title(report: Report) -> str:
-    """Returns the title of an axis of speedups; it names the maker, who is faster above 1."""
+    """Returns the title of an axis of speedups; the title names the report's maker, which is faster above
+    1."""
     return f"speedup (above 1: {report.maker} faster)"
 
 
 def is_wide(extents: Iterable[int]) -> bool:
-    """Returns whether an axis is logarithmic: its ends are at least :data:`WIDE` doublings apart, or half of
-    the extents lie in the first :data:`CORNER` of a linear axis. An axis with an extent of 0 is linear."""
+    """Returns whether an axis is logarithmic. It is if its ends are at least :data:`WIDE` doublings apart, or
+    if half of the extents lie in the first :data:`CORNER` of a linear axis. An axis with an extent of 0 is
+    linear."""
     every = {*extents}
     if not every or min(every) < 1:
         return False
@@ -98,7 +102,7 @@ def is_wide(extents: Iterable[int]) -> bool:
 
 
 def hovering(rows: pd.DataFrame, words: Callable[[Any], str]) -> dict[str, Any]:
-    """Returns plotly's settings of a trace whose hover texts (HTML) are ``words`` of each row."""
+    """Returns plotly's settings of a trace whose hover texts (HTML) are ``words(row)`` for each row."""
     return {"hoverinfo": "text", "hovertext": [words(row) for row in rows.itertuples()]}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WORST = 3
-"""The most shapes that the legend names: more would cover the curves."""
+"""The most shapes that the legend names: a longer legend would cover the curves."""
 
 LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
 """Contenders of the figures by layer: each layer's own library, the best prepacked vendor, and the fastest
@@ -27,12 +27,12 @@ known plan."""
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
-    """Returns the shapes on which the maker's programs lose most against the best vendors, the worst first.
+    """Returns, the worst first, the shapes on which the maker's programs lose most against the best vendors.
 
     Args:
-        report: of a bench's study or of :func:`~dietlab.evaluate`.
+        report: the report of a bench's study or of :func:`~dietlab.evaluate`.
         cache: the cache state.
-        count: the most rows.
+        count: the greatest number of rows.
     """
     frame = frame_speedup(report, cache).astype({"speedup": float})
     judge = next((name for name in JUDGES if (frame["contender"] == name).any()), None)
@@ -47,9 +47,9 @@ def plot_bench_speedup(
     prepacked.
 
     Args:
-        table: results of a suite.
-        workload: its name in the table.
-        threads: cores.
+        table: the results of a bench.
+        workload: the name of the workload in the table.
+        threads: the number of cores.
         cache: the cache state.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
@@ -65,7 +65,7 @@ def plot_bench_speedup(
 def plot_bench_roofline(
     table: ResultTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
-    """Draws the share of the roofline that the report's maker reaches against T, a line for each cache state.
+    """Draws against T the share of the roofline that the report's maker reaches, a line for each cache state.
 
     Args:
         table, workload, threads, template: as in :func:`plot_bench_speedup`.

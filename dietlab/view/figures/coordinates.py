@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 GFLOP = 1e9
 MOST_TICKS = 12
-"""The most ticks of an axis that name values: more would overlap."""
+"""The most ticks with names of values on an axis: the names of more would overlap."""
 FADED = "rgba(118,118,118,0.12)"
 """The colour of lines outside the brushed range."""
 TIMES = ("measured", "seconds", "gflops")
 
 
 def frame_space(source: TuningRun | Space, shape: Shape | None = None) -> pd.DataFrame:
-    """Returns one row a scheme: ``scheme`` (its key), each of its parameters and, of a run, ``seconds`` of a
-    call on one shape, useful ``gflops`` (GFLOP/s) and whether it was ``measured`` there. The time of a
-    measured scheme is the one that the run settled on, without the delays of slow moments; other times are
-    predicted.
+    """Returns one row for each scheme: ``scheme`` (its key) and its parameters. Rows of a run also have
+    ``seconds`` of a call on one shape, useful ``gflops`` (GFLOP/s), and ``measured``: whether the scheme was
+    measured on this shape. The time of a measured scheme is the one that the run settled on, without the
+    delays of slow moments; other times are predicted.
 
     Args:
         source: a run (its measured schemes are shown) or a space (its schemes have no times).
-        shape: of a run (default: the one with most measurements).
+        shape: the shape whose times a run gives (default: the one with most successful records).
 
     Raises:
-        SpaceError: if it is neither.
+        SpaceError: if ``source`` is neither.
         WorkloadError: if the shape has other dimensions than the operator.
     """
     import pandas as pd
@@ -71,7 +71,7 @@ def frame_space(source: TuningRun | Space, shape: Shape | None = None) -> pd.Dat
 
 
 def shapes_measured(run: TuningRun) -> list[Shape]:
-    """Returns the shapes with a successful record, those with most of them first."""
+    """Returns the shapes with a successful record, those with the most such records first."""
     counts = Counter(record.shape for record in run.records if record.ok)
     return sorted(counts, key=lambda shape: (-counts[shape], shape))
 
@@ -82,8 +82,9 @@ def plot_space(
     scheme: str | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """Draws a line for each scheme through its parameters to its GFLOP/s, which also colours it; drag along
-    an axis to brush it. Parameters that are the same in all schemes are left out.
+    """Draws a line for each scheme through its parameters to its GFLOP/s; the line's colour shows GFLOP/s,
+    too. Drag along an axis to brush it: lines outside the chosen range fade. Parameters that are the same in
+    all schemes are left out.
 
     Args:
         source, shape: as in :func:`frame_space`.
@@ -91,7 +92,8 @@ def plot_space(
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
-        SpaceError, WorkloadError: as :func:`frame_space`; also if the scheme is none of those shown.
+        SpaceError, WorkloadError: as :func:`frame_space`; SpaceError also if ``scheme`` is none of those
+            shown.
     """
     frame = frame_space(source, shape)
     if isinstance(source, Space):

@@ -1,4 +1,4 @@
-"""A decision tree that folds, the plan of each extent in a strip, and what the tree's choices lose."""
+"""The figure of a dispatcher: a tree that folds, a strip with each extent's plan, and the choices' losses."""
 
 from __future__ import annotations
 
@@ -44,20 +44,19 @@ BEYOND_SHOWN = 0.25
 
 
 def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
-    """Returns one row for each shape that the dispatcher was trained on: its rule, its plan and the plan's
-    loss.
+    """Returns one row for each shape that the dispatcher was trained on: rule, plan, and what the plan loses.
 
-    Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``scheme``
-    with the parameters, ``low`` and ``high`` (the extents that the rule serves, both included),
+    Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``scheme`` with
+    the parameters, ``low`` and ``high`` (the least and the greatest extent that the rule serves),
     ``expected_seconds``, ``best_seconds`` of the best plan known, and ``slowdown`` (their ratio; 1 is no
     loss). Times are measured where there are records and predicted elsewhere. A run without a successful
     record gives no rows.
 
     Args:
         run: the tuning run, whose records give measured times.
-        dispatcher: whose tree and plans are shown.
-        layer: the extents of all dynamic dimensions but the length, as in ``{"N": 2304, "K": 768}``, if there
-            are several: the table is of the tree at this layer.
+        dispatcher: the dispatcher whose tree and plans are shown.
+        layer: the extents of all dynamic dimensions but the length, as in ``{"N": 2304, "K": 768}``; needed
+            if there are such dimensions. The table is of the tree at this layer.
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
@@ -75,8 +74,8 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
 def dispatch_table(
     dispatcher: Dispatcher, shapes: ShapeSet, seconds: Values | None, best: Values | None
 ) -> pd.DataFrame:
-    """Returns the rows of :func:`frame_dispatch` from known times: ``seconds`` is ``[plans of the dispatcher,
-    shapes]`` and ``best`` ``[shapes]``, both in seconds; None gives no rows."""
+    """Returns the rows of :func:`frame_dispatch` from known times in seconds. ``seconds`` has the axes
+    ``[plans of the dispatcher, shapes]``, ``best`` has the axis ``[shapes]``; None gives no rows."""
     import pandas as pd
 
     name, _ = only_dim(dispatcher.workload)
@@ -152,16 +151,17 @@ def plot_dispatch(
     layer: Layer | None = None,
     levels: int = LEVELS,
 ) -> go.Figure:
-    """Draws the decision tree, which plan serves which extent and, below, the loss of its choices.
+    """Draws three things: the decision tree, a strip with the plan of each extent, and the loss of the tree's
+    choices.
 
     A folded node gives the number of rules and plans of its subtree. The first ``levels`` levels and the path
     of ``extent`` are unfolded.
 
     Args:
         run, dispatcher: as in :func:`frame_dispatch`.
-        extent: of a shape whose path is drawn thick.
+        extent: the length of the shape whose path is drawn thick.
         layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
-        levels: number of levels from the root that are unfolded.
+        levels: the number of unfolded levels, counted from the root.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
@@ -179,9 +179,9 @@ def drawn_nodes(
     levels: int = LEVELS,
     toggled: Collection[Span] = (),
 ) -> list[Shown]:
-    """Returns the nodes that :func:`draw_dispatch` draws, in the order in which its traces have them:
-    :data:`~dietlab.view.figures.tree_traces.SPLITS` the unfolded splits,
-    :data:`~dietlab.view.figures.tree_traces.ENDS` the leaves and folds."""
+    """Returns the nodes that :func:`draw_dispatch` draws, by the index of their trace and in its order: the
+    unfolded splits by :data:`~dietlab.view.figures.tree_traces.SPLITS`, the leaves and folds by
+    :data:`~dietlab.view.figures.tree_traces.ENDS`."""
     weights = dict(zip(frame.iloc[:, 0], frame["weight"], strict=True))
     return shown_nodes(_root(dispatcher), extent, levels, toggled, weights)
 
@@ -201,7 +201,7 @@ def draw_dispatch(
     levels: int = LEVELS,
     toggled: Collection[Span] = (),
 ) -> go.Figure:
-    """Draws the figure of :func:`plot_dispatch` from its table; the legend calls its slowdown ``name``.
+    """Draws the figure of :func:`plot_dispatch` from its table. ``name`` is the legend entry of the slowdown.
     ``beside`` adds the slowdown of another dispatcher; ``toggled`` is as in
     :func:`~dietlab.view.figures.folding.shown_nodes`."""
     figure = new_figure(frame, f"Dispatch of {dispatcher.workload}", template)
@@ -224,7 +224,7 @@ def draw_dispatch(
 
 
 def _lay_out(figure: go.Figure, dim: str, shown: Sequence[Shown]) -> None:
-    """Lays out the tree, which grows downwards in columns of equal width. Below the tree, the strip of plans
+    """Lays out the tree: it grows downwards, in columns of equal width. Below the tree, the strip of plans
     and the slowdown share one axis of extents."""
     deepest = max(one.node.level for one in shown)
     columns = 1 + max(one.x for one in shown)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from dietlab.scheme import Leaf, Tree
 
 LEVELS = 3
-"""Levels unfolded by default: 8 columns, without the path of a shape."""
+"""The number of levels unfolded by default: the tree then has at most 8 columns, if no path is unfolded."""
 
 MOST_COLUMNS = 13
-"""The most columns of leaves and folds: in a figure of 1010 pixels each column has 65, wider than the longest
-words."""
+"""The most columns of leaves and folds: in a figure of 1010 pixels each column has 65 pixels, and the longest
+words fit."""
 
 Span = tuple[int, int]
 """The least and the greatest extent that reach a node, both included."""
@@ -24,9 +24,10 @@ class Node:
 
     Args:
         level: the number of comparisons before the node.
-        span: the extents.
+        span: the least and the greatest extent that reach the node.
         at_most: the bound of a split; None for a leaf.
-        rules: the numbers of the plans of all leaves at and below the node, in the order of their extents.
+        rules: the index of each leaf's plan, for all leaves at and below the node, in the order of their
+            extents.
         below: the nodes of the next level that some of these extents reach.
     """
 
@@ -52,8 +53,10 @@ class Shown:
     """A node that is drawn.
 
     Args:
-        x: the column: leaves and folds are at 0, 1, 2, ..., a split is in the middle of the nodes below it.
-        end: whether nothing is drawn below the node: it is a leaf, or a fold that stands for a subtree.
+        x: the column. Leaves and folds have columns 0, 1, 2, ...; a split is in the middle of the nodes below
+            it.
+        end: whether nothing is drawn below the node, because it is a leaf or a fold (which stands for a
+            subtree).
     """
 
     node: Node
@@ -67,7 +70,7 @@ class Shown:
 
     @property
     def plans(self) -> tuple[int, ...]:
-        """The numbers of the plans at and below the node, ascending."""
+        """The indices of the plans at and below the node, ascending."""
         return tuple(sorted(set(self.node.rules)))
 
 
@@ -90,17 +93,17 @@ def shown_nodes(
 ) -> list[Shown]:
     """Returns the drawn nodes of a tree, each split before the nodes below it.
 
-    Splits of the first ``levels`` levels, on the path of ``extent``, or in ``toggled`` are unfolded; a
-    toggled split of the first levels is folded instead, unless it is on the path. At most
+    A split is unfolded if it is in the first ``levels`` levels, on the path of ``extent``, or in ``toggled``.
+    A toggled split of the first levels is folded instead, unless it is on the path. At most
     :data:`MOST_COLUMNS` columns are drawn: the path is unfolded first, then the way to toggled splits, then
     the splits of most weight.
 
     Args:
-        root: of the tree.
-        extent: of the chosen shape.
-        levels: number of comparisons from the root on.
-        toggled: spans of the splits that were clicked.
-        weights: of extents (default: equal ones).
+        root: the root of the tree.
+        extent: the length of the chosen shape; None if no shape is chosen.
+        levels: the number of unfolded levels, counted from the root.
+        toggled: the spans of the splits that were clicked.
+        weights: the weight of each extent (default: equal weights).
     """
 
     def wanted(node: Node) -> bool:

@@ -22,15 +22,15 @@ NUMBERS = ("shapes", "geomean_speedup", "geomean_speedup_held_out", "worst_speed
 
 
 def frame_layers(report: Report) -> pd.DataFrame:
-    """Returns a table with one row a cache state, layer and contender, layers ascending.
+    """Returns a table with one row for each cache state, layer and contender; layers ascend.
 
     Columns: ``cache``, ``contender`` (with ``best prepacked vendor`` and ``best plain vendor``), ``layer`` as
-    a text, its extents by dimension, ``held_out`` (whether every shape was), the number of ``shapes``, and
-    over them ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if none was) and ``worst_speedup``,
-    ratios above 1 where the report's maker is faster, with ``worst_shape``.
+    a text, one column for each of the layer's extents, ``held_out`` (whether all shapes are held out),
+    ``shapes`` (their number), ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if no shape is held
+    out), ``worst_speedup`` and ``worst_shape``. Speedups are above 1 where the report's maker is faster.
 
     Args:
-        report: over layers of several sizes.
+        report: a report over layers of several sizes.
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions.
@@ -39,11 +39,11 @@ def frame_layers(report: Report) -> pd.DataFrame:
 
 
 def frame_lengths(report: Report) -> pd.DataFrame:
-    """Returns a table as :func:`frame_layers` does, by length over all layers: the columns of the layer are
-    replaced by ``length`` as a text and its ends, such as ``low_T`` and ``high_T`` (both included).
+    """Returns the table of :func:`frame_layers` by length, over all layers. Instead of the columns of the
+    layer it has ``length`` as a text and the least and the greatest length, such as ``low_T`` and ``high_T``.
 
     Args:
-        report: over layers of several sizes.
+        report: a report over layers of several sizes.
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions.
@@ -79,11 +79,11 @@ def _frame(report: Report, parts: Sequence[Part], what: str) -> pd.DataFrame:
 
 
 def plot_layers(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the speedup over each contender by layer: the geometric mean over its lengths, and a line down to
-    the worst of them. Open marks are layers without a tuned shape.
+    """Draws the speedup over each contender by layer: the geometric mean over the layer's lengths, and a line
+    down to the worst length. Open marks are layers without a tuned shape.
 
     Args:
-        report: over layers of several sizes.
+        report: a report over layers of several sizes.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
@@ -95,7 +95,7 @@ def plot_layers(report: Report, cache: str | None = None, template: str | None =
 
 def plot_lengths(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """Draws the speedup over each contender by length: the geometric mean over all layers, and a line down to
-    the worst of them.
+    the worst layer.
 
     Args:
         report, cache, template: as in :func:`plot_layers`.

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 HEIGHT = 520
 LARGEST, LEAST = 22, 5
-"""The greatest and the least side of a square, in pixels."""
+"""The greatest and the least length of a square's side, in pixels."""
 ROOM = (620, 330)
 """The width and the height, in pixels, that all squares of a map share."""
 WIDE = 4
 """The least number of doublings between the ends of a logarithmic axis: layers differ by factors."""
 STRONGEST = 1.0
-"""The speedup from which on the colour is the strongest, in doublings: differences of some percent stay
-visible where a single shape has a factor of five."""
+"""The speedup, in doublings, from which on the colour is the strongest. So differences of some percent stay
+visible although a single shape has a factor of five."""
 LABELLED = 0.045
-"""The least share of each axis that a region takes to show the number of its plan."""
+"""The least share of both axes that a region must take for its plan's number to be shown."""
 
 
 # --- numbers ----------------------------------------------------------------------------------
@@ -42,11 +42,11 @@ class Look:
 
     Args:
         key: the title of the key.
-        scale: plotly's colours from the least number to the greatest.
+        scale: plotly's colour scale, from the least number to the greatest.
         ratio: whether the numbers are ratios, whose mean is geometric; 1 is no difference.
-        balanced: whether colours are on a log scale with their middle at 1; otherwise they show percent, for
-            ratios the loss above 1.
-        more_is_better: whether the least number is the worst.
+        balanced: whether colours are on a log scale with its middle at 1. Otherwise, colours show percent: of
+            a ratio, the part above 1.
+        more_is_better: whether a greater number is better; the least is then the worst.
     """
 
     key: str
@@ -61,11 +61,11 @@ class Look:
         return np.log2(found) if self.balanced else 100 * (found - 1 if self.ratio else found)
 
     def words(self, number: float) -> str:
-        """Returns ``"1.20 times"``, or ``"3.1 %"``."""
+        """Returns a number as text: ``"1.20 times"`` or ``"3.1 %"``."""
         return f"{number:.2f} times" if self.balanced else f"{float(self.drawn(number)):.1f} %"
 
     def colours(self, numbers: Any) -> dict[str, Any]:
-        """Returns plotly's settings of markers with these numbers, and of their key."""
+        """Returns plotly's settings of markers coloured by these numbers, and of their key."""
         drawn = self.drawn(numbers)
         key: dict[str, Any] = {"title": {"text": self.key}}
         if self.balanced:
@@ -137,10 +137,10 @@ def _hover(row: dict[str, Any], x: str, y: str, value: str, look: Look) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """The drawn part of a dimension: its range, and a little beyond the range's end.
+    """The drawn part of a dimension: its range and a little more beyond the end.
 
     Args:
-        low, high: the least and the greatest extent that are drawn.
+        low, high: the least and the greatest drawn extent.
         end: the end of the range.
     """
 
@@ -176,7 +176,7 @@ class Window:
 
 
 class Box(NamedTuple):
-    """A region of one plan: its edges, the plan's number and scheme, and its hover text (HTML)."""
+    """A region of one plan: its edges, the plan's index and scheme, and the region's hover text (HTML)."""
 
     left: float
     right: float

@@ -1,4 +1,5 @@
-"""Tiling of one output, the waste over shapes and tile heights, and what serving policies would waste."""
+"""Figures of padding: the tiles of one output, the waste over shapes and tile heights, and serving policies'
+waste."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64
-"""The most row tiles that are drawn: the last ones, which have the padding."""
+"""The most row tiles that are drawn. The last ones are drawn, since they have the padding."""
 MOST_CELLS = 1500
 """The most tiles that are drawn."""
 SHOWN = 128
@@ -42,7 +43,7 @@ class Band(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """The needed or the padded part of a tile along one axis: ``start`` to before ``end``."""
+    """The needed or the padded part of a tile along one axis, from ``start`` to ``end`` (excluded)."""
 
     start: int
     end: int
@@ -55,13 +56,13 @@ class Segment(NamedTuple):
 
 
 def frame_tiling(scheme: Scheme, rows: int, cols: int) -> pd.DataFrame:
-    """Returns one row a tile of an output of ``rows x cols``: its position and size, how much of it is
-    needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
+    """Returns one row for each tile of an output of ``rows x cols``: position, size, the needed part of it,
+    and ``padding_waste``, the share of the tile's multiply-adds that no output needs.
 
     Args:
         scheme: gives the tile and the treatment of the edge.
-        rows: of the output, at least 0.
-        cols: of the output, at least 0.
+        rows: the number of the output's rows, at least 0.
+        cols: the number of the output's columns, at least 0.
 
     Raises:
         WorkloadError: if an extent is negative.
@@ -99,9 +100,10 @@ def frame_waste(
 
     Args:
         workload: the operator whose length is drawn.
-        scheme: gives the columns of the tile and the treatment of the edge; composed schemes pad no rows.
-        heights: rows of the tile (default: 1 to :data:`HEIGHTS`).
-        extents: of the length (default: the first :data:`SHOWN` of its range).
+        scheme: the scheme that gives the columns of the tile and the treatment of the edge. Composed schemes
+            pad no rows.
+        heights: the numbers of rows of the tile (default: 1 to :data:`HEIGHTS`).
+        extents: the lengths to draw (default: the first :data:`SHOWN` of the range).
         layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
     Raises:
@@ -124,8 +126,9 @@ def frame_waste(
 
 
 def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataFrame:
-    """Returns, for the plan of ``scheme`` and each serving policy on one shape, the padding as a share of the
-    multiply-adds, and how many multiply-adds are executed for one that is needed.
+    """Returns one row for the plan of ``scheme`` and one for each serving policy, all on one shape. Columns:
+    the policy, ``padding_waste`` (padding as a share of the multiply-adds) and ``executed_for_one_needed``
+    (executed multiply-adds over needed ones).
 
     Args:
         workload: the operator.
@@ -146,7 +149,7 @@ def frame_policies(workload: Workload, scheme: Scheme, shape: Shape) -> pd.DataF
 
 
 def plot_tiling(scheme: Scheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
-    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades; padding is orange. If
+    """Draws an output of ``rows x cols`` cut into tiles of two alternating shades, with padding in orange. If
     there are very many tiles, only the last ones are drawn.
 
     Args:
@@ -270,8 +273,8 @@ def _bands(scheme: Scheme, extent: int) -> list[Band]:
 
 
 def _across(scheme: Scheme) -> Scheme:
-    """Returns a scheme that tiles rows as ``scheme`` tiles columns: composed only if vectors run along the
-    depth."""
+    """Returns a scheme that tiles rows as ``scheme`` tiles columns. The result is composed only if vectors
+    run along the depth."""
     edge = scheme.edge if scheme.kernel.composes_columns else "padded"
     return scheme_with(scheme, rows=scheme.cols, edge=edge)
 

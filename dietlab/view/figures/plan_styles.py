@@ -17,21 +17,22 @@ PLAN_COLOURS = (
 )
 """The accents of :data:`dietlab.view.theme.PALETTE` and eight more.
 
-Each has a contrast of at least 3 to white and 2.6 to #111111. Each colour that was added is the one farthest
-from all before it in CIELAB. The distance is the least of three: with full colour vision, without red cones
-and without green cones (Machado, Oliveira and Fernandes 2009), the latter two divided by 0.7. The nearest
-accents are 15 apart; the last colour is 18 from its nearest.
+Each has a contrast of at least 3 to white and 2.6 to #111111. Each of the eight is, in CIELAB, the colour
+farthest from all before it. The distance is the least of three: with full colour vision, and, both divided by
+0.7, without red cones and without green cones (Machado, Oliveira and Fernandes 2009). The nearest accents are
+15 apart; the last colour is 18 from its nearest.
 """
 
 BAR_WIDTH = 16
-"""The height of the strip of plans, in pixels: a number in it is legible."""
+"""The height of the strip of plans, in pixels: enough for a legible number."""
 
 LIGHTEST_UNDER_WHITE = 0.18
 """The greatest relative luminance of a colour under white text: black text has the same contrast there."""
 
 
 def plan_style(number: int) -> Style:
-    """Returns the look of a plan; each round through the colours has another dash and symbol."""
+    """Returns the look of a plan, by its index. Each round through the colours has another dash and
+    symbol."""
     turn, place = divmod(number, len(PLAN_COLOURS))
     return Style(PLAN_COLOURS[place], DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)], BAR_WIDTH)
 

@@ -1,4 +1,4 @@
-"""Figures of the plan that each shape got, and why: the predicted parts of its time."""
+"""Figures of the plan of each shape, and the predicted parts of its time, which explain the choice."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ PARTS = {
     "padding": ("padding", PALETTE["wasted"]),
     "idle": ("idle cores", PALETTE["muted"]),
 }
-"""Fields of :class:`dietlab.cost.Parts`, their labels and colours."""
+"""The label and the colour of each field of :class:`dietlab.cost.Parts`."""
 
 
 def frame_plans(
     dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None, layer: Layer | None = None
 ) -> pd.DataFrame:
-    """Returns one row a shape: its ``scheme`` with the parameters, how it covers the rows (``cover``, and
-    ``heights`` of the tiles in order), and the predicted seconds, each part and the total.
+    """Returns one row for each shape: its ``scheme`` with the parameters, ``cover`` (how the plan covers the
+    rows), ``heights`` (of the tiles, in order), and the predicted seconds of each part and in total.
 
     Args:
-        dispatcher: chooses the plans.
+        dispatcher: the dispatcher that chooses the plans.
         model: the cost model that predicts the parts of a plan's time.
-        extents: of the length (default: the first :data:`SHOWN` of its range).
+        extents: the lengths to show (default: the first :data:`SHOWN` of the range).
         layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
     Raises:
@@ -80,7 +80,7 @@ def plot_plans(
     template: str | None = None,
     layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
+    """Draws two plots: above, how the rows of each shape are covered; below, the parts of its predicted time.
 
     Every column is a shape. A row has the colour of its tile's height; neighbouring tiles alternate between a
     lighter and a darker shade.

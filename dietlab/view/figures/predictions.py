@@ -1,4 +1,5 @@
-"""Predicted against measured time of every record, and what the model looks at."""
+"""Figures of a cost model: predicted against measured time of every record, and the importance of
+features."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ COLUMNS = ("record", "scheme", "shape", "held_out", "seconds", "predicted_second
 TILE = ("rows", "cols")
 """The sides of the micro-kernel's tile: points can be coloured by them, or by a dimension."""
 LEADING = 12
-"""The most features that are drawn."""
+"""The most features that a figure draws."""
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
-    """Returns a cost model fitted on the first ``count`` records of a run, in the way of the run's own
-    model."""
+    """Returns a cost model fitted on the first ``count`` records of a run. The model is of the same kind as
+    the run's own."""
     if not 1 <= count <= len(run.records):
         raise ModelError(f"a fit takes 1 to {len(run.records)} records of this run", count)
     cost, first = run.model.cost, run.records[:count]
@@ -33,13 +34,13 @@ def fit_first(run: TuningRun, count: int) -> CostModel:
 
 
 def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFrame:
-    """Returns one row a successful record: its micro-kernel with the parameters, measured ``seconds`` and
-    ``predicted_seconds``, and ``ratio``, predicted over measured.
+    """Returns one row for each successful record: its micro-kernel with the parameters, measured ``seconds``
+    and ``predicted_seconds``, and ``ratio``, predicted over measured.
 
     Args:
-        run: whose records are compared.
+        run: the run whose records are compared.
         model: the cost model that predicts.
-        count: the model was fitted on the first ``count`` records; later ones are ``held_out``.
+        count: the number of records that the model was fitted on; later records are ``held_out``.
     """
     import pandas as pd
 
@@ -63,8 +64,8 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
-    """Returns, for each feature, the ``share`` of the loss that splits on this feature removed, largest
-    first.
+    """Returns one row for each feature, the most important first. ``share`` is the part of the removed loss
+    that splits on this feature removed.
 
     Args:
         model: a fitted cost model of trees.
@@ -77,11 +78,11 @@ def frame_importances(model: CostModel) -> pd.DataFrame:
 def plot_predictions(
     frame: pd.DataFrame, colour: str, scheme: str = "", template: str | None = None
 ) -> go.Figure:
-    """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is exact.
+    """Draws a table of :func:`frame_predictions` on log axes. On the drawn line, predictions are exact.
 
     Args:
         frame: a table of :func:`frame_predictions`.
-        colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
+        colour: the column that gives the colour of points: a dimension, or the tile's ``rows`` or ``cols``.
         scheme: the scheme whose records have rings.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
@@ -114,13 +115,14 @@ def plot_predictions(
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Returns 1, 2, 5, 10, 20, ... as far as they are needed, and a little further."""
+    """Returns the ticks 1, 2, 5, 10, 20, ... up to a little above the greatest value."""
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     return [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
 
 
 def _markers(part: pd.DataFrame, frame: pd.DataFrame, colour: str, held_out: bool) -> dict[str, Any]:
-    """Colours on a log scale over the whole frame, so that both kinds of records share it."""
+    """Returns markers with colours on a log scale over the whole frame, so that both kinds of records share
+    it."""
     look: dict[str, Any] = {"symbol": f"circle{OPEN}" if held_out else "circle", "size": 7}
     if part.empty:
         return {**look, "color": TEXT}
@@ -178,7 +180,7 @@ def _feature_hover(row: Any) -> str:
 
 
 def feature_words(name: str) -> str:
-    """Returns ``"loads per multiply add"``."""
+    """Returns a feature's name in words: ``"loads per multiply add"``."""
     return name.replace("_", " ")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MANY = 40
-"""The number of points from which on a line's marks are small: large ones would hide the line."""
+"""The least number of points of a line with small marks: so many large marks would hide the line."""
 
 Hover = Callable[[Any], str]
 """A function from a row of a table, a named tuple, to the hover text (HTML) of its point."""
@@ -32,8 +32,8 @@ def plot_ratios(
     tie: bool = True,
     **look: Any,
 ) -> go.Figure:
-    """Draws a ratio over shapes, layers or lengths: lines of :func:`plot_lines` on a log axis with ``ticks``.
-    ``tie`` adds a line at 1, where both times are equal."""
+    """Draws a ratio over shapes, layers or lengths, as lines of :func:`plot_lines` on a log axis with
+    ``ticks``. ``tie`` adds a line at 1, where both times are equal."""
     figure = plot_lines(frame, title, template, axis, y, hover, **look)
     if tie:
         figure.add_hline(y=1, line=TIE)
@@ -58,14 +58,14 @@ def plot_lines(
     """Draws a line for each value of the column ``by``; shapes held out from tuning have open marks.
 
     Args:
-        frame: a row a point.
+        frame: a table with one row for each point.
         axis: the column on the x axis, and plotly's settings of this axis.
         y: the column that is drawn.
-        looks: styles of the lines by name, drawn in the order of the table. By default lines are contenders:
-            headlines are drawn above the rivals and named first.
-        ends: columns of the lower and the upper end of a bar about each point.
-        size: of the marks, in pixels (default: by the line's width; small if there are many).
-        mode: plotly's.
+        looks: the lines' styles by name; lines are drawn in the order of the table. By default lines are
+            contenders, and headlines are drawn above the rivals and named first.
+        ends: the columns with the lower and the upper end of a bar about each point.
+        size: the width of the marks, in pixels (default: by the line's width; small if there are many).
+        mode: plotly's mode of the traces, such as ``"lines+markers"``.
     """
     figure = new_figure(frame, title, template)
     x, settings = axis
@@ -99,12 +99,12 @@ def _bars(part: pd.DataFrame, y: str, low: str, high: str) -> dict[str, Any]:
 
 
 def faster_words(ratio: float, one: str, other: str) -> str:
-    """Returns which of two contenders is faster and by how much (HTML), from the other's time over that of
-    ``one``."""
+    """Returns which of two contenders is faster and by how much (HTML). The ratio is the other's time over
+    the time of ``one``."""
     faster, slower = (one, other) if ratio >= 1 else (other, one)
     return f"<b>{escape(faster)} is {max(ratio, 1 / ratio):.2f} times as fast as {escape(slower)}</b>"
 
 
 def where_words(row: Any, where: str) -> str:
-    """Returns a shape or a layer, and whether it was held out."""
+    """Returns a text: a shape or a layer, and whether it was held out."""
     return f"{escape(where)}{', held out from tuning' if row.held_out else ''}"

@@ -1,8 +1,8 @@
 """Figures in two halves: ``frame_x`` gives a tidy table, ``plot_x`` draws it with plotly.
 
-Figures have no background, so they read on light and on dark pages; give
-``template="plotly_white"`` or ``"plotly_dark"`` for one that stands alone. Results that were
-wrong are in the tables (``correct``) but never drawn: a wrong result has no time.
+Figures have no background, so they read on light and on dark pages; give ``template="plotly_white"`` or
+``"plotly_dark"`` for a figure that stands alone. Wrong results are in the tables (``correct`` is False) but
+are never drawn.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns the speedup of the report's maker, dietlab, over each contender (a ratio; above 1: the maker is
-    faster) for each shape.
+    """Returns, for each shape, the speedup of the report's maker (usually dietlab) over each contender: a
+    ratio, above 1 where the maker is faster.
 
     Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the fastest of their
     kind for each shape (``fastest`` names it), as in ``report.summary``. The table also has both medians (the
     maker's is ``own_seconds``) and the maker's scheme. Wrong results are left out.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
+        report: the report of :func:`~dietlab.evaluate`.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
     every = _rows(report, cache)
@@ -70,8 +70,8 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns GFLOP/s and the reached shares (1 is all) of the ``peak``, the FMA peak of all cores, and of
-    the ``roofline``.
+    """Returns, for each shape and contender, GFLOP/s and two reached shares (1 is all): of the ``peak`` (the
+    FMA peak of all cores) and of the ``roofline``.
 
     Args:
         report, cache: as in :func:`frame_speedup`.
@@ -98,7 +98,8 @@ def peak_gflops(report: Report) -> float | None:
 
 
 def cache_of(report: Report, cache: str | None) -> str | None:
-    """Returns the cache state, for None the report's first one; None if the report has none."""
+    """Returns the given cache state. For None, returns the report's first one, or None if the report has
+    none."""
     if cache is not None and cache not in report.caches:
         raise RecordError(
             "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
@@ -112,7 +113,7 @@ def _rows(report: Report, cache: str | None) -> list[Row]:
 
 
 def _judged(report: Report, cache: str | None) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields every row with its ``correct``, which is False for a wrong and for a missing result."""
+    """Yields every row together with ``correct``, False for a wrong or a missing result."""
     for row in _rows(report, cache):
         yield row, {"correct": bool(row.correct)}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 LENGTHS = tuple(2**n for n in range(13))
-"""Lengths at which a layer is drawn: each doubling from 1 to 4096."""
+"""The lengths at which a layer is drawn: each doubling from 1 to 4096."""
 
 STATES = {
     "rotating": ("measured, operands from memory", PALETTE["ours"], "circle"),
@@ -29,7 +29,7 @@ STATES = {
 """The label, colour and symbol of each cache state."""
 
 DASHES = ("solid", "dash", "dot")
-"""Dashes of the ceilings, from the slowest level of memory to the fastest."""
+"""The dashes of the ceilings, from the slowest level of memory to the fastest."""
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
@@ -41,12 +41,12 @@ def peak_of(hardware: Hardware, dtype: str) -> float:
 
 
 def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
-    """Returns the flops for each byte that a tile of the output loads: in every step of the reduction
-    ``rows + cols`` operands for ``rows * cols`` multiply-adds.
+    """Returns the floating-point operations of a tile of the output for each byte that it loads. Every step
+    of the reduction loads ``rows + cols`` operands for ``rows * cols`` multiply-adds.
 
     Args:
-        rows, cols: of the tile, 1 or more.
-        dtype: of the operands.
+        rows, cols: the extents of the tile, 1 or more.
+        dtype: the type of the operands.
     """
     if min(rows, cols) < 1:
         raise WorkloadError("a tile has rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
@@ -54,23 +54,24 @@ def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
 
 
 def tile_level(hardware: Hardware) -> Ceiling:
-    """Returns the level from which a tile loads its operands: registers are filled from L1, a thread block's
-    shared memory from L2."""
+    """Returns the level of memory from which a tile loads its operands: L1 for a register tile, L2 for a
+    thread block's tile."""
     wanted = "L1" if hardware.limits.on_host else "L2"
     return next(ceiling for ceiling in ceilings(hardware) if ceiling.level == wanted)
 
 
 def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int] = LENGTHS) -> pd.DataFrame:
-    """Returns one row a length and level of memory: the ``intensity`` of a call (flops for each byte, if
-    every operand and the output move once), the GFLOP/s that the level allows, and what bounds them.
+    """Returns one row for each pair of a length and a level of memory: the ``intensity`` of a call
+    (operations for each byte, if every operand and the output move once), the GFLOP/s that the level allows,
+    and what bounds the GFLOP/s.
 
     Columns: ``T``, ``level``, ``gbps``, ``flops``, ``bytes``, ``intensity``, ``gflops``, ``bound`` (the
     level, or ``"peak"``).
 
     Args:
         workload: a layer with one dynamic dimension.
-        hardware: with a peak and a bandwidth of memory.
-        lengths: extents of the dynamic dimension, 1 or more.
+        hardware: a processor whose peak and memory bandwidth are known.
+        lengths: the extents of the dynamic dimension, each 1 or more.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or a length is not positive.
@@ -105,13 +106,13 @@ def only_length(workload: Workload) -> str:
 
 def frame_below_roofline(report: Report) -> pd.DataFrame:
     """Returns one row for each measured call of dietlab: its ``intensity`` as in :func:`frame_roofline`, its
-    ``gflops``, and its ``share`` of the roofline of its cache state. A share is above 1 if bytes came faster
-    than the measured bandwidth.
+    ``gflops``, and its ``share`` of the roofline of its cache state. A share is above 1 if the call moved
+    bytes faster than the measured bandwidth.
 
     Columns: ``T``, ``cache``, ``intensity``, ``gflops``, ``share``, ``plan``.
 
     Args:
-        report: with measured calls of one layer.
+        report: a report with measured calls of one layer.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
@@ -136,14 +137,14 @@ def plot_roofline(
     tile: tuple[int, int] | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """Draws ceilings over arithmetic intensity, both axes logarithmic, with the layer at each doubling of its
-    length where memory bounds it.
+    """Draws the ceilings over arithmetic intensity on two logarithmic axes, and the layer at each doubling of
+    its length, at the GFLOP/s that memory allows.
 
     Args:
         workload, hardware: as in :func:`frame_roofline`.
-        report: measured calls to draw; of the same layer and processor.
+        report: a report whose measured calls are drawn; it is of the same layer and processor.
         length: the length that gets a ring.
-        tile: rows and columns, drawn where its level of memory bounds it.
+        tile: rows and columns of a tile, drawn at the GFLOP/s that its level of memory allows.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Maps over two dynamic dimensions: which scheme serves where, who is faster there, and what is lost."""
+"""Maps over two dynamic dimensions: the scheme of each place, the speedup there, and the loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Source = Dispatcher | Portfolio | Report
 """The source of a map: the choices of a tree, the expected losses of a portfolio, or measured results."""
 
 LAYER = "layer"
-"""The name of an axis that has a place for each layer, instead of a dimension."""
+"""The name of an axis that has a place for each layer instead of each extent."""
 
 REPORTED = {"speedup": SPEEDUPS, "regret": SHARES, "padding_waste": SHARES, "roofline": GAINS}
 VALUES: Mapping[type, Mapping[str, Look | None]] = {
@@ -45,7 +45,8 @@ VALUES: Mapping[type, Mapping[str, Look | None]] = {
     Portfolio: {"slowdown": LOSSES},
     Report: REPORTED,
 }
-"""The values that a map of each source can show, the default first; plans are regions, not numbers (None)."""
+"""The values that a map of each source can show, the default first; None stands for plans, which are regions
+and not numbers."""
 
 
 # --- what a map is of -------------------------------------------------------------------------
@@ -53,13 +54,13 @@ VALUES: Mapping[type, Mapping[str, Look | None]] = {
 
 @dataclass(frozen=True)
 class View:
-    """The source of a map, what is drawn of it, and where.
+    """A map: its source, the drawn value, and the axes.
 
     Args:
         source, value, contender, cache, dispatcher: as in :func:`plot_map`.
         x, y: the axes.
         dims: the dynamic dimensions, the length first.
-        fixed: extents of dimensions that are not on an axis.
+        fixed: the extents of dimensions that are not on an axis.
     """
 
     source: Source
@@ -139,7 +140,8 @@ class View:
                 yield row.shape, float(number), row.held_out
 
     def _places(self, points: list[Point]) -> pd.DataFrame:
-        """Returns a row for each place on the map, with the mean and the worst number of its shapes."""
+        """Returns one row for each place on the map, with the mean and the worst number of the shapes
+        there."""
         import pandas as pd
 
         found: dict[tuple[Any, ...], list[Point]] = {}
@@ -182,12 +184,13 @@ def frame_map(
 ) -> pd.DataFrame:
     """Returns the table of :func:`plot_map`, which takes the same arguments.
 
-    Of a dispatcher: one row a box of the tree, with its ends (``low_T``, ``high_T`` and so on, both included;
-    missing where there is no end), the number of its ``plan``, and its ``scheme`` with the parameters.
+    For a dispatcher, the table has one row for each box of the tree: its ends (``low_T``, ``high_T`` and so
+    on, both included; missing where there is no end), the index of its ``plan``, and its ``scheme`` with the
+    parameters.
 
-    Of a portfolio or a report: one row a place, with the extents of both axes (or the ``layer`` as a text),
-    the value (the mean over the shapes at that place, geometric for ratios), the ``worst`` of them, the
-    number of ``shapes``, and whether all were ``held_out``.
+    For a portfolio or a report, the table has one row for each place: the extents of both axes (or the
+    ``layer`` as a text), the mean value of the shapes at the place (geometric for ratios), the ``worst``
+    value, the number of ``shapes``, and ``held_out`` (whether all shapes are).
 
     Args:
         source, value, x, y, fixed, contender, cache, dispatcher: as in :func:`plot_map`.
@@ -213,18 +216,20 @@ def plot_map(
     """Draws a map over two dynamic dimensions; an axis is logarithmic where its range is wide.
 
     Args:
-        source: a dispatcher (the regions of its decision tree, coloured by plan, a little beyond the range
-            that it was tuned for), a portfolio (the expected loss on the shapes that it was chosen for) or a
-            report (what was measured on each of its shapes).
-        value: of a dispatcher ``plan``; of a portfolio ``slowdown``; of a report ``speedup``, ``regret``,
-            ``padding_waste`` or ``roofline``. Default: the first of these.
-        x, y: dimensions. Defaults: the length, and the first other one. For a portfolio or a report ``y`` may
-            be ``"layer"``, with a row for each layer: this is the default if ``x`` is the length.
-        fixed: extents of the other dimensions. Default: for a dispatcher the middle of the range on a log
-            axis; for a portfolio or a report, shapes of all extents share a place.
-        contender: of a report (default: the best prepacked vendor, or the first contender).
+        source: a dispatcher, a portfolio or a report. The map shows the regions of the dispatcher's tree,
+            coloured by plan and drawn a little beyond the tuned range; the expected loss on the portfolio's
+            shapes; or what was measured on the report's shapes.
+        value: the drawn value: ``plan`` for a dispatcher; ``slowdown`` for a portfolio; ``speedup``
+            (default), ``regret``, ``padding_waste`` or ``roofline`` for a report.
+        x, y: the dimensions on the axes (default: the length and the first other one). For a portfolio or a
+            report, ``y`` may be ``"layer"``, which gives each layer a row. This is the default if ``x`` is
+            the length.
+        fixed: the extents of the other dimensions. By default, a dispatcher's map is at the middle of the
+            range on a log axis, and shapes of a portfolio or a report share a place whatever these extents
+            are.
+        contender: the contender of a report (default: the best prepacked vendor, or the first contender).
         cache: a cache state of the report; None is the first one.
-        dispatcher: for a portfolio: the dispatcher whose choices are shown (default: the portfolio's best
+        dispatcher: the dispatcher whose choices from a portfolio are shown (default: the portfolio's best
             scheme for each shape).
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
@@ -261,8 +266,8 @@ def _values(source: Source) -> Mapping[str, Look | None]:
 
 
 def map_dims(source: Source) -> Mapping[str, Dim]:
-    """Returns the dynamic dimensions of a source, at least two, the length first. Ranges are those that the
-    operator was tuned for; for a report, those that were measured."""
+    """Returns the dynamic dimensions of a source with their ranges: at least two dimensions, the length
+    first. The ranges are the tuned ones; for a report, the measured ones."""
     if isinstance(source, Report):
         extents = {name: [row.shape[name] for row in source.rows] for name in source.dims}
         dims = {name: Dim(min(found), max(found)) for name, found in extents.items()}

@@ -1,4 +1,4 @@
-"""The plot that gains a line with every idea: time over a reference's time, against T."""
+"""The figure of several lines' times over the time of a reference, against T."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Times = Mapping[int, float]
-"""Microseconds of one call by T."""
+"""The time of one call in microseconds, by T."""
 
 TICKS = [0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100]
 
 Y_TITLE = "time ratio (below 1: faster)"
-"""The title of the y axis, of fixed length so that it fits: the figure's title names the reference."""
+"""The title of the y axis, without the name of the reference so that it always fits: the figure's title has
+the name."""
 
 
 def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
-    """Returns one row for each line and each T that the reference has, too: ``seconds`` and
+    """Returns one row for each line and each T that both the line and the reference have: ``seconds`` and
     ``reference_seconds`` of a call, and ``slowdown``, their ratio (below 1 the line is faster).
 
     Args:
-        lines: microseconds by T for each name; a T may be missing.
+        lines: the lines by name, each with microseconds by T; a T may be missing.
         reference: a name and its microseconds by T.
 
     Raises:
@@ -58,12 +59,12 @@ def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> 
 def plot_slowdown(
     lines: Mapping[str, Times], reference: tuple[str, Times], template: str | None = None
 ) -> go.Figure:
-    """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed
-    line at 1. There are points only where both were measured. The newest line stands out, and so does one
-    called ``oracle``; the lines before it are grey.
+    """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed line
+    at 1. A line has points only where the reference has a time, too. The last line and a line called
+    ``oracle`` stand out; the others are grey.
 
     Args:
-        lines: microseconds by T for each name.
+        lines: the lines by name, each with microseconds by T.
         reference: a name and its microseconds by T; each line is divided by it.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 ENDS = ("seconds_low", "seconds_high")
-"""Columns of the 95 % interval of a median."""
+"""The columns with the ends of the 95 % interval of a median."""
 
 CLOSE = 2.0
-"""The axis has :data:`CLOSE_TICKS` if the greatest speedup over the least one (at most 1) is below this
-ratio."""
+"""The greatest ratio of speedups, the greatest over the least (at most 1), below which the axis has the ticks
+:data:`CLOSE_TICKS`."""
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
 
 
@@ -36,15 +36,16 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     """Returns one contender's rows of :func:`dietlab.view.figures.results.frame_speedup`, with the
     intervals of both times.
 
-    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median, ``own_seconds_low``
-    and ``own_seconds_high`` that of the maker's. ``speedup_low`` and ``speedup_high`` are the least and the
-    greatest ratio that both intervals allow together. Their range is wider than an interval of the ratio
-    itself, which needs the blocks of both. The speedup, a median over blocks, may lie slightly outside.
+    ``seconds_low`` and ``seconds_high`` are the ends of the 95 % interval of the contender's median,
+    ``own_seconds_low`` and ``own_seconds_high`` are the ends for the maker's median. ``speedup_low`` and
+    ``speedup_high`` are the least and the greatest ratio that both intervals allow together. Their range is
+    wider than an interval of the ratio itself would be; this needs the blocks of both. The speedup, a median
+    over blocks, may lie slightly outside.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        contender: one of the report's, or ``best prepacked vendor`` or ``best plain vendor``.
-        cache: None is the first cache state of the report.
+        report: the report of :func:`~dietlab.evaluate`.
+        contender: a contender of the report, ``best prepacked vendor`` or ``best plain vendor``.
+        cache: the cache state; None is the first one of the report.
 
     Raises:
         RecordError: if the report has no such cache state.
@@ -63,16 +64,18 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
 
 
 def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.DataFrame:
-    """Returns the predicted parts of a plan's time on one shape: seconds, and ``share`` of their sum.
+    """Returns one row for each predicted part of a plan's time on one shape: ``seconds``, and ``share`` of
+    the sum.
 
     Args:
-        model: predicts the parts.
-        plan: the key of its scheme.
-        shape: one within the model's operator.
-        cache: the cache state; if the model does not know it, it predicts the state that it was fitted in.
+        model: the cost model that predicts the parts.
+        plan: the key of the plan's scheme.
+        shape: a shape within the ranges of the model's operator.
+        cache: the cache state. For a state that the model does not know, it predicts the state that it was
+            fitted in.
 
     Raises:
-        SpaceError: if the plan is no key.
+        SpaceError: if ``plan`` is no key.
     """
     import pandas as pd
 

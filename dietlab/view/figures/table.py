@@ -41,7 +41,7 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
 
 
 def plot_bars(table: pd.DataFrame, title: str, y: str, x: str = "") -> go.Figure:
-    """Draws the columns of a table as bars over its index, side by side. All rows have the same width, also
+    """Draws the columns of a table as bars over its index, side by side. All rows have the same width, even
     if their names are numbers.
 
     Args:

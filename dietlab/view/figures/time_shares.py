@@ -1,4 +1,4 @@
-"""The time of a whole model by part: in contractions, in attention, in the rest."""
+"""Figures of a whole model's time by part: contractions, attention, and the rest."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 PARTS = {"contractions": PALETTE["accent1"], "attention": PALETTE["accent2"], "rest": PALETTE["muted"]}
-"""Colours of the parts of a call, in the order in which their bars are stacked."""
+"""The colour of each part of a call, in the order in which the bars are stacked."""
 
 PANELS = 4
-"""The most lengths that are drawn by default: bars of more could not be compared."""
+"""The most lengths that are drawn by default: the bars of more lengths could not be compared."""
 
 MILLI = 1e3
-"""Milliseconds in a second."""
+"""The number of milliseconds in a second."""
 
 GAP = 0.03
 """The gap between two panels, as a share of the figure's width."""
@@ -30,7 +30,7 @@ GAP = 0.03
 
 def frame_time_shares(report: Report) -> pd.DataFrame:
     """Returns one row for each length, contender and part of its call: ``share`` (0 to 1) and ``seconds`` of
-    the median call; no rows if the model was not profiled (``dietlab model --shares``).
+    the median call. There are no rows if the model was not profiled (``dietlab model --shares``).
 
     Args:
         report: of a model that was profiled.
@@ -55,7 +55,7 @@ def frame_time_shares(report: Report) -> pd.DataFrame:
 def plot_time_shares(
     report: Report, lengths: Sequence[int] | None = None, template: str | None = None
 ) -> go.Figure:
-    """Draws a bar for each contender, in a panel for each length: the milliseconds of a call by part.
+    """Draws a panel for each length, with a bar for each contender: the milliseconds of a call by part.
 
     Args:
         report: of a model that was profiled.

@@ -1,4 +1,4 @@
-"""Texts and figures of a report's trace: how often each shape occurs, padding by policy, and times."""
+"""Texts and figures of a report's trace: the shapes' weights, the padding of each policy, and times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def traffic_words(report: Report) -> str:
     """Describes in a phrase the weights of the shapes.
 
     Args:
-        report: whose shapes have weights.
+        report: a report whose shapes have weights.
     """
     shapes = report.shape_set
     weights = report.weights.values()
@@ -59,11 +59,11 @@ def padding_listing(lines: Sequence[Padding]) -> Listing:
 
 
 def frame_traffic(report: Report) -> pd.DataFrame:
-    """Returns one row a shape: its ``weight`` (a share of the calls, 0 to 1), and for each policy the share
-    of the multiply-adds that is padding.
+    """Returns one row for each shape: its ``weight`` (a share of the calls, 0 to 1) and, for each policy, the
+    share of the multiply-adds that is padding.
 
     Args:
-        report: whose shapes have weights.
+        report: a report whose shapes have weights.
     """
     import pandas as pd
 
@@ -86,10 +86,11 @@ def frame_traffic(report: Report) -> pd.DataFrame:
 
 
 def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
-    """Draws how often each shape occurs and, below, the padding waste of each policy on it.
+    """Draws two plots: above, how often each shape occurs; below, the padding waste of each policy on each
+    shape.
 
     Args:
-        report: whose shapes have weights.
+        report: a report whose shapes have weights.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_traffic(report)

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 NUMBER_ROOM = 0.02
-"""The least share of the strip that an interval takes to show the number of its plan: 17 of 860 pixels hold
-two digits."""
+"""The least share of the strip that an interval must take for its plan's number to be shown: 17 of 860 pixels
+hold two digits."""
 WORDS_BELOW = 0.4
 """The distance from a leaf's middle down to its words, as a share of a level."""
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}
 SPLITS, ENDS, WORDS = 2, 3, 4
-"""Numbers of the traces of unfolded splits, of leaves and folds, and of the words below these."""
+"""The indices of three traces: unfolded splits, leaves and folds, and the words below leaves and folds."""
 
 
 def add_tree(
     figure: go.Figure, shown: Sequence[Shown], dispatcher: Dispatcher, dim: str, extent: int | None
 ) -> None:
-    """Adds a line from every node to each node below it, thick along the path of a shape; then unfolded
-    comparisons, leaves and folds with their words."""
+    """Adds a line from every node to each node below it, thick along the path of a shape. Then adds the
+    unfolded splits, and the leaves and folds with their words."""
     _add_branches(figure, shown)
     met = [one for one in shown if one.node.holds(extent)]
     path = {"color": PALETTE["ours"], "width": 4}
@@ -120,8 +120,8 @@ def _hover(one: Shown, dispatcher: Dispatcher, dim: str) -> str:
 
 
 def add_intervals(figure: go.Figure, frame: pd.DataFrame, dispatcher: Dispatcher, root: Node) -> None:
-    """Adds the range as a strip, coloured by plan: one trace a plan, broken between its intervals. Intervals
-    with enough room show the plan's number."""
+    """Adds the range as a strip, coloured by plan. Each plan is one trace, broken between the plan's
+    intervals. Intervals with enough room show the plan's number."""
     dim = frame.columns[0]
     said = {extent: row_words(row) for extent, row in zip(frame[dim], frame.itertuples(), strict=True)}
     leaves = [node for node in root.every() if node.at_most is None]
@@ -157,7 +157,7 @@ def add_intervals(figure: go.Figure, frame: pd.DataFrame, dispatcher: Dispatcher
 
 
 def _length(node: Node) -> float:
-    """Returns the length of a node's extents on a logarithmic axis."""
+    """Returns how long the range of a node's extents is on a logarithmic axis."""
     return math.log((node.span[1] + 0.5) / (node.span[0] - 0.5))
 
 

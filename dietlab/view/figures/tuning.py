@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def frame_tuning(run: TuningRun) -> pd.DataFrame:
-    """Returns :meth:`TuningRun.to_frame` with the shape as a text, too, and ``best_gflops``, the highest
-    throughput so far (0 until a measurement succeeds).
+    """Returns the table of :meth:`TuningRun.to_frame` with two more columns: the shape as a text, and
+    ``best_gflops``, the highest throughput so far (0 until a measurement succeeds).
 
     Args:
-        run: what :func:`~dietlab.tune` returned.
+        run: the tuning run that :func:`~dietlab.tune` returned.
 
     Raises:
         ModelError: if ``run`` is no tuning run.
@@ -38,7 +38,7 @@ def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
     """Returns the seconds of each phase of tuning, and their ``share`` of the total.
 
     Args:
-        phase_seconds: of a tuning run, by phase.
+        phase_seconds: the seconds of a tuning run, by phase.
     """
     import pandas as pd
 
@@ -51,7 +51,7 @@ def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1: no loss).
+    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is no loss).
 
     Args:
         curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
@@ -66,7 +66,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     as a line.
 
     Args:
-        run: what :func:`~dietlab.tune` returned.
+        run: the tuning run that :func:`~dietlab.tune` returned.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
@@ -107,7 +107,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
     """Draws where the tuning time went: one bar for each phase.
 
     Args:
-        phase_seconds: of a tuning run, by phase.
+        phase_seconds: the seconds of a tuning run, by phase.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
     """
     frame = frame_phases(phase_seconds)

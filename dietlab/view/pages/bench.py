@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Section(NamedTuple):
-    """Figures that are unfolded together: a heading, and the figures' markup."""
+    """A heading and the markup of the figures below it, which are unfolded together."""
 
     heading: str
     figures: list[str]
 
 
 def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None = None) -> str:
-    """Returns the summary, every table, and for each workload its figures.
+    """Returns the page of a bench: the summary, every table, and the figures of each workload.
 
     Args:
-        plans: figures of the plan that each length got and why, by heading (default: no such section).
+        plans: figures of :func:`plans_in` by heading (default: no such section).
     """
     return render_page(
         "bench.html.j2",
@@ -53,8 +53,9 @@ def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Fig
 
 
 def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
-    """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
-    why. Studies of several dynamic dimensions have no figure, since one shows a single layer."""
+    """Returns, for each study of a bench in ``folder``, a figure of the plan of each length and of the
+    predicted parts of its time. Studies of several dynamic dimensions have no figure, since a figure shows a
+    single layer."""
     from dietlab.view.figures.plans import plot_plans
 
     found = {}
@@ -68,8 +69,8 @@ def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
 
 
 def _sections(table: ResultTable) -> Iterator[Section]:
-    """Yields, for each workload, speedups by threads and cache state, then the shares of the roofline; for a
-    workload with layers, the speedups of each layer."""
+    """Yields a section for each workload: speedups by threads and cache state, and then shares of the
+    roofline. A workload with layers has the speedups of each layer instead."""
     from dietlab.view.figures.bench import bench_layer_figures, plot_bench_roofline, plot_bench_speedup
 
     measured = [(report.name, report.threads, cache) for report in table.reports for cache in report.caches]

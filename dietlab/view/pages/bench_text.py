@@ -20,7 +20,7 @@ from dietlab.problem import Shape
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Header and rows of text."""
+"""The header and the rows of a table of texts."""
 
 USED = "ran on"
 """The heading of the column that says what a call uses: cores, or one GPU."""
@@ -45,7 +45,7 @@ PART_COLUMNS = (
     "most regret",
 )
 SHOWN = 8
-"""The most shapes of wrong results that are listed."""
+"""The most shapes with wrong results that are listed."""
 
 
 def render_bench(table: ResultTable) -> str:
@@ -65,14 +65,14 @@ def bench_title(table: ResultTable) -> str:
 
 
 def machine_lines(table: ResultTable) -> list[str]:
-    """Formats processor, date and versions."""
+    """Formats the processor, the date and the versions."""
     names = dict.fromkeys(str(report.hardware.get("name")) for report in table.reports)
     versions = ", ".join(f"{name} {version}" for name, version in table.about.get("versions", {}).items())
     return [f"{', '.join(names) or 'nothing was measured'}; {table.about.get('started', '')}; {versions}"]
 
 
 def tables(table: ResultTable) -> list[tuple[str, Table]]:
-    """Returns heading and cells of every table that has rows."""
+    """Returns the heading and the cells of every table that has rows."""
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
@@ -106,7 +106,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
 
 
 def workload_table(table: ResultTable) -> Table:
-    """Returns the summary's speedups and regrets for each workload by itself."""
+    """Returns the speedups and regrets of the summary, but for each workload by itself."""
     chosen = [
         one
         for one in criteria_of(table.suite)
@@ -117,11 +117,11 @@ def workload_table(table: ResultTable) -> Table:
 
 
 def part_table(what: str, table: ResultTable) -> Table:
-    """Returns speedups (x) and regrets (%) of each layer over its lengths, or of each length over all layers.
+    """Returns speedups (x) and regrets (%), of each layer over its lengths or of each length over all layers.
     Workloads of one dimension have no rows.
 
     Args:
-        what: ``layer`` or ``length``.
+        what: the kind of part, ``layer`` or ``length``.
     """
     rows = [
         (block.report.name, block.report.used, block.cache, *cells)
@@ -151,7 +151,7 @@ def _part_cells(block: Block, place: Place) -> Iterator[tuple[str, ...]]:
 
 
 def contender_table(table: ResultTable) -> Table:
-    """Returns the speedup over each contender, over all lengths and over held-out ones."""
+    """Returns two speedups over each contender: over all lengths, and over held-out lengths only."""
     rows = [
         (report.name, report.used, *cells)
         for report in table.reports
@@ -161,7 +161,7 @@ def contender_table(table: ResultTable) -> Table:
 
 
 def roofline_table(table: ResultTable) -> Table:
-    """Returns work, bounds and our time at some lengths."""
+    """Returns the work, the bounds and dietlab's time at some lengths."""
     header = (
         "workload",
         USED,
@@ -235,7 +235,7 @@ def study_table(table: ResultTable) -> Table:
 
 
 def who_table(table: ResultTable) -> Table:
-    """Returns all contenders with kind, version and detail."""
+    """Returns all contenders with their kinds, versions and details."""
     present = (c for report in table.reports for c in report.contenders if not c.absent)
     rows = dict.fromkeys((c.name, c.kind, c.version, c.detail) for c in present)
     return ("contender", "kind", "version", "detail"), list(rows)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render_page(template: str, title: str, **values: Any) -> str:
-    """Renders ``template``, which extends ``page.html.j2``, with every value but markup escaped."""
+    """Renders ``template``, which extends ``page.html.j2``, and escapes every value except markup."""
     with lab_imports("HTML pages"):
         from jinja2 import Environment, FileSystemLoader
         from markupsafe import Markup

@@ -27,7 +27,7 @@ SUMMARY_CAPTION = "speedup of {0} over each contender, in times (above 1: {0} is
 
 
 class Fact(NamedTuple):
-    """A name and its value with the unit, as text."""
+    """A name, and as text the value with its unit."""
 
     name: str
     value: str
@@ -35,7 +35,7 @@ class Fact(NamedTuple):
 
 class Numbers(NamedTuple):
     """A table of a report: its name, the heading and the sentence above it, its caption, its header and rows,
-    and how many of its first columns are text, flush left."""
+    and ``words``: the number of its first columns that hold text and are flush left."""
 
     name: str
     heading: str
@@ -69,7 +69,7 @@ def render_html(report: Report) -> str:
     """Renders the whole report as one HTML page; light or dark as the reader's system is.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
+        report: the report of :func:`~dietlab.evaluate`.
     """
     return render_page(
         "report.html.j2",
@@ -89,11 +89,11 @@ def write_html(report: Report, path: str | Path) -> Path:
     """Writes :func:`render_html` to ``path`` (about 5 MB, nearly all of it plotly.js).
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
-        path: of the page, which is replaced whole.
+        report: the report of :func:`~dietlab.evaluate`.
+        path: the path of the page; an existing file is replaced whole.
 
     Raises:
-        DietlabError: if it cannot be written; a page that is there stays.
+        DietlabError: if the page cannot be written; an existing page then stays.
     """
     target = Path(path)
     write_whole(target, render_html(report))
@@ -104,7 +104,7 @@ def render_text(report: Report) -> str:
     """Renders the summary for a terminal: aligned, in plain characters, with units.
 
     Args:
-        report: what :func:`~dietlab.evaluate` measured.
+        report: the report of :func:`~dietlab.evaluate`.
     """
     lines = [
         report.title,
@@ -130,7 +130,8 @@ def render_text(report: Report) -> str:
 
 
 def _uncounted(report: Report, *, wrong: bool) -> list[str]:
-    """Lists the contenders with wrong or missing results: on how many shapes, and why on the first."""
+    """Lists the contenders with wrong or missing results: the number of such shapes, and the reason on the
+    first."""
     return [
         f"{contender} ({cache} cache): {counted(len(rows), 'shape')}, the first {rows[0].shape}"
         + (f": {rows[0].plan}" if rows[0].plan else "")
@@ -139,7 +140,7 @@ def _uncounted(report: Report, *, wrong: bool) -> list[str]:
 
 
 def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
-    """Names and values of any JSON object, flattened; a value has the unit that its name ends in.
+    """Returns names and values of any JSON object, flattened; a value has the unit that its name ends in.
 
     ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``."""
     found: list[Fact] = []
@@ -189,7 +190,7 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
 
 
 def _figures(report: Report) -> Iterator[tuple[str, str]]:
-    """Yields a heading and a ``div`` for each figure."""
+    """Yields, for each figure, a heading and a ``div``."""
     drawn = _along_the_length(report) if len(report.dims) < 2 else _over_layers(report)
     # Numbered: a name out of the report has no place in a script.
     for number, (heading, figure) in enumerate(drawn):
@@ -212,7 +213,7 @@ def _along_the_length(report: Report) -> Iterator[tuple[str, go.Figure]]:
 
 
 def _over_layers(report: Report) -> Iterator[tuple[str, go.Figure]]:
-    """Yields two figures by layer and length and maps for each cache state."""
+    """Yields, for each cache state, a figure by layer, a figure by length, and maps."""
     from dietlab.view.figures.layers import plot_layers, plot_lengths
     from dietlab.view.figures.shape_map import LAYER, REPORTED, plot_map
 
@@ -230,8 +231,8 @@ def _any_has(report: Report, field: str) -> bool:
 
 
 def _aligned(table: Listing, words: int) -> list[str]:
-    """Lines with columns two spaces apart; the first ``words`` columns are flush left, the others flush
-    right."""
+    """Returns lines with columns two spaces apart. The first ``words`` columns are flush left, the others
+    flush right."""
     rows = table.rows
     widths = [max(map(len, column)) for column in zip(table.header, *rows, strict=True)]
     rule = ["-" * width for width in widths]

@@ -15,9 +15,9 @@ class ColourScale:
     """Numbers as colours, and the key that explains them.
 
     Args:
-        name: of a colour axis that several traces share; empty for a scale of one trace.
-        low, high: the numbers at the ends.
-        stops: plotly's colour scale: pairs of a share from 0 to 1 and a colour; None is cividis.
+        name: the name of a colour axis that several traces share; empty for a scale of one trace.
+        low, high: the numbers at the ends of the scale.
+        stops: plotly's colour scale, as pairs of a share from 0 to 1 and a colour; None is cividis.
         bar: plotly's settings of the key: title and ticks.
     """
 
@@ -65,8 +65,8 @@ class ColourScale:
 
 
 def scale_of(figure: Any, item: Any, values: Any) -> ColourScale:
-    """Returns the colour scale of markers or of a heat map with these ``values``; if no ends are given, they
-    are the least and the greatest value of all traces that share the scale."""
+    """Returns the colour scale of markers or of a heat map with these ``values``. If plotly has no ends of
+    the scale, these are the least and the greatest value of all traces that share it."""
     import numpy as np
 
     name = item.coloraxis or ""
@@ -88,13 +88,13 @@ def _sharing(figure: Any, name: str) -> Any:
 
 
 def are_numbers(value: Any) -> bool:
-    """Returns whether a trace's colour is a list of numbers, which a scale turns into colours."""
+    """Returns whether a trace's ``color`` is a list of numbers: a scale turns these into colours."""
     return value is not None and not isinstance(value, str) and not any(isinstance(one, str) for one in value)
 
 
 def colours(value: Any) -> Any:
-    """Returns plotly's colours as matplotlib's: one, or a list. A notation that matplotlib does not know
-    becomes grey."""
+    """Returns one of plotly's colours, or a list of them, as matplotlib's. A notation that matplotlib does
+    not know becomes grey."""
     from matplotlib.colors import is_color_like
 
     if not isinstance(value, str):
@@ -107,11 +107,11 @@ def colours(value: Any) -> Any:
 
 
 def default(value: Any, otherwise: Any) -> Any:
-    """Returns a value, or the default that plotly's None stands for."""
+    """Returns the given value, or the default if plotly's value is None."""
     return otherwise if value is None else value
 
 
 def plain(text: str | None) -> str:
-    """Returns text without HTML, whose dollar signs start no formula."""
+    """Returns a text without HTML, in which dollar signs start no formula."""
     lines = re.sub(r"<br\s*/?>", "\n", text or "")
     return unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", lines)).replace("$", r"\$")

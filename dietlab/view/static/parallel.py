@@ -8,12 +8,12 @@ from dietlab.view.static.colours import colours, default, plain
 from dietlab.view.theme import TEXT
 
 CHARACTERS = 9
-"""The most characters of a tick next to an axis: about ten axes share 600 pixels."""
+"""The most characters of a tick's text next to an axis: about ten axes share 600 pixels."""
 
 
 def parcoords(page: Any, trace: Any, _: str) -> None:
-    """Draws a line for each row through its place on every axis; rows outside a brushed range are faded and
-    below the others."""
+    """Draws a line for each row through its place on every axis. Rows outside a brushed range are faded and
+    drawn below the others."""
     import numpy as np
     from matplotlib.collections import LineCollection
 
@@ -45,7 +45,7 @@ def _ends(dim: Any, row: Any) -> tuple[float, float]:
 
 
 def _brushed(dim: Any, row: Any) -> Any:
-    """Returns, for each row, whether its value is in the brushed range, or in one of several."""
+    """Returns, for each row, whether its value is in a brushed range; without such a range all are."""
     import numpy as np
 
     if dim.constraintrange is None:

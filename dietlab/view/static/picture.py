@@ -24,7 +24,7 @@ WIDTH, HEIGHT, DPI = 720, 420, 100
 COLOURS = 128
 """The most colours of a PNG: a colour table makes the file three times smaller."""
 LEGEND_RANK = 1000
-"""plotly's default rank of a trace in the legend: lower ones come first."""
+"""plotly's default rank of a trace in the legend: lower ranks come first."""
 
 AREA = (0.1, 0.14, 0.86, 0.74)
 """The place of the subplots: left, bottom, width and height, as shares of the page."""
@@ -90,9 +90,10 @@ class Page:
     """The matplotlib figure that a plotly figure is drawn on.
 
     Attributes:
-        panels: an ``Axes`` for each pair of axes that something was drawn on, as ``("x", "y2")``.
+        panels: an ``Axes`` for each pair of axes that something was drawn on, by their names, such as ``("x",
+            "y2")``.
         known: the positions of texts, by axis.
-        stacked: where the next bar of a stack begins.
+        stacked: the value at which the next bar of each stack begins.
         keyed: the names of shared colour scales that have a key already.
     """
 
@@ -120,8 +121,8 @@ class Page:
         return layout[key] if key in layout else layout[key[:5]]
 
     def places(self, name: str, values: Any) -> Any:
-        """Returns positions on an axis. Texts are at 0, 1, 2, ... in the order that the axis sets, otherwise
-        in order of appearance."""
+        """Returns positions on an axis. Texts are at 0, 1, 2, ... in the order that the axis sets; without a
+        set order, in order of appearance."""
         import numpy as np
 
         settings = self.settings(name)
@@ -155,8 +156,8 @@ class Page:
         return self.settings(name).matches or name
 
     def where(self, item: Any) -> tuple[Any, list[str], Any]:
-        """Returns the place of a shape or an annotation: ``Axes``, the axes whose units it is in ("" if it is
-        in shares of the page), and its coordinate system."""
+        """Returns the place of a shape or an annotation as three values: the ``Axes``, the names of the axes
+        that give its units ("" for shares of the page), and its coordinate system."""
         from matplotlib.transforms import Affine2D, blended_transform_factory
 
         refs = (item.xref or "x", item.yref or "y")
@@ -197,7 +198,8 @@ def _dress(page: Page, names: tuple[str, str], axes: Any) -> None:
 
 
 def _wrap(axis: Any) -> None:
-    """Breaks the title of an axis into lines that are no longer than the axis: matplotlib would cut it."""
+    """Breaks the title of an axis into lines that are no longer than the axis: matplotlib would cut longer
+    ones."""
     box, room = axis.label.get_window_extent(), axis.axes.get_window_extent()
     length, most = (box.width, room.width) if axis.axis_name == "x" else (box.height, room.height)
     text = axis.label.get_text()

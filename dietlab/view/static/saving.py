@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SAVED_DPI = 240
-"""Dots per inch of a PNG: the 7.2 inches of a picture get 1730 pixels, sharp on paper and on screens of twice
-the usual density."""
+"""The dots per inch of a PNG: the 7.2 inches of a picture get 1730 pixels, sharp on paper and on screens of
+twice the usual density."""
 
 VALUES = ("x", "y", "z", "text")
-"""The values that a trace may have for each of its points, in the order of the table's columns."""
+"""The names of the values that a trace may have for each point, in the order of the table's columns."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Kind:
     """A kind of file that a figure can be saved as.
 
     Args:
-        mime: its media type.
-        write: makes its bytes from a figure and its table.
+        mime: the media type of the file.
+        write: the function that makes the file's bytes from a figure and its table.
     """
 
     mime: str
@@ -41,24 +41,24 @@ class Kind:
 
 
 def save(figure: Any, path: str | Path) -> Path:
-    """Saves a figure, an explorer or a tuning panel as the ending of ``path`` says.
+    """Saves a figure, an explorer or a tuning panel; the ending of ``path`` gives the kind of file.
 
     ``.svg``, ``.pdf`` and ``.png`` are the static picture, without a background, so that it reads on light
-    and on dark pages; ``.csv`` is the table: an explorer's own, or of a figure the values of its traces;
-    ``.html`` is a page of about 5 MB that needs no other file; ``.json`` is plotly's. A file of that name is
-    replaced, whole or not at all; folders are not made.
+    and on dark pages; ``.csv`` is an explorer's table, or the values of a figure's traces; ``.html`` is a
+    page of about 5 MB that needs no other file; ``.json`` is the figure in plotly's format. A file of that
+    name is replaced, whole or not at all; folders are not made.
 
     Args:
-        figure: a plotly figure, what :func:`dietlab.show` returns, an explorer, or a tuning panel (its first
-            figure, or what is chosen below it).
-        path: where it goes; capital letters in the ending do not matter.
+        figure: a plotly figure, the widget that :func:`dietlab.show` returns, an explorer, or a tuning panel
+            (the figure that is chosen below it, at first its first one).
+        path: the path of the file; capital letters in the ending do not matter.
 
     Returns:
         ``path``, as a ``Path``.
 
     Raises:
-        DietlabError: if the ending is unknown or missing, if the folder is not there, if it cannot be
-            written, or if ``figure`` is nothing that can be saved. Nothing is written then.
+        DietlabError: if the ending is unknown or missing, if the folder does not exist, if the file cannot be
+            written, or if ``figure`` is of another class. Nothing is written then.
     """
     target = Path(path)
     kind = _kind(target.suffix, str(path))
@@ -86,8 +86,8 @@ def render(figure: Any, kind: Kind) -> bytes:
 
 
 def values_of(figure: go.Figure) -> pd.DataFrame:
-    """Returns the values of a plotly figure's traces, a row for each point: the number, the name and the type
-    of its trace, and x, y, z and text as far as a trace has them."""
+    """Returns the values of a plotly figure's traces, one row for each point: the index, the name and the
+    type of the point's trace, and x, y, z and text as far as the trace has them."""
     import pandas as pd
 
     rows = [row for number, trace in enumerate(figure.data) for row in _points(number, trace)]
@@ -107,7 +107,7 @@ def _points(number: int, trace: Any) -> list[dict[str, Any]]:
 
 
 def _cells(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Returns a heat map's columns, a row for each cell: edges become middles."""
+    """Returns a heat map's columns, with one row for each cell; edges of cells become middles."""
     import numpy as np
 
     z = np.array(columns["z"], dtype=object)
@@ -141,7 +141,7 @@ KINDS: Mapping[str, Kind] = {
     "html": Kind("text/html", lambda figure, _: str(figure.to_html(include_plotlyjs=True)).encode()),
     "json": Kind("application/json", lambda figure, _: str(figure.to_json(validate=False)).encode()),
 }
-"""Kinds of files by the ending of their names."""
+"""The kinds of files by the ending of their names."""
 
 
 def _kind(suffix: str, name: str) -> Kind:

@@ -1,6 +1,7 @@
 """plotly's traces drawn by matplotlib: each function draws one and returns its mark in a legend.
 
-``page`` is a :class:`dietlab.view.static.picture.Page`; ``cycle`` is the colour of a trace that names none.
+In all of them, ``page`` is a :class:`dietlab.view.static.picture.Page`; ``cycle`` is the colour of a trace
+that names none.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def _scatter(page: Any, trace: Any, cycle: str) -> Any:
 
 
 def _markers(page: Any, axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, Any]:
-    """Draws markers; symbols, sizes and colours are one for all markers or one for each. Returns the look of
-    the first marker."""
+    """Draws markers; a symbol, a size or a colour is given once for all markers or once for each. Returns the
+    look of the first marker."""
     import numpy as np
     from matplotlib.colors import to_rgba_array
 
@@ -90,7 +91,7 @@ def _markers(page: Any, axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> d
 
 def _colours_of(page: Any, axes: Any, marker: Any) -> Any:
     """Returns the colours of markers or bars. If numbers give the colours, the axes get a key, unless the
-    figure has none: plotly's defaults differ between markers and colour axes."""
+    figure turns it off; plotly's defaults for this differ between markers and colour axes."""
     if not are_numbers(marker.color):
         return colours(marker.color)
     scale = page.scale(marker, marker.color)
@@ -149,7 +150,7 @@ def _bar(page: Any, trace: Any, cycle: str) -> Any:
 
 
 def _beside(page: Any, trace: Any, axes: Any, at: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Returns positions, width and starts of bars that are next to other traces' bars."""
+    """Returns the positions, the width and the starts of bars that are next to other traces' bars."""
     import numpy as np
 
     layout, starts = page.figure.layout, np.zeros(len(at))
@@ -215,7 +216,7 @@ def _texts(trace: Any, count: int) -> list[str]:
 
 
 def _edges(centres: Any, count: int) -> Any:
-    """Returns the edges of cells around their centres, unless these are edges already."""
+    """Returns the edges of cells from their centres; edges are returned as they are."""
     import numpy as np
 
     if len(centres) == count + 1:

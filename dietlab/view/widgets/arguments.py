@@ -1,8 +1,8 @@
 """The arguments of all widgets: each becomes the value that a widget shows, or an error that says what the
 widget takes.
 
-A study or its folder is accepted as its operator, processor, tuning run or report, and the name of a preset
-as a processor.
+A study or its folder stands for its operator, its processor, its tuning run or its report; the name of a
+preset stands for a processor.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ Value = TypeVar("Value")
 Kind = TypeVar("Kind", bound=Known)
 
 Source = ResultTable | Report | Study | str | Path
-"""A bench, an evaluation's report, a study that has one, or a path: of a bench's CSV, a report or a study."""
+"""A bench, the report of an evaluation, a study that has a report, or the path of one of these (a bench's
+CSV)."""
 
 RunSource = TuningRun | Study | str | Path
 """A tuning run, a study that was tuned, or the folder of one."""
 
 
 def workload_of(given: object) -> Workload:
-    """Returns the given operator, or that of a study."""
+    """Returns the given operator, or the operator of a study."""
     _need_lab()
     if isinstance(given, Study):
         return given.workload
@@ -66,7 +67,7 @@ def study_of(given: object) -> Study | None:
 
 
 def run_of(given: object) -> TuningRun:
-    """Returns the given tuning run, or that of a study or its folder."""
+    """Returns the given tuning run, or the run of a study or its folder."""
     return known_of(given, TuningRun)
 
 
@@ -81,8 +82,8 @@ def known_of(given: object, kind: type[Kind]) -> Kind:
 
 
 def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
-    """Returns the given portfolio. For None, returns the portfolio that a study, ``source``, chose from its
-    ``run`` for its library, or else the best one of the run."""
+    """Returns the given portfolio. For None, returns the portfolio of the library of a study, ``source``, or
+    else the best portfolio of the ``run``."""
     if given is not None:
         remedy = "choose_portfolio() makes one; give a Choice as choice=."
         return _required(given, Portfolio, DispatchError, "the second argument is a Portfolio", remedy)
@@ -105,7 +106,7 @@ def records_of(
 
 
 def reports_of(given: object) -> tuple[Report, ...]:
-    """Returns the given reports, or those of a bench, a study or a path."""
+    """Returns the given reports, or the reports of a bench, a study or a path."""
     remedy = "Take ResultTable.report or Report.load."
     if isinstance(given, (Report, ResultTable, Study, str, Path)):
         source = read_source(given)

@@ -12,8 +12,8 @@ with lab_imports("explorers"):
     import ipywidgets
 
 CARDS = "display:flex;flex-wrap:wrap;gap:8px;padding:4px 0;line-height:1.35"
-"""The style of a row of cards, which wraps in a narrow cell. The style is in the HTML itself, since a busy
-page may get its style sheet late."""
+"""The style of a row of cards, which wraps in a narrow cell. The style is in the HTML itself: a busy page may
+get its style sheet late."""
 
 CARD = (
     "flex:1 1 auto;min-width:7em;max-width:100%;box-sizing:border-box;padding:5px 12px 6px;border-radius:6px;"
@@ -26,7 +26,7 @@ SENTENCE = "font-size:13px;font-weight:600;line-height:1.9"
 DETAIL = "font-size:12px;font-weight:400"
 
 LONG = 16
-"""The number of characters from which on a value is set smaller: a sentence is no headline."""
+"""The least number of characters of a value that is set smaller: a sentence is no headline."""
 
 COLUMN, GAP = 280, 12
 """The least width of a control and the space between two, in pixels: a label, a track and a readout fit."""
@@ -40,7 +40,7 @@ def cards_html(numbers: Mapping[str, str]) -> str:
     a remark in brackets) smaller beside it.
 
     Args:
-        numbers: values with their units by name, as in ``{"waste": "3.1 %"}``; plain text.
+        numbers: the values with their units, by name, as in ``{"waste": "3.1 %"}``; plain text.
     """
     cells = (
         f"<div style='{CARD}'><div style='{LABEL}'>{escape(name)}</div>{_value_html(value)}</div>"
@@ -67,12 +67,12 @@ def grouped(
     wide: Collection[str] = (),
 ) -> list[Any]:
     """Returns the widgets that hold the controls: labelled groups side by side, which wrap where there is
-    little room; without groups, rows of at most ``per_row``.
+    little room. Without groups, returns rows of at most ``per_row`` controls.
 
     Args:
-        groups: names of controls by the label of their group; other controls are below the groups.
+        groups: the names of controls by the label of their group; other controls are below the groups.
         per_row: the most controls side by side outside of groups.
-        wide: names of controls with long texts, whose group has a row to itself.
+        wide: the names of controls with long texts; a group with such a control has a row to itself.
     """
     named = {label: [name for name in names if name in controls] for label, names in (groups or {}).items()}
     named = {label: names for label, names in named.items() if names}

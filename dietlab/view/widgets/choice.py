@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
 Read = Callable[["Drawn", Mapping[str, Any]], str]
-"""A function from what an explorer shows and its controls' values to the key of its chosen scheme, or
-``""``."""
+"""A function that takes what an explorer shows and its controls' values and returns the key of its chosen
+scheme, or ``""``."""
 Write = Callable[["Drawn", str], Mapping[str, Any]]
-"""A function from what an explorer shows and a key to values of controls that show this scheme; empty if none
-do."""
+"""A function that takes what an explorer shows and a key and returns the values of controls that show this
+scheme, empty if no values do."""
 Linked = TypeVar("Linked", bound="Explorer")
 
 SIZES = ("rows", "cols", "edge")
-"""Controls of an explorer that choose a tile rather than a scheme."""
+"""The controls of an explorer that choose a tile rather than a scheme."""
 
 
 class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no types here
-    """One scheme, chosen in any of the widgets that share it::
+    """One scheme, which can be chosen in any of the widgets that share it. For example::
 
         choice = dl.Choice()
         dl.trials_table(run, choice)
         dl.inspect_kernel(workload, hardware, choice)
 
     Attributes:
-        key: of the chosen scheme; empty while none is chosen.
+        key: the key of the chosen scheme; empty while none is chosen.
     """
 
     key = traitlets.Unicode("")
@@ -57,10 +57,10 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         return None if self.scheme is None else self.scheme.kernel
 
     def choose(self, scheme: Scheme | str | None) -> None:
-        """Chooses a scheme, given itself or by its key, for all widgets; None clears the choice.
+        """Chooses a scheme (or the scheme of a key) for all widgets; None clears the choice.
 
         Raises:
-            SpaceError: if ``scheme`` is neither, or the key cannot be read.
+            SpaceError: if ``scheme`` is neither a scheme nor a key that can be read.
         """
         if scheme is not None and not isinstance(scheme, (Scheme, str)):
             raise SpaceError(
@@ -74,7 +74,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         :func:`dietlab.padding_explorer`, shows the scheme's tile.
 
         Raises:
-            SpaceError: if the explorer has neither.
+            SpaceError: if the explorer has none of these controls.
         """
         controls = getattr(explorer, "controls", {})
         if "scheme" in controls:
@@ -90,7 +90,8 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         return explorer
 
     def tie(self, explorer: Explorer, read: Read, write: Write) -> None:
-        """Links an explorer: ``read`` gives the scheme chosen in it, ``write`` shows one chosen elsewhere.
+        """Links an explorer: ``read`` gives the scheme chosen in it, ``write`` shows a scheme chosen
+        elsewhere.
 
         A scheme that the explorer cannot show leaves it unchanged."""
         busy = False
@@ -136,7 +137,7 @@ def _alike(scheme: Scheme, key: str) -> bool:
 
 
 def _tile(drawn: Drawn, key: str) -> Mapping[str, Any]:
-    """Returns the sizes and the edge of a scheme; empty if its kind is not that of the drawn scheme."""
+    """Returns the sizes and the edge of a scheme; empty if the drawn scheme is of another kind."""
     scheme = Scheme.from_key(key)
     return {name: getattr(scheme, name) for name in SIZES} if _alike(scheme, drawn.scheme) else {}
 

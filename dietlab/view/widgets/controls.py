@@ -1,4 +1,4 @@
-"""Controls of explorers as values: what each one takes, and the widget that is made from it."""
+"""Controls of explorers as values: the states that a control accepts, and the widget that it makes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Control(ABC):
     @property
     @abstractmethod
     def takes(self) -> str:
-        """The accepted states, in words: ``"a whole number from 0 to 3"``."""
+        """The accepted states in words, such as ``"a whole number from 0 to 3"``."""
 
     @abstractmethod
     def accepts(self, state: Any) -> bool:
@@ -29,7 +29,7 @@ class Control(ABC):
     @property
     @abstractmethod
     def _made(self) -> tuple[str, dict[str, Any]]:
-        """The name of the class in ipywidgets, and its extra arguments."""
+        """The name of the widget's class in ipywidgets, and the extra arguments of this class."""
 
     def widget(self) -> Any:
         """Returns a new widget of ipywidgets."""
@@ -40,7 +40,7 @@ class Control(ABC):
         return getattr(ipywidgets, name)(value=self.value, **look, **settings)
 
     def state_of(self, value: Any) -> Any:
-        """Returns the state of a value; NumPy's numbers become Python's."""
+        """Returns the state of a value; a number of NumPy becomes one of Python."""
         return value.item() if hasattr(value, "item") else value
 
     def value_of(self, state: Any) -> Any:
@@ -50,10 +50,10 @@ class Control(ABC):
 
 @dataclass(frozen=True)
 class Number(Control):
-    """A slider, over whole numbers if its value is one.
+    """A slider; if its value is a whole number, it has only whole numbers.
 
     Args:
-        lazy: changes the figure only when the slider is released, for figures that take long.
+        lazy: whether the figure changes only when the slider is released, for figures that take long.
     """
 
     low: float
@@ -127,8 +127,8 @@ class OneOf(Control):
 
     Args:
         value: one of the options.
-        options: values, or pairs of a label and a value.
-        slider: makes it a slider that steps through the options.
+        options: the values to choose from, or pairs of a label and a value.
+        slider: whether the control is a slider that steps through the options.
         lazy: as in :class:`Number`.
     """
 
@@ -153,7 +153,7 @@ class OneOf(Control):
 
 @dataclass(frozen=True)
 class SomeOf(Control):
-    """A list to choose several options from; their labels are its state.
+    """A list to choose several options from; its state is the labels of the chosen options.
 
     Args:
         value: the chosen options.
@@ -193,8 +193,8 @@ def labelled(options: Sequence[Any]) -> dict[Any, Any]:
 
 
 def control_of(widget: Any) -> Control:
-    """Returns a control with the current options of a widget, since options may change. The widget is one of
-    :meth:`Control.widget`, or a caller's own, such as a ``FloatSlider``."""
+    """Returns a control with the current options of a widget, since options may change. The widget was made
+    by :meth:`Control.widget`, or is a caller's own, such as a ``FloatSlider``."""
     value = widget.value
     if hasattr(widget, "options"):
         return (SomeOf if isinstance(widget.index, tuple) else OneOf)(value, widget.options)

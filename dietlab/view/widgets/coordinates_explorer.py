@@ -1,4 +1,4 @@
-"""The space in parallel coordinates at a chosen shape, with one scheme that other widgets may choose."""
+"""The space in parallel coordinates at a chosen shape, with a chosen scheme that other widgets may share."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def coordinates_explorer(run: RunSource, choice: Choice | None = None) -> Explor
     """Shows every scheme of a run as a line through its parameters to its speed at a shape; drag along an
     axis to brush it.
 
-    Controls: ``shape`` and ``scheme`` (a scheme to show alone). ``explorer.frame`` is :func:`frame_space`.
+    Controls: ``shape`` and ``scheme`` (a scheme to show alone). ``explorer.frame`` is the table of
+    :func:`frame_space`.
 
     Args:
         run: a tuning run, or a study that has one; without a successful record the explorer says why there is
             nothing.
-        choice: shared with other widgets: a scheme chosen in one of them is shown in all.
+        choice: a choice shared with other widgets; a scheme chosen in one of them is shown in all.
 
     Raises:
-        RecordError: if ``run`` is neither.
+        RecordError: if ``run`` is neither a tuning run nor a study.
     """
     return _explorer(run_of(run), choice_of(choice))
 

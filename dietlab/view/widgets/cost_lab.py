@@ -1,4 +1,5 @@
-"""The cost model while records are added: what it predicts, looks at, and how well it ranks."""
+"""The cost model while records are added: its predictions, the importance of features, and how well it
+ranks."""
 
 from __future__ import annotations
 
@@ -38,19 +39,19 @@ LINES = {
     "peak@1": ("speed of the first choice", PALETTE["ours"], "square", "dash"),
     "peak@5": ("speed of the best of five", PALETTE["accent3"], "diamond", "dot"),
 }
-"""Drawn metrics: label, colour, symbol and dash."""
+"""The drawn metrics, each with its label, colour, symbol and dash."""
 
 MEANINGS = {
     "pairwise": "{} of the pairs that differ by more than the noise are ordered right",
     "peak@1": "the one predicted fastest has {} of the best speed",
     "peak@5": "the best of the five predicted fastest has {} of the best speed",
 }
-"""Metrics in words, with a place for the value in percent."""
+"""Sentences that explain the metrics, with a place for the value in percent."""
 
 PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
 NONE = "none"
 FEWEST = 8
-"""The least number of records of a fit, if the run has at least this number."""
+"""The least number of records of a fit; a shorter run is fitted on all of its records."""
 STEPS = 9
 """The most fits that a lab offers."""
 REST = 1 / 3
@@ -71,7 +72,7 @@ def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
 
     Args:
         run: a tuning run.
-        counts: numbers of records to fit on, each from the first record on.
+        counts: the numbers of records to fit on, each counted from the first record.
 
     Raises:
         ModelError: if the run has fewer records.
@@ -135,18 +136,18 @@ def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
 
 
 def cost_lab(run: RunSource) -> Explorer:
-    """Shows predictions of a run's cost model after its first records, and how they get better with more.
+    """Shows predictions of a run's cost model after the first records, and how more records improve them.
 
     Controls: ``records`` (the number of records to fit on, from the first on; the others are held out),
-    ``show`` (the figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records
-    have rings; a click on a point chooses one).
+    ``show`` (the figure, whose table is ``explorer.frame``), ``colour`` (what colours the points) and
+    ``scheme`` (the scheme whose records have rings; a click on a point chooses one).
 
     Args:
         run: a tuning run, or a study that has one; without a successful record the lab says why there is
             nothing.
 
     Raises:
-        RecordError: if it is neither.
+        RecordError: if ``run`` is neither a tuning run nor a study.
     """
     return _lab(run_of(run))
 
@@ -189,7 +190,7 @@ def _lab(run: TuningRun) -> Explorer:
 
 
 def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the micro-kernel of a point that was clicked: of the first two traces, fitted and held out."""
+    """Returns the micro-kernel of a clicked point of the first two traces (fitted and held-out records)."""
     part, number = frame[frame["held_out"] == (point.get("trace") == 1)], point.get("point")
     if point.get("trace") not in (0, 1) or number is None or number >= len(part):
         return {}
@@ -197,8 +198,8 @@ def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def usual_counts(run: TuningRun) -> list[int]:
-    """Returns numbers of records to fit on, from few to all, evenly spaced in their logarithm; each includes
-    a successful record."""
+    """Returns numbers of records to fit on, from few to all, evenly spaced in their logarithm. Even the
+    fewest include a successful record."""
     total = len(run.records)
     first = next((number for number, r in enumerate(run.records, 1) if r.ok and r.seconds), None)
     if first is None:
@@ -246,7 +247,7 @@ def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str,
 
 
 def nothing_measured(run: Known) -> Explorer:
-    """Returns an explorer without controls for a run without a successful record: it says why there is
+    """Returns an explorer without controls for a run without a successful record; its note says why there is
     none."""
     import pandas as pd
 

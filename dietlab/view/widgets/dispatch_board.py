@@ -1,4 +1,5 @@
-"""A portfolio to play with: what its micro-kernels make, without one of them, and trees made by hand."""
+"""A portfolio to change by hand: the plans of its micro-kernels, a portfolio without one, and trees made by
+hand."""
 
 from __future__ import annotations
 
@@ -31,13 +32,13 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Board:
-    """A portfolio with every plan that its micro-kernels can lead.
+    """A portfolio, with every plan whose leading micro-kernel is in it.
 
     Args:
-        choice: among the schemes of the portfolio and, where plans are composed, the other heights and edges
-            of their families that the portfolio has micro-kernels for. Their times are the run's expected
-            ones, also for plans of which the portfolio lacks a micro-kernel.
-        beyond: seconds of each of these schemes on a shape beyond the range.
+        choice: the choice among the portfolio's schemes and, where plans are composed, among the other
+            heights and edges of their families that the portfolio has micro-kernels for. Times are those that
+            the run expects, even for plans of which the portfolio lacks a micro-kernel.
+        beyond: the seconds of each of these schemes on a shape beyond the range.
     """
 
     portfolio: Portfolio
@@ -54,7 +55,8 @@ class Board:
         """Returns the table of ``frame_dispatch`` from known times, without another prediction.
 
         Args:
-            dispatcher: one whose only dimension is the length; ``layer`` has the extents of the others.
+            dispatcher: a dispatcher whose only dimension is the length; ``layer`` has the extents of the
+                others.
         """
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
@@ -108,11 +110,11 @@ def board_of(run: Known, portfolio: Portfolio) -> Board:
 def by_hand(
     portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme], layer: Layer | None = None
 ) -> Dispatcher:
-    """Returns a dispatcher with a tree made by hand: each plan serves up to its cut (included; cuts ascend),
-    the last plan up to the end of the range, the portfolio's safe plan beyond.
+    """Returns a dispatcher with a tree made by hand. Each plan serves up to its cut (included; cuts ascend),
+    and the last one up to the end of the range. Beyond, the portfolio's safe plan serves.
 
     Args:
-        plans: one more than ``cuts``.
+        plans: the plans in the order of the intervals, one more than ``cuts``.
         layer: the extents of all dimensions but the length.
     """
     workload = at_layer(portfolio.workload, layer)

@@ -1,4 +1,4 @@
-"""The decision tree and the path of a shape, a portfolio without one micro-kernel, and a tree by hand."""
+"""An explorer of dispatch: the path of a shape, the portfolio without one micro-kernel, a tree by hand."""
 
 from __future__ import annotations
 
@@ -67,40 +67,41 @@ TOOLTIPS = {
     "plan_3": "The plan of all extents above both cuts",
 }
 MOST_LEVELS = 6
-"""The most levels that a slider unfolds: more than fit into the figure's columns."""
+"""The most levels that the slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
-"""The least ratio, minus 1, of two mean slowdowns that differ: closer ones are called equal."""
+"""The least ratio, minus 1, at which two mean slowdowns count as different: closer ones are called equal."""
 
 
 def dispatch_explorer(
     run: RunSource | Known, portfolio: Portfolio | None = None, choice: Choice | None = None
 ) -> Explorer:
-    """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
+    """Shows the plan of a shape and the path to it, what each micro-kernel of the portfolio is worth, and a
     game: set two cuts and three plans by hand and lose less time than the trained tree.
 
     Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel to leave out: the tree is
-    trained again on the others), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to ``cut_1``,
-    ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of the tree that
-    is shown; times are measured where there are records and predicted elsewhere.
+    trained again on the others), and ``tree`` (the trained tree or yours). In your tree, ``plan_1`` serves up
+    to ``cut_1``, ``plan_2`` up to ``cut_2``, and ``plan_3`` the rest. ``explorer.frame`` is
+    :func:`frame_dispatch` of the tree that is shown; times are measured where there are records and predicted
+    elsewhere.
 
-    ``levels`` of the tree are unfolded, and the path of the shape. A click on a fold unfolds it, one on a
-    split folds it, one on a leaf or on the strip of plans chooses a shape.
+    The first ``levels`` levels of the tree and the path of the shape are unfolded. A click on a fold unfolds
+    it, a click on a split folds it, and a click on a leaf or on the strip of plans chooses a shape.
 
-    Of several dynamic dimensions ``layer`` chooses the extents of all but the length, at which the tree is
-    shown and yours is made, and ``show`` the picture along the length or a map of the trained tree over two
-    dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
+    If several dimensions are dynamic, both trees are of one layer. ``layer`` chooses it by the extents of all
+    dimensions but the length. ``show`` chooses the picture along the length or a map of the trained tree over
+    two dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
-        run: a tuning run, whose shapes the tree is trained on; or a study or its folder, whose tree is shown.
-        portfolio: what to dispatch between (default: the portfolio of a study's library, else the best 8
-            micro-kernels for the run's shapes; choosing them takes seconds if plans are composed and the
-            range is long).
-        choice: shared with other widgets: it gets the plan of the shape. A plan chosen elsewhere moves the
-            shape to one that this plan serves.
+        run: a tuning run, on whose shapes a tree is trained, or a study or its folder, whose tree is shown.
+        portfolio: the portfolio to dispatch between. The default is the portfolio of a study's library, or
+            else the best 8 micro-kernels for the run's shapes; choosing these takes seconds if plans are
+            composed and the range is long.
+        choice: a choice shared with other widgets; it becomes the scheme of the shape's plan. If a plan is
+            chosen elsewhere, the explorer moves to a shape that this plan serves.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
-        RecordError: if ``run`` is something else.
+        RecordError: if ``run`` is none of these.
         StudyError: if there is no study in the folder, or nothing was measured.
     """
     from dietlab.view.widgets.explorer import Explorer
@@ -118,7 +119,7 @@ def dispatch_explorer(
 
 
 Values = Mapping[str, Any]
-"""Values of the controls by name."""
+"""The values of the controls by name."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,10 @@ class Trees:
     """The trees of a board, and what the controls' values show of them.
 
     Args:
-        layers: extents of all dimensions but the length, by the text of the control; empty if there are no
-            others.
-        maps: the dimensions of each map, by the text of the control.
-        trained: trees by the omitted micro-kernel, each trained when it is first needed.
+        layers: the extents of all dimensions but the length, by the option of the control ``layer``; empty if
+            there are no others.
+        maps: the dimensions of each map, by the option of the control ``show``.
+        trained: the trees by the omitted micro-kernel, each trained when it is first needed.
     """
 
     board: Board
@@ -161,8 +162,8 @@ class Trees:
         return self.trained[dropped]
 
     def at(self, values: Values) -> tuple[dict[str, Dispatcher], str, str]:
-        """Returns the trees at the layer by name, the micro-kernel that the trained tree omits, and a note if
-        the chosen one cannot be omitted."""
+        """Returns three values: the trees at the layer by name, the micro-kernel that the trained tree omits,
+        and a note if the chosen micro-kernel cannot be omitted."""
         layer, dropped, note = self.layer(values), values["without"], ""
         try:
             self.without(dropped)
@@ -202,7 +203,7 @@ class Trees:
     def _tree_figure(
         self, values: Values, shown: Dispatcher, frames: Mapping[str, pd.DataFrame], without: str
     ) -> go.Figure:
-        """Draws a tree with its rival's slowdown: the trained tree's, or that of the tree with all
+        """Draws a tree and the slowdown of its rival: the trained tree, or the tree with all
         micro-kernels."""
         tree, name, beside = values["tree"], "trained tree", (WHOLE, frames[WHOLE])
         if tree == BY_HAND:
@@ -212,15 +213,15 @@ class Trees:
         return draw_dispatch(frames[tree], shown, values["shape"], name, None if alone else beside, **folding)
 
     def _options(self, without: str) -> dict[str, list[str]]:
-        """Schemes for the tree by hand: all but those of the missing micro-kernel."""
+        """Returns the schemes for the tree by hand: all but the schemes of the missing micro-kernel."""
         plans = self.board.portfolio.schemes
         kept = [plan.key for plan in plans if plan.kernel.key != without]
         return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
 
     def clicked(self, values: Values, point: Values) -> Values:
         """Returns what a click changes: a fold unfolds, a split folds, and a leaf chooses an extent that it
-        serves. The words below them do the same. On the strip and the slowdown a click chooses the extent
-        there."""
+        serves. The words below these nodes do the same. On the strip and the slowdown a click chooses the
+        extent there."""
         trace, x = point.get("trace", 0), point.get("x")
         if values.get("show") in self.maps:
             on_length = self.maps[values["show"]][0] == self.length
@@ -251,7 +252,7 @@ class Trees:
         return "" if drawn.frame.empty else str(row_at(drawn.frame, self.length, values["shape"])["scheme"])
 
     def write(self, drawn: Drawn, scheme: str) -> Values:
-        """Returns an extent that a scheme serves: the middle one of its heaviest rule."""
+        """Returns the middle extent of the rule with the most weight among those of a scheme."""
         if self.length not in drawn.frame or "scheme" not in drawn.frame:
             return {}
         served = drawn.frame[drawn.frame["scheme"] == scheme]
@@ -322,7 +323,7 @@ def _controls(trees: Trees) -> dict[str, Control]:
 
 
 def one_for_all(board: Board) -> Scheme:
-    """Returns the plan that loses least if it serves every shape: the game begins with it."""
+    """Returns the plan that loses least if one plan serves every shape: the game begins with it."""
     plans = board.portfolio.schemes
     rows = [board.choice.schemes.index(plan) for plan in plans]
     losses = np.log(board.choice.table[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
@@ -345,7 +346,7 @@ def _numbers(means: Mapping[str, float], shown: Dispatcher, row: Any, without: s
 
 
 def regret_words(slowdown: float) -> str:
-    """Returns ``"1.42 %"``: time over the best plan's, minus 1."""
+    """Returns a regret as text, ``"1.42 %"``: the time over the best plan's time, minus 1."""
     return f"{100 * (slowdown - 1):.2f} %"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Values = Mapping[str, Any]
-"""Values of the controls by name."""
+"""The values of the controls by name."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Drawn:
 
     Args:
         figure: the picture.
-        frame: the tidy table behind it.
+        frame: the tidy table behind the figure.
         numbers: numbers to read off, as texts with units by name, as in ``{"waste": "3.1 %"}``.
         note: one more sentence (plain text).
-        options: options of dropdowns for these values, by the control's name.
+        options: the options of dropdowns for these values, by the control's name.
         scheme: the key of the scheme in the picture, if there is one.
     """
 
@@ -58,16 +58,16 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     """Controls above a live figure and its numbers. Everything shown is ``draw`` of the controls' values.
 
     Args:
-        draw: gets the values by name and returns a :class:`Drawn`; it has no state. A
+        draw: a function without state that takes the values by name and returns a :class:`Drawn`. A
             :class:`DietlabError` that it raises is shown as a sentence.
-        controls: by name, in rows of at most ``per_row``: widgets with a ``value``, or controls of
-            ``widgets/controls.py``, which become widgets.
+        controls: the controls by name, shown in rows of at most ``per_row``. Each is a widget with a
+            ``value``, or a control of ``widgets/controls.py``, which becomes a widget.
         clicked: a function from the values and the clicked point (see :class:`LiveFigure`) to values to set.
         per_row: the most controls side by side outside of groups.
-        groups: names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
+        groups: the names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
         opener: the code that makes this explorer, for the line that reopens its state, as in
             ``"dl.cost_lab(run)"``.
-        wide: names of controls with long texts, whose group has a row to itself.
+        wide: the names of controls with long texts; a group with such a control has a row to itself.
 
     Attributes:
         controls: the widgets by name; set ``explorer.controls["rows"].value`` to move one.
@@ -175,8 +175,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def _reach(self, state: Mapping[str, Any], whole: bool = True) -> tuple[str, str] | None:
         """Sets values repeatedly, since options depend on other values, until all are accepted. Otherwise,
-        returns what a control accepts and the value it refused. If the state is not ``whole``, an accepted
-        value may be lost again to another one."""
+        returns two texts: what a control accepts, and the value that it refused. If the state is not
+        ``whole``, a later value may replace an accepted one."""
         last = refused = None
         for _ in range(1 + len(self.controls)):
             refused = None
@@ -222,8 +222,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self.files.renew()
 
     def _settle(self) -> None:
-        """Draws until the picture fits the controls' values: options depend on values, and a value whose
-        option is gone is replaced."""
+        """Draws until the picture fits the controls' values. Several turns may be needed: options depend on
+        values, and a value whose option is gone is replaced."""
         for _ in range(1 + len(self.controls)):
             before = self.values
             self.drawn = self._drawn()
@@ -256,8 +256,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def _offer(self, name: str, options: Sequence[Any]) -> None:
         """Gives a control other options. The control keeps its value if this is one of them. Otherwise, it
-        takes the first option, and takes the old value again once that is offered, unless it was moved
-        meanwhile."""
+        takes the first option. Once the old value is offered again, it takes that value, unless a user moved
+        the control meanwhile."""
         control = self.controls[name]
         before = control.value
         wanted, instead = self._lost.pop(name, (before, before))

@@ -14,7 +14,7 @@ from dietlab.view.widgets.live import LiveFigure
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
 
 OFFERED = ("svg", "png", "pdf", "csv")
-"""Kinds of files that have a button, in the order of the buttons."""
+"""The kinds of files that have a button, in the order of the buttons."""
 
 LINE = (
     "<code style='user-select:all;overflow-wrap:anywhere;white-space:pre-wrap'>{}</code> "
@@ -23,14 +23,14 @@ LINE = (
 
 
 class FileButtons(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no types
-    """A row of small buttons below a figure: a file of each kind, and, where there is one, the line of code
-    that reopens what is shown.
+    """A row of small buttons below a figure: one for a file of each kind and, if ``line`` is given, one for
+    the line of code that reopens what is shown.
 
     Args:
-        source: what has a ``figure`` and a ``frame`` (see :func:`dietlab.save`).
+        source: an object with a ``figure`` and a ``frame`` (see :func:`dietlab.save`).
         live: the figure whose page offers the file.
-        name: returns the name of a file without its ending.
-        line: returns the line of code; without it there is no button for it.
+        name: a function that returns the name of a file without its ending.
+        line: a function that returns the line of code; None makes no button for the line.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class FileButtons(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
         self._told.value = "" if self._told.value or self._line is None else LINE.format(escape(self._line()))
 
     def renew(self) -> None:
-        """Updates a displayed line to what is shown now."""
+        """Updates the line of code, if it is displayed, to what is shown now."""
         if self._told.value and self._line is not None:
             self._told.value = LINE.format(escape(self._line()))
 

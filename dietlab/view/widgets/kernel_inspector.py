@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dietlab.compare.study import Study
 
 REMEMBERED = 32
-"""The most programs that are kept: to compile one takes half a second."""
+"""The most programs that are kept: compiling one takes half a second."""
 NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
 FITTING = "<style>.dietlab-inspector .lm-TabBar-tab { min-width: max-content !important }</style>"
 """A style that makes tabs as wide as their names: ipywidgets gives all tabs one width, which cuts long
@@ -39,14 +39,14 @@ CODE = "max-height:30em;overflow:auto;font-size:12px;line-height:1.35;margin:0"
 def frame_kernel(
     workload: Workload, hardware: Hardware, scheme: Scheme | str, shape: Shape | None = None
 ) -> pd.DataFrame:
-    """Returns one row a part of the bound on a scheme's time: ``part``, ``bound_seconds`` of a call and its
-    ``share`` (0 to 1). The bound needs no record: multiply-adds run at the processor's peak.
+    """Returns one row for each part of the bound on a scheme's time: ``part``, ``bound_seconds`` of a call
+    and the part's ``share`` (0 to 1). The bound needs no record: multiply-adds run at the processor's peak.
 
     Args:
         workload: the operator.
         hardware: the processor; it need not be this one.
         scheme: the scheme or its key.
-        shape: of the call (default: the largest).
+        shape: the shape of the call (default: the largest).
 
     Raises:
         SpaceError: if the key cannot be read, or no scheme is given.
@@ -66,7 +66,8 @@ def frame_kernel(
 
 
 class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """The sections of a scheme under tabs, which follow a choice; :func:`inspect_kernel` makes one.
+    """A widget with the sections of a scheme under tabs; it follows a choice. :func:`inspect_kernel` makes
+    one.
 
     Args:
         workload, hardware, shape: as in :func:`inspect_kernel`.
@@ -125,14 +126,14 @@ def inspect_kernel(
     Args:
         workload: the operator, or a study of it.
         hardware: the processor for which the scheme is compiled, the name of a preset, or a study's.
-        scheme: a scheme, its key, or a :class:`Choice` shared with other widgets, which the inspector
-            follows.
-        shape: of the bound (default: the largest).
+        scheme: a scheme, its key, or a :class:`Choice` that other widgets share. The inspector follows a
+            choice.
+        shape: the shape of the bound (default: the largest).
 
     Raises:
         SpaceError: if ``scheme`` is none of these, or the key cannot be read.
-        WorkloadError: if the first argument is no operator.
-        HardwareError: if the second one is no processor, or no preset has the name.
+        WorkloadError: if ``workload`` is neither an operator nor a study.
+        HardwareError: if ``hardware`` is no processor, or no preset has the name.
     """
     of = workload_of(workload), hardware_of(hardware)
     if shape is not None:

@@ -53,10 +53,10 @@ class LiveFigure(anywidget.AnyWidget):
     """A plotly figure as a widget.
 
     Attributes:
-        figure: what is shown; assign another one to show it.
+        figure: the figure on display; assign another one to show it.
         figure_json: the figure as JSON, for the page.
-        clicked: the last point that was clicked (``trace``, ``point``, ``x``, ``y``, and ``count`` of
-            clicks so far); empty before.
+        clicked: the last point that was clicked (``trace``, ``point``, ``x``, ``y``, and ``count``, the
+            number of clicks so far); empty before the first click.
     """
 
     _esm = Path(__file__).parent / "live_figure.js"
@@ -87,9 +87,9 @@ class LiveFigure(anywidget.AnyWidget):
         """Offers a file for download in the page that shows the figure.
 
         Args:
-            name: of the file.
-            mime: its media type.
-            data: its bytes.
+            name: the name of the file.
+            mime: the media type of the file.
+            data: the bytes of the file.
         """
         self.model.send({"name": name, "mime": mime}, [data])
 
@@ -104,7 +104,7 @@ def show(figure: go.Figure) -> LiveFigure:
     ``dl.show(dl.plot_speedup(report))`` as the last line of a cell displays it.
 
     Args:
-        figure: a figure of plotly's, such as any ``plot_`` function returns.
+        figure: a plotly figure, such as any ``plot_`` function returns.
     """
     return LiveFigure(figure)
 

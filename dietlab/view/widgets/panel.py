@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 MIN_SECONDS = 0.25
 """The least time between two updates by default, in seconds."""
 SHARE = 0.012
-"""The most of the run's time that drawing takes, as a share: with the cost of the events, the panel stays
+"""The largest share of the run's time that drawing may take: with the cost of the events, the panel stays
 below 2 %."""
 
 POLL_SECONDS = 0.5
 EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
 
 COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
-"""Two figures side by side where there is room, so that four fill two rows."""
+"""The CSS columns of the panel: two figures side by side where there is room, so that four fill two rows."""
 LOW = "outcomes"
 """The name of the figure below the others, over the whole width."""
 
@@ -59,8 +59,9 @@ PRESSABLE = {"running": ("Pause", "Stop"), "paused": ("Resume", "Stop")}
 
 
 class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """Shows a tuning run: throughput over time and of each shape, what became of the trials, the cost
-    model's quality, where the time goes, time left; and drives it if it runs in the background.
+    """Shows a tuning run, and drives it if it runs in the background. The panel has the throughput over time
+    and of each shape, the outcomes of the trials, the cost model's quality, the time of each phase, and the
+    time left.
 
     As an observer of a run in the same cell it displays itself at the first event, unless a cell already
     did. The panel is drawn only between two records, so that it disturbs no measurement. Closing it, or an
@@ -72,16 +73,16 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         dl.TuningPanel.follow("runs/dense")                                   # another process tunes
 
     Args:
-        interval: least time between two updates, in seconds; it is longer where drawing is slow, which
-            takes at most 2 % of the time.
-        clock: a monotonic clock, in seconds (another one for tests).
+        interval: the least time between two updates, in seconds. Where drawing is slow the time is longer:
+            drawing takes at most 2 % of the run's time.
+        clock: a monotonic clock, in seconds; tests give another one.
         title: a heading, for several panels side by side.
-        start: work (see :func:`dietlab.run_in_background`) that the start button begins.
+        start: the work that the start button begins (see :func:`dietlab.run_in_background`).
 
     Attributes:
-        state: what is known of the run; ``frame_x`` of it are the tables behind the figures.
-        updates: how often it was drawn.
-        shown: the control that chooses which of the figures is saved.
+        state: what is known of the run; ``frame_x(state)`` gives the table behind a figure.
+        updates: the number of times that the panel was drawn.
+        shown: the control that chooses the figure to save.
 
     Raises:
         DietlabError: if an argument is of another kind, such as a study in place of the interval.
@@ -260,8 +261,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     # --- the display --------------------------------------------------------------------------
 
     def _refresh(self, at_once: bool = False) -> None:
-        """Shows the state, unless the last update was less than the interval ago, or drawing takes more than
-        :data:`SHARE` of the time."""
+        """Shows the state, unless the last update was less than the interval ago or drawing would take more
+        than :data:`SHARE` of the time."""
         started = self._clock()
         if started >= self._due or at_once:
             self._safely(self._show)

@@ -31,7 +31,8 @@ from dietlab.view.progress import duration
 from dietlab.view.widgets.arguments import study_of
 
 SILENT_SECONDS = 60.0
-"""Seconds without a record after which the panel says that the run may be paused or interrupted."""
+"""The time without a record, in seconds, after which the panel says that the run may be paused or
+interrupted."""
 
 
 @dataclass
@@ -48,7 +49,7 @@ class _Stage:
 
     def news(self, begun: bool, ended: bool, seconds: float) -> Iterator[Event]:
         """Yields the changes since the last call. Units done before the first call do not count as speed. A
-        stage may end early, if a space has fewer schemes or fewer measurements decide."""
+        stage may end early: a space may have fewer schemes, or fewer measurements may decide."""
         now = (self.total if ended else min(self.done, self.total), self.note)
         if begun and self.reported is None:
             self.reported = (min(self.done, self.total), "")
@@ -65,7 +66,7 @@ class StudyTail:
     """Reads a study's records as they come.
 
     Args:
-        folder: of the study, or the study itself; its records may not exist yet.
+        folder: the folder of a study, or the study itself; its records may not exist yet.
     """
 
     def __init__(self, folder: str | Path | Study) -> None:
@@ -85,7 +86,7 @@ class StudyTail:
         self._best, self._spent = 0.0, PhaseSeconds()
 
     def news(self) -> list[Event]:
-        """Returns the events since the last call; all of them the first time."""
+        """Returns the events since the last call; the first call returns all events."""
         size = _stat(self._path)[0]
         if size < self._offset:  # the study was made anew
             self._rewind()
@@ -98,7 +99,7 @@ class StudyTail:
 
     @property
     def finished(self) -> bool:
-        """Returns whether the model was written after the last record, which is a run's last step."""
+        """Returns whether the model was written after the last record: a run writes it as its last step."""
         return 0 < _stat(self._path)[1] <= _stat(self.study.folder / MODEL)[1]
 
     def sentence(self) -> str:
@@ -113,7 +114,7 @@ class StudyTail:
         return f"No record for {duration(silent)}: the run is paused, busy, or was interrupted."
 
     def _appended(self, size: int) -> Iterator[str]:
-        """Yields the whole lines from the offset on."""
+        """Yields the complete lines of a file from the offset on."""
         if size <= self._offset:
             return
         with self._path.open("rb") as file:
@@ -126,8 +127,8 @@ class StudyTail:
         self._offset += len(whole)
 
     def _taken(self, line: str) -> Iterator[Event]:
-        """Yields the trial in a line. The header has none, nor has a record that was read before for another
-        round."""
+        """Yields the trial in a line, if there is one. The header has none, nor has a record that was already
+        read for another round."""
         if self._lines == 1:
             header_of(self._path, line)
             return
@@ -174,8 +175,8 @@ class StudyTail:
 
 
 def _stat(path: Path) -> tuple[int, int]:
-    """Returns the bytes of a file and when it was written, in nanoseconds since 1970; zeros if there is no
-    such file."""
+    """Returns the size of a file in bytes, and the time when it was written in nanoseconds since 1970; zeros
+    if there is no such file."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -24,8 +24,8 @@ BAR, OVER = "flex:0 1 300px;min-width:100px;height:20px", f";accent-color:{PALET
 
 
 def headline(title: str, state: TuningState) -> str:
-    """Returns the title, and as cards the best throughput, trials and failures, and the trials of each server
-    if there are some."""
+    """Returns the title and cards: the best throughput, the numbers of trials and failures, and the number of
+    trials of each server if servers measure."""
     name = f"<div><b>{escape(title)}</b></div>" if title else ""
     numbers = {
         "best so far": f"{state.best_gflops:.1f} GFLOP/s",

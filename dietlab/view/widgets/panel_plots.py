@@ -1,7 +1,7 @@
 """Figures of the tuning panel, each of a part of a :class:`TuningState`, with the tables behind them.
 
-They are drawn as plain dictionaries, since plotly's objects take ten times as long to make and to check,
-which counts while somebody tunes.
+They are drawn as plain dictionaries, since plotly's objects take ten times as long to make and to check. This
+time would be lost to the tuning run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOW, BAR = 100, 26
 """The height of a figure of bars without its bars, and of one bar, in pixels."""
 
 REASON_CHARACTERS = 160
-"""The most characters of a failure's reason: compilers say a lot."""
+"""The most characters of a failure's reason: compilers' messages are long."""
 
 WORDS = {
     "ok": "measured",
@@ -56,27 +56,28 @@ judge."""
 
 
 def frame_progress(state: TuningState) -> pd.DataFrame:
-    """Returns trial, seconds spent tuning, GFLOP/s (0 where it failed), the highest so far, and the
-    micro-kernel with its parameters: at most :data:`~dietlab.view.widgets.panel_state.MAX_POINTS` rows. In a
-    long run, a row is the fastest of several successive trials."""
+    """Returns at most :data:`~dietlab.view.widgets.panel_state.MAX_POINTS` rows: trial, seconds spent tuning,
+    GFLOP/s (0 for a failure), the highest so far, and the micro-kernel with its parameters. In a long run, a
+    row is the fastest of several successive trials."""
     return with_parameters(_frame(state.curve.points, Point._fields), column="scheme")
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
     """Returns the highest GFLOP/s of each shape and the micro-kernel with its parameters, in the order of the
-    extents; an even selection if there are very many shapes."""
+    extents. Of very many shapes, returns an even selection."""
     rows = [(trial.shape, trial.gflops, trial.scheme) for trial in _best(state)]
     return with_parameters(_frame(rows, ("shape", "gflops", "scheme")), column="scheme")
 
 
 def frame_outcomes(state: TuningState) -> pd.DataFrame:
-    """Returns ``count`` and ``share`` of trials by outcome, with the reason of the last one: success first,
-    then failures, the most frequent first."""
+    """Returns one row for each outcome of trials: ``count``, ``share``, and the reason of the last such
+    trial. Success is first, then come failures, the most frequent first."""
     return _frame(_outcomes(state), ("status", "outcome", "count", "share", "reason"))
 
 
 def frame_quality(state: TuningState) -> pd.DataFrame:
-    """Returns every metric of every fit of the cost model: round, records it was fitted on, metric, value."""
+    """Returns one row for each metric of each fit of the cost model: round, number of fitted records, metric,
+    value."""
     rows = [(fit.round, fit.samples, *metric) for fit in state.fits for metric in fit.metrics.items()]
     return _frame(rows, ("round", "samples", "metric", "value"))
 
@@ -99,7 +100,7 @@ def _outcomes(state: TuningState) -> list[tuple[str, str, int, float, str]]:
 
 
 def _extents(shape: str) -> tuple[tuple[str, int], ...]:
-    """Returns ``"B=2,T=43"`` as pairs that sort as numbers do."""
+    """Returns a text like ``"B=2,T=43"`` as pairs of a name and an extent, which sort as numbers do."""
     pairs = (binding.partition("=") for binding in shape.split(","))
     return tuple((name, int(extent) if extent.isdigit() else 0) for name, _, extent in pairs)
 
@@ -249,9 +250,9 @@ def _drawing(
     below: int = 40,
     order: Mapping[str, str] = {"rangemode": "tozero"},
 ) -> Drawing:
-    """Returns a low figure, for several side by side; it shows the text ``nothing`` if there are no traces.
-    ``below`` is the room below the x axis in pixels, :data:`LEGEND` if there is a legend; ``order`` has
-    settings of the y axis."""
+    """Returns a figure that is low enough for several side by side; it shows the text ``nothing`` if there
+    are no traces. ``below`` is the room below the x axis in pixels (:data:`LEGEND` for a legend); ``order``
+    has settings of the y axis."""
     common = _common_layout("" if traces else nothing)
     layout = {
         **common,

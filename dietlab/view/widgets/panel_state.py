@@ -23,7 +23,7 @@ from dietlab.base.events import (
 from dietlab.view.progress import StageClock
 
 MAX_POINTS = 300
-"""The most points of a curve; even, since a full curve is halved."""
+"""The most points of a curve; an even number, since a full curve is halved."""
 
 MAX_STAGES = 6
 EVENTS_KEPT = 8
@@ -49,8 +49,9 @@ class Point(NamedTuple):
 class Curve:
     """The course of a run in at most :data:`MAX_POINTS` points, in order.
 
-    A point stands for ``stride`` trials in a row (the last for ``filled``) and is the first of the fastest
-    of them: every ``best_gflops`` is exact, and the best trial of the run is on the curve."""
+    A point stands for ``stride`` successive trials (the last point for ``filled``) and is the fastest of
+    these, the first one if several are. So every ``best_gflops`` is exact, and the best trial of the run is
+    on the curve."""
 
     points: tuple[Point, ...] = ()
     stride: int = 1
@@ -85,12 +86,12 @@ class TuningState:
     Args:
         curve: the course of the throughput.
         shapes: the fastest trial on each shape, by the shape's name.
-        outcomes: by status; ``ok`` is one of them.
-        fits: fits of the cost model; every second old one is dropped when there are many.
-        seconds: where the time went.
-        counts: trials so far, by shape for a tuner of single shapes.
-        devices: trials by server, where servers measure.
-        stages: the last stages; ``running`` are those that have not ended.
+        outcomes: the outcomes of trials by status; ``ok`` is one status.
+        fits: the fits of the cost model; when there are many, every second old fit is dropped.
+        seconds: the seconds of each phase.
+        counts: the number of trials so far, by shape for a tuner of single shapes.
+        devices: the number of trials by server, where servers measure.
+        stages: the last stages; ``running`` has the names of those that have not ended.
         recent: the last events, the newest first.
     """
 

@@ -1,4 +1,4 @@
-"""The roofline to play with: a layer's length, a tile's size, and measured calls below the ceilings."""
+"""An explorer of the roofline: a layer's length, a tile's size, and measured calls below the ceilings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAYER_TRACE = 0
 """The index of the layer's trace: a click on the trace chooses a length."""
 
 ROWS, COLS = (1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 256), (1, 4, 8, 16, 32, 64, 128, 256)
-"""Rows and columns of a tile to choose from: a register tile's, or a thread block's."""
+"""The rows and columns to choose from, for a register tile or a thread block's tile."""
 
 STUDY = "The layer with its processor, and whether calls of it were measured"
 LENGTH = "Extent of the dynamic dimension (a count); a click on the layer's curve chooses it, too"
@@ -40,21 +40,23 @@ TILE_COLS = "Columns of the output that a tile computes (a count): more columns 
 def roofline_explorer(
     workload: Workload | Study, hardware: Hardware | Study | str, reports: Source | Iterable[Report] = ()
 ) -> Explorer:
-    """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
-    and where measured calls stand.
+    """Explores the roofline of a layer: the level of memory that bounds a length, the effect of a tile's
+    size, and the measured calls.
 
     A click on the layer's curve chooses a length. ``explorer.frame`` is
     :func:`~dietlab.view.figures.roofline.frame_roofline` of the length on display.
 
     Args:
-        workload: with one dynamic dimension, or a study of one.
-        hardware: with a peak and a bandwidth of memory, the name of a preset, or a study's.
-        reports: measured layers to choose from, each on its processor; a bench or a study has some.
+        workload: an operator with one dynamic dimension, or a study of one.
+        hardware: a processor with a known peak and memory bandwidth, the name of a preset, or a study on the
+            processor.
+        reports: reports of measured layers to choose from, each on its processor, or a bench or a study with
+            such reports.
 
     Raises:
         WorkloadError: if not exactly one dimension of an operator is dynamic.
         HardwareError: if a peak or a bandwidth of memory is unknown.
-        RecordError: if something else than reports is given.
+        RecordError: if ``reports`` holds anything but reports.
     """
     return _explorer(workload_of(workload), hardware_of(hardware), reports_of(reports))
 
@@ -104,7 +106,7 @@ def _add(
     hardware: Hardware,
     report: Report | None,
 ) -> None:
-    """Adds a study under a name that no other has."""
+    """Adds a study under a name that no other study has."""
     used = hardware.limits.used(hardware.cores)
     name = f"{hardware.name}, {used}: {workload}{', measured' if report else ''}"
     number = sum(known == name or known.startswith(f"{name} (") for known in studies)

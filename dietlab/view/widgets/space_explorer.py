@@ -1,5 +1,5 @@
-"""The funnel of limits: which micro-kernels fit a processor, why the others do not, and what another
-processor would change."""
+"""The funnel of limits: the micro-kernels that fit a processor, why others do not, and the effect of another
+processor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
 LABEL_CHARACTERS = 44
 REMEMBERED = 64
-"""The most spaces that an explorer keeps: a slider that goes back needs no new one."""
+"""The most spaces that an explorer keeps: a slider that goes back needs no new space."""
 
 PLANS = "Whether plans may cover a shape with tiles of several heights, or pad it as the paper's do"
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
@@ -49,14 +49,15 @@ def amount(value: float, unit: str) -> str:
 
 
 def frame_funnel(space: Space) -> pd.DataFrame:
-    """Returns one row a limit, in the order in which limits are checked: how many candidates it rejects and
-    how many are left, the bound with its unit, and the candidate that misses it by least.
+    """Returns one row for each limit, in the order of checking: the number of candidates that it rejects, the
+    number that are left, the bound with its unit, and the candidate that misses the bound by least.
 
     The first row has all candidates; the last one's ``left`` is the size of the space. Limits that reject
     nothing are left out.
 
     Args:
-        space: as :func:`dietlab.build_space` returns it, with what its limits rejected.
+        space: the space as :func:`dietlab.build_space` returns it, with the candidates that its limits
+            rejected.
     """
     import pandas as pd
 
@@ -72,8 +73,8 @@ def frame_funnel(space: Space) -> pd.DataFrame:
 
 
 def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
-    """Draws a bar for each limit: the candidates left behind it, and those that it rejects with the nearest
-    miss beside them.
+    """Draws a bar for each limit: the candidates that are left after it, the candidates that it rejects, and
+    beside them the nearest miss.
 
     Args:
         space: as in :func:`frame_funnel`.
@@ -156,19 +157,20 @@ def _rejected_hover(row: Any) -> str:
 
 
 def space_explorer(workload: Workload | Study, hardware: Hardware | Study | str) -> Explorer:
-    """Shows which schemes fit, and why others do not, with the limits of the processor as sliders: what
-    if it had twice the cache?
+    """Shows the schemes that fit, and why others do not. The limits of the processor are sliders: what if it
+    had twice the cache?
 
     Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
     :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
 
     Args:
         workload: the operator whose micro-kernels are counted, or a study of it.
-        hardware: the real processor, whose limits the sliders start with, the name of a preset, or a study's.
+        hardware: the real processor, the name of a preset, or a study on the processor. The sliders start
+            with its limits.
 
     Raises:
-        WorkloadError: if it is no operator.
-        HardwareError: if it is no processor, or no preset has the name.
+        WorkloadError: if ``workload`` is neither an operator nor a study.
+        HardwareError: if ``hardware`` is no processor, or no preset has the name.
     """
     return _explorer(workload_of(workload), hardware_of(hardware))
 
@@ -212,7 +214,7 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
-    """Returns a sentence on how the space changes with the changed limits."""
+    """Returns a sentence on how the changed limits change the space."""
     knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
     if not knobs:
         return "These are the real limits. What would another processor change?"

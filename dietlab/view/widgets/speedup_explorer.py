@@ -1,4 +1,4 @@
-"""Explorer of a bench: every contender on every shape, behind dropdowns, with the reasons of the plan."""
+"""An explorer of a bench: every contender on every shape, and the predicted parts of a plan's time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
 Runs = Mapping[tuple[str, int], str | Path]
-"""Study folders by the workload's name and the number of threads."""
+"""The folders of studies by the workload's name and the number of threads."""
 
 BARS = "Bars span every ratio that the 95 % intervals of both times allow."
 NOBODY = "nobody"
@@ -58,16 +58,16 @@ TOOLTIPS = {
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
-    """Explores the speedup of dietlab, or of the maker that a report names, for each shape: over a chosen
-    contender, in a chosen cache state, on a chosen number of cores.
+    """Explores the speedup of a report's maker (usually dietlab) for each shape. The contender, the cache
+    state and the number of cores can be chosen.
 
-    Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
-    a click on a shape shows its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
-    their 95 % intervals (us).
+    Each dropdown offers what was measured with the values of the other dropdowns. Held-out shapes have open
+    marks, and a click on a shape shows its plan. ``explorer.frame`` has, shape by shape, the speedup, both
+    times and their 95 % intervals (us).
 
-    ``beside`` takes several other settings (processor, workload and threads), whose speedups over the same
-    contender in the same state are drawn over the chosen one's. If there are several sources, one that is
-    still being written or is damaged is left out, and a sentence says so.
+    ``beside`` takes other settings (a processor, a workload and a number of threads). Their speedups over the
+    same contender in the same cache state are drawn over those of the chosen setting. Of several sources, a
+    damaged or unfinished one is left out, and a sentence says so.
 
     Where several dimensions are dynamic, ``layer`` chooses the extents of all but the length, and ``show``
     the picture along the length or a map over lengths and layers
@@ -76,13 +76,13 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     Args:
         table: a bench or the path of its CSV, an evaluation's report or its path, a study or its folder, or
             several of these.
-        runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
-            give the predicted parts of a shape's time.
+        runs: the folders of studies, as in ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread). Their cost
+            models give the predicted parts of a shape's time.
 
     Raises:
-        RecordError: if it is something else, or a file cannot be read, and it is the only source.
+        RecordError: if a source is none of these, or if the only source cannot be read.
         DietlabError: if ``runs`` is no such dictionary.
-        WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
+        WorkloadError: if this version does not know an operator with several dynamic dimensions.
     """
     from dietlab.view.widgets.explorer import Explorer
 
@@ -151,7 +151,7 @@ def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
 
 
 def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chosen:
-    """Returns a valid choice from the values of the dropdowns: a missing value, or one that is no option,
+    """Returns a valid choice from the values of the dropdowns. A missing value or one that is no option
     becomes the first option."""
     options: dict[str, Sequence[Any]] = {}
 
@@ -188,7 +188,7 @@ def contenders(report: Report, cache: str) -> list[str]:
 
 
 def model_of(folder: str | Path) -> CostModel:
-    """Returns the cost model of a study; fitted on its records if it was not kept."""
+    """Returns the cost model of a study; if it was not kept, it is fitted on the records."""
     study = Study.open(folder)
     kept = study.folder / MODEL
     return CostModel.load(kept) if kept.exists() else study.run().model
@@ -273,7 +273,7 @@ def _mean(frame: pd.DataFrame) -> str:
 
 
 def _nothing(sources: Sequence[ResultTable | Report], left_out: Sequence[str]) -> Drawn:
-    """Draws nothing for tables without a row, and lists their failures."""
+    """Returns an empty figure for tables without a row, and lists their failures."""
     import pandas as pd
 
     from dietlab.view.widgets.explorer import Drawn

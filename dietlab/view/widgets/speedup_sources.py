@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Setting:
     """The origin of a report: the processor's name, the workload's name, the number of threads, and in words
-    what a call uses."""
+    what a call uses (cores, or one GPU)."""
 
     hardware: str
     workload: str
@@ -40,9 +40,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The values of the dropdowns, and the options that each of them has then.
+    """The values of the dropdowns, and the options of each dropdown at these values.
 
-    ``whole`` is the report of the setting, ``report`` its part for the chosen layer. If one dimension is
+    ``whole`` is the report of the setting; ``report`` is its part for the chosen layer. If one dimension is
     dynamic, both are the same and ``layer`` is empty."""
 
     setting: Setting
@@ -68,8 +68,8 @@ class Chosen:
 
 
 def loaded_tables(table: Source | Sequence[Source]) -> tuple[list[ResultTable | Report], list[str]]:
-    """Returns the sources, read from paths if necessary, and a sentence on each that cannot be read. A single
-    source that cannot be read is an error."""
+    """Returns two values: the sources, read from paths if necessary, and a sentence on each source that
+    cannot be read. If the only source cannot be read, this is an error."""
     if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
         return [read_source(table)], []
     loaded: list[ResultTable | Report] = []
@@ -95,8 +95,8 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Control]:
 def overlay(
     figure: go.Figure, choice: Chosen, reports: Mapping[Setting, Report], beside: Sequence[Setting]
 ) -> list[str]:
-    """Draws the speedups of other settings over the chosen one's. Returns a sentence on each setting without
-    speedups."""
+    """Draws the speedups of other settings over those of the chosen setting. Returns a sentence on each
+    setting without speedups."""
     said = []
     for number, setting in enumerate(s for s in beside if s != choice.setting):
         name, report = str(setting), reports[setting]

@@ -34,18 +34,19 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
 }
 CONDITION = re.compile(r"[<>=!]|\b(and|or|not)\b")
-"""The pattern of a condition; any other text is looked for in the keys."""
+"""The pattern that tells a condition; any other text is a part of a key."""
 LONGEST = 300
 """The most characters of a condition: longer ones may nest too deeply for Python's parser."""
 EXAMPLE = 'Write for example: rows >= 8 and T == 64, or a part of a key, such as "8x32".'
 
 
 def rows_that_fit(frame: pd.DataFrame, text: str) -> Mask:
-    """Returns for each row of a table whether a condition holds there.
+    """Returns, for each row of a table, whether a condition holds there.
 
     Args:
-        text: comparisons of columns, numbers, texts in quotes and ``+ - * /`` of them, joined by ``and``,
-            ``or``, ``not``; or a part of a key in the column ``scheme``; empty fits all.
+        text: a condition or a part of a key in the column ``scheme``; an empty text fits all rows. A
+            condition compares columns, numbers, texts in quotes and ``+ - * /`` of them; ``and``, ``or`` and
+            ``not`` join comparisons.
     """
     wanted = text.strip()
     if not CONDITION.search(wanted):
@@ -87,8 +88,8 @@ def _holds(frame: pd.DataFrame, tree: ast.expr) -> Mask:
 
 
 def _value(frame: pd.DataFrame, tree: ast.expr) -> Any:
-    """Returns a number, a text, or an array of one for each row; missing numbers are NaN, which nothing
-    equals."""
+    """Returns a number, a text, or an array with a number or a text for each row. Missing numbers are NaN,
+    which equals nothing."""
     if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float, str)):
         return tree.value
     if isinstance(tree, ast.Name):

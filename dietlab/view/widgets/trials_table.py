@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PAGE_ROWS = 15
-"""Rows of a page: with controls they fit a screen of 768 pixels."""
+"""The number of rows of a page: with the controls they fit a screen of 768 pixels."""
 HIDDEN = ("compile_seconds", "verify_seconds", "measure_seconds", "at", "asked_by", "cached_seconds")
-"""Columns that conditions may name, though the table does not show them: it would be wider than a page."""
+"""The columns that conditions may name but that the table does not show: it would be wider than a page."""
 EXAMPLE = "8x32, or rows >= 8 and T == 64"
 AS_TAKEN = "record"
 ALWAYS = (AS_TAKEN, "scheme", "status", "seconds", "gflops")
-"""Columns that are always shown. Of other columns, those with one value in all trials are in a sentence."""
+"""The columns that are always shown. Another column with the same value in all trials goes into a
+sentence."""
 UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100.0)}
-"""Units that are shown, and the factor from the table's unit."""
+"""The displayed unit of a column, and the factor from the table's unit to it."""
 
 
 class TableModel(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
-    """The state that a table and its view exchange: ``shown`` (columns, rows, the place of the chosen row, by
-    which column it is sorted) and ``asked``, a click on a header or on a row."""
+    """The state that a table and its view exchange: ``shown`` (columns, rows, the place of the chosen row,
+    the column that sorts the rows) and ``asked`` (a click on a header or on a row)."""
 
     shown = traitlets.Dict().tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
@@ -53,7 +54,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
     """A table of trials with its controls; :func:`trials_table` makes one.
 
     Args:
-        title: what the trials are of, above the table.
+        title: a text above the table that says what was tuned.
 
     Attributes:
         controls: ``filter``, ``sort``, ``descending`` and ``page``: set ``table.controls["page"].value``.
@@ -129,7 +130,8 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         }
 
     def _asked(self, change: Any) -> None:
-        """Sorts by a clicked header, at a second click in reverse; a click on a row chooses its scheme."""
+        """Sorts by a clicked header (a second click reverses the order), or chooses the scheme of a clicked
+        row."""
         asked, sort = change["new"], self.controls["sort"]
         if asked.get("sort") in self._whole:
             again = asked["sort"] == sort.value
@@ -156,15 +158,15 @@ def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:
     """Shows every trial of a run in a table: click on a header to sort, on a row to choose its scheme.
 
     The filter is a part of a key (``8x32``) or a condition on columns (``rows >= 8 and T == 64``, ``status !=
-    "ok"``, ``gflops > 100 or order == "is"``). ``table.frame`` has the rows that fit, sorted:
-    :meth:`dietlab.TuningRun.to_frame`.
+    "ok"``, ``gflops > 100 or order == "is"``). ``table.frame`` has the fitting rows of
+    :meth:`dietlab.TuningRun.to_frame`, sorted.
 
     Args:
         run: a tuning run with a record, or a study that has one.
-        choice: shared with other widgets, which then show the scheme of the row.
+        choice: a choice shared with other widgets, which then show the scheme of the chosen row.
 
     Raises:
-        RecordError: if it is no run, or has no record.
+        RecordError: if ``run`` is neither a tuning run nor a study, or has no record.
     """
     known, linked = run_of(run), choice_of(choice)
     if not known.records:
@@ -173,7 +175,7 @@ def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:
 
 
 def _same(frame: pd.DataFrame) -> dict[str, Any]:
-    """Returns the common value of each column in which all trials have the same; empty for a single trial."""
+    """Returns, for each column with the same value in all trials, this value; empty for a single trial."""
     if len(frame) < 2:
         return {}
     names = [name for name in frame if name not in (*ALWAYS, *HIDDEN)]

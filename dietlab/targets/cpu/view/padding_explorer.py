@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 MAP_TRACE = 1
-"""The index of the heat map's trace: a click on the map chooses a shape and a height."""
+"""The index of the heat map's trace: a click on it chooses a shape and a height."""
 MAP_BAR = {"x": 0.475, "y": 0.21, "len": 0.46, "thickness": 12, "title": {"side": "right"}}
 MOST_CORES = 16
 EXTENT = "Extent of this dimension of the problem (a count)"
@@ -60,16 +60,17 @@ EDGE_WORDS: Mapping[Edge, str] = {
 
 
 def padding_explorer(workload: Workload | Study, hardware: Hardware | Study | str) -> Explorer:
-    """Explores padding for a chosen shape and micro-kernel: its output tiled, the padded part coloured, the
-    waste and the idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving
-    policies.
+    """Explores padding for a chosen shape and micro-kernel. Shows the tiles of the output with the padded
+    part coloured, and the waste and the idle cores as numbers. Below are the waste over shapes and tile
+    heights and the waste of the usual serving policies.
 
-    Every dynamic dimension has a slider; the heat map is over the length. A click on it chooses its shape and
-    height. ``explorer.frame`` is :func:`frame_tiling`.
+    Every dynamic dimension has a slider; the heat map is over the length. A click on the map chooses a shape
+    and a height. ``explorer.frame`` is the table of :func:`frame_tiling`.
 
     Args:
         workload: an operator with a dynamic dimension, or a study of one.
-        hardware: a CPU, the name of a preset, or a study on a CPU; the explorer begins with its cores.
+        hardware: the CPU whose number of cores the explorer begins with, the name of a preset, or a study on
+            a CPU.
 
     Raises:
         WorkloadError: if ``workload`` is no operator, or no dimension is dynamic.
@@ -146,7 +147,7 @@ def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape
 
 
 def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
-    """Returns a sentence: the space has the micro-kernel, or it breaks a limit (the first one is named)."""
+    """Returns a sentence: either that the space has the micro-kernel, or the first limit that it breaks."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(scheme) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
@@ -190,8 +191,8 @@ def _figure(workload: Workload, hardware: Hardware, scheme: CpuScheme, shape: Sh
 
 
 def _window(dim: Dim, extent: int) -> range:
-    """Returns at most :data:`SHOWN` extents in a row, with ``extent`` among them: a sample of a longer range
-    would miss the period of the tiles."""
+    """Returns at most :data:`SHOWN` successive extents, with ``extent`` among them. A sample of a longer
+    range would miss the period of the tiles."""
     low = max(dim.low, min(extent - SHOWN // 2, dim.high - SHOWN + 1))
     return range(low, min(dim.high, low + SHOWN - 1) + 1)
 
@@ -221,7 +222,7 @@ def _hover(shape: Shape, row: Any) -> str:
 
 
 def _two_lines(policy: str) -> str:
-    """Returns ``to multiples of 16`` below its bar."""
+    """Returns the name of a policy, such as ``to multiples of 16``, in two lines that fit below its bar."""
     return policy.removeprefix("to ").replace("this ", "this<br>").replace(" of ", "<br>of ")
 
 

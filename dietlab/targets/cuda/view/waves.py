@@ -1,5 +1,5 @@
-"""Waves of thread blocks on a GPU: how many a multiprocessor holds and why, and how the last wave is left
-partly empty."""
+"""Waves of thread blocks on a GPU: how many blocks a multiprocessor holds and why, and what the last wave
+leaves empty."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_ROUNDS = 64
-"""The most rounds that are drawn: cells of more would be thinner than the lines between them. The last rounds
-are kept, since places stay empty there."""
+"""The most rounds that are drawn: the cells of more would be thinner than the lines between them. The last
+rounds are drawn, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""The most lengths at which expected times are drawn: enough to see each wave's step, and computed in
-milliseconds."""
+"""The most lengths at which expected times are drawn: enough to see each wave's step, and few enough to
+compute in milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
-"""Values of a cell: no block, a block of a full wave, and one of the last wave."""
+"""The values of a cell: no block, a block of a full wave, and a block of the last wave."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Occupancy:
     """The blocks of a micro-kernel that one multiprocessor holds.
 
     Args:
-        registers: of a thread.
-        shared_bytes: shared memory of a block.
-        bounds: blocks that each resource alone has room for.
-        by: the resource that bounds them.
+        registers: the registers of a thread.
+        shared_bytes: the bytes of shared memory of a block.
+        bounds: the number of blocks that each resource alone has room for.
+        by: the resource that bounds the number of blocks.
     """
 
     registers: int
@@ -61,7 +61,7 @@ class Occupancy:
 
     @property
     def blocks(self) -> int:
-        """Blocks at a time; 0 if not even one fits."""
+        """The number of blocks at a time; 0 if not even one fits."""
         return min(self.bounds.values())
 
 
@@ -71,7 +71,8 @@ def occupancy_of(
     """Returns the occupancy of a micro-kernel.
 
     Args:
-        registers: of a thread, as a compiler reports them (default: an estimate from the sizes).
+        registers: the registers of a thread, as a compiler reports them (default: an estimate from the
+            sizes).
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
@@ -87,9 +88,9 @@ class Waves:
     A round is one block on each multiprocessor; a wave is as many rounds as a multiprocessor holds blocks.
 
     Args:
-        blocks: of the launch.
-        multiprocessors: of the GPU.
-        resident: blocks that one multiprocessor holds, 1 or more.
+        blocks: the number of blocks of the launch.
+        multiprocessors: the number of multiprocessors of the GPU.
+        resident: the number of blocks that one multiprocessor holds, 1 or more.
     """
 
     blocks: int
@@ -98,7 +99,7 @@ class Waves:
 
     @property
     def places(self) -> int:
-        """Blocks that run at the same time."""
+        """The number of blocks that run at the same time."""
         return self.multiprocessors * self.resident
 
     @property
@@ -111,7 +112,7 @@ class Waves:
 
     @property
     def last_blocks(self) -> int:
-        """Blocks of the last wave; 0 of an empty launch."""
+        """The number of blocks of the last wave; 0 for an empty launch."""
         return self.blocks - (self.waves - 1) * self.places if self.blocks else 0
 
     @property
@@ -124,7 +125,7 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
     """Returns the waves of a scheme's launch at a length.
 
     Args:
-        resident: blocks that one multiprocessor holds.
+        resident: the number of blocks that one multiprocessor holds.
     """
     sizes = extents(workload, shape_at(workload, length))
     tiles = plan_for(scheme, sizes["rows"]).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
@@ -142,15 +143,16 @@ def shape_at(workload: Workload, length: int) -> Shape:
 def frame_waves(
     workload: Workload, hardware: Hardware, scheme: Scheme, length: int, registers: int | None = None
 ) -> pd.DataFrame:
-    """Returns one row a round, in which each multiprocessor gets at most one block: the ``wave`` it belongs
-    to, its ``blocks``, and the multiprocessors without one (``idle``).
+    """Returns one row for each round; in a round, each multiprocessor gets at most one block. Columns:
+    ``wave`` (of the round), ``blocks`` (their number) and ``idle`` (the number of multiprocessors without a
+    block).
 
     Args:
-        workload: with one dynamic dimension.
+        workload: an operator with one dynamic dimension.
         hardware: the GPU.
-        scheme: of thread blocks.
-        length: of the dynamic dimension.
-        registers: of a thread (default: an estimate).
+        scheme: a scheme of thread blocks.
+        length: the extent of the dynamic dimension.
+        registers: the registers of a thread (default: an estimate).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
@@ -176,8 +178,8 @@ def waves_cost(
     """Returns the bound of a micro-kernel with its occupancy.
 
     Args:
-        registers: of a thread (default: an estimate).
-        cache: where operands are when a call begins.
+        registers: the registers of a thread (default: an estimate).
+        cache: the cache state, which says where operands are when a call begins.
     """
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
     return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})
@@ -198,8 +200,8 @@ def frame_wave_times(
 
     Args:
         workload, hardware, scheme, registers: as in :func:`frame_waves`.
-        records: of this workload on this GPU; those of other schemes do not count.
-        lengths: of the dynamic dimension (default: evenly over its range, and the measured ones).
+        records: records of this workload on this GPU; records of other schemes do not count.
+        lengths: the extents of the dynamic dimension (default: evenly over its range, and the measured ones).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
@@ -241,12 +243,12 @@ def plot_waves(
     records: Sequence[Record] = (),
     template: str | None = None,
 ) -> go.Figure:
-    """Draws the launch as a grid of multiprocessors and rounds, with empty places, and below it the expected
-    time over lengths with measured ones.
+    """Draws two plots: above, the launch as a grid of multiprocessors and rounds, with empty places; below,
+    the expected and the measured times over lengths.
 
     Args:
         workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
-        records: of this workload on this GPU.
+        records: records of this workload on this GPU.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
@@ -269,7 +271,7 @@ def plot_waves(
 
 
 def _add_grid(figure: go.Figure, launch: Waves) -> None:
-    """Adds the last rounds as cells, and a name for each of their colours."""
+    """Adds the last rounds as cells, and a legend entry for each colour of a cell."""
     first = max(0, launch.rounds - MOST_ROUNDS)
     rounds = np.arange(first, launch.rounds)
     block = rounds[:, None] * launch.multiprocessors + np.arange(launch.multiprocessors)[None, :]
@@ -341,5 +343,6 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
 
 
 def bounds_words(occupancy: Occupancy) -> str:
-    """Returns what each resource has room for, in words: ``"threads 8, blocks 32, ..."``."""
+    """Returns the number of blocks that each resource has room for, in words: ``"threads 8, blocks 32,
+    ..."``."""
     return ", ".join(f"{name} {occupancy.bounds[name]}" for name in LIMITERS)
