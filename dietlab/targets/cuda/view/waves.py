@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_ROUNDS = 64
-"""The most rounds that are drawn: cells of more would be thinner than the lines between them. The last rounds
-are kept, since places stay empty there."""
+"""The most rounds that are drawn: cells of more rounds would be thinner than the lines between them. The last
+rounds are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
 """The most lengths at which expected times are drawn: enough to see each wave's step, and computed in
@@ -48,10 +48,10 @@ class Occupancy:
     """The blocks of a micro-kernel that one multiprocessor holds.
 
     Args:
-        registers: of a thread.
+        registers: the number of registers of a thread.
         shared_bytes: shared memory of a block.
-        bounds: blocks that each resource alone has room for.
-        by: the resource that bounds them.
+        bounds: for each resource, the number of blocks that it alone has room for.
+        by: the resource that bounds the blocks.
     """
 
     registers: int
@@ -61,7 +61,7 @@ class Occupancy:
 
     @property
     def blocks(self) -> int:
-        """Blocks at a time; 0 if not even one fits."""
+        """The number of blocks at a time; 0 if not even one fits."""
         return min(self.bounds.values())
 
 
@@ -71,7 +71,8 @@ def occupancy_of(
     """Returns the occupancy of a micro-kernel.
 
     Args:
-        registers: of a thread, as a compiler reports them (default: an estimate from the sizes).
+        registers: the number of registers of a thread, as a compiler reports it (default: an estimate from
+            the sizes).
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
@@ -87,8 +88,8 @@ class Waves:
     A round is one block on each multiprocessor; a wave is as many rounds as a multiprocessor holds blocks.
 
     Args:
-        blocks: of the launch.
-        multiprocessors: of the GPU.
+        blocks: the number of blocks of the launch.
+        multiprocessors: the number of multiprocessors of the GPU.
         resident: blocks that one multiprocessor holds, 1 or more.
     """
 
@@ -98,7 +99,7 @@ class Waves:
 
     @property
     def places(self) -> int:
-        """Blocks that run at the same time."""
+        """The number of blocks that run at the same time."""
         return self.multiprocessors * self.resident
 
     @property
@@ -111,7 +112,7 @@ class Waves:
 
     @property
     def last_blocks(self) -> int:
-        """Blocks of the last wave; 0 of an empty launch."""
+        """The number of blocks of the last wave; 0 for an empty launch."""
         return self.blocks - (self.waves - 1) * self.places if self.blocks else 0
 
     @property
@@ -142,15 +143,15 @@ def shape_at(workload: Workload, length: int) -> Shape:
 def frame_waves(
     workload: Workload, hardware: Hardware, scheme: Scheme, length: int, registers: int | None = None
 ) -> pd.DataFrame:
-    """Returns one row a round, in which each multiprocessor gets at most one block: the ``wave`` it belongs
-    to, its ``blocks``, and the multiprocessors without one (``idle``).
+    """Returns one row for each round, in which each multiprocessor gets at most one block: the ``wave`` it
+    belongs to, the number of its ``blocks``, and the number of multiprocessors without one (``idle``).
 
     Args:
-        workload: with one dynamic dimension.
+        workload: the workload, with one dynamic dimension.
         hardware: the GPU.
-        scheme: of thread blocks.
-        length: of the dynamic dimension.
-        registers: of a thread (default: an estimate).
+        scheme: a scheme of thread blocks.
+        length: the extent of the dynamic dimension.
+        registers: the number of registers of a thread (default: an estimate).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
@@ -176,8 +177,8 @@ def waves_cost(
     """Returns the bound of a micro-kernel with its occupancy.
 
     Args:
-        registers: of a thread (default: an estimate).
-        cache: where operands are when a call begins.
+        registers: the number of registers of a thread (default: an estimate).
+        cache: the place of operands when a call begins.
     """
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
     return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})
@@ -198,8 +199,9 @@ def frame_wave_times(
 
     Args:
         workload, hardware, scheme, registers: as in :func:`frame_waves`.
-        records: of this workload on this GPU; those of other schemes do not count.
-        lengths: of the dynamic dimension (default: evenly over its range, and the measured ones).
+        records: the records of this workload on this GPU; records of other schemes do not count.
+        lengths: the extents of the dynamic dimension (default: some evenly over its range, and the measured
+            ones).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
@@ -246,7 +248,7 @@ def plot_waves(
 
     Args:
         workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
-        records: of this workload on this GPU.
+        records: the records of this workload on this GPU.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
@@ -341,5 +343,5 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
 
 
 def bounds_words(occupancy: Occupancy) -> str:
-    """Returns what each resource has room for, in words: ``"threads 8, blocks 32, ..."``."""
+    """Returns a text that says what each resource has room for: ``"threads 8, blocks 32, ..."``."""
     return ", ".join(f"{name} {occupancy.bounds[name]}" for name in LIMITERS)

@@ -41,14 +41,14 @@ OWN = "the tile below"
 """The option for a tile of the controls below; the others are measured schemes."""
 
 WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
-"""Names of the workers that share a block's tile."""
+"""The names of the workers that share a block's tile."""
 
 ESTIMATED = 0
 REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
-"""Registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
+"""The numbers of registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
 
 SIZES = ("down", "across", "each_rows", "each_cols")
-"""Controls of a tile: workers in both directions, and what each of them computes."""
+"""The controls of a tile: workers in both directions, and what each of them computes."""
 
 SPLITS = (1, 2, 4, CLUSTER)
 MIDDLE = 1024
@@ -86,7 +86,8 @@ TOOLTIPS = {
     "edge": "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded",
 }
 MOST_KEYS = 40
-"""Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
+"""The most measured schemes to choose from: first those that were fastest at a length, then others by their
+mean."""
 
 
 def waves_explorer(
@@ -101,9 +102,10 @@ def waves_explorer(
     :func:`~dietlab.targets.cuda.view.waves.frame_wave_times` over lengths.
 
     Args:
-        workload: with one dynamic dimension, or a study of one.
+        workload: a workload with one dynamic dimension, or a study of one.
         gpu: the GPU to begin with, the name of a preset, or a study's; all presets can be chosen, too.
-        records: measured on ``gpu``, drawn where their scheme is chosen; a study or its folder has some.
+        records: records measured on ``gpu``, or a study or its folder, which has some. They are drawn where
+            their scheme is chosen.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
@@ -232,7 +234,7 @@ def _numbers(
 
 
 def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int | None) -> str:
-    """Returns a sentence on whether the tile can run and is in the space, or why not."""
+    """Returns a sentence that says whether the tile can run and is in the space, and the reason if not."""
     fits: Occupancy = occupancy_of(scheme.kernel, workload, hardware, registers)
     if not fits.blocks:
         return f"Not one block fits a multiprocessor, by {fits.by}: times and waves are those of one."
@@ -270,5 +272,5 @@ def _controls(
 
 
 def _workers(unit: Unit) -> dict[str, str]:
-    """Returns the labels of the numbers of a unit's workers, by control."""
+    """Returns by control the labels of a unit's worker counts."""
     return {way: f"{WORKERS[unit]} {way}" for way in ("down", "across")}
