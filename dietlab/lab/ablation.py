@@ -33,7 +33,7 @@ from dietlab.tuning import Dispatcher, build, effort_named, versions
 
 FOLDER = "ablation"
 USUAL = 128
-"""Longest length, in rows, that counts when the scheme to ablate is chosen: the one that serves most
+"""The longest length, in rows, that counts when the scheme to ablate is chosen: the one that serves most
 lengths."""
 
 EPILOGUES = (
@@ -46,11 +46,11 @@ EPILOGUES = (
 """The epilogues of a transformer's layers."""
 
 SYMBOLIC = "symbolic extents"
-"""Name, or end of the name, of variants whose columns and depth are known only when they are called."""
+"""The name, or the end of the name, of variants whose columns and depth only the call knows."""
 
 HEIGHTS = (4, 8, 14)
-"""Rows of the tiles that are timed with constant and with symbolic extents: from few rows, whose addresses
-fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold."""
+"""The numbers of rows of the tiles that are timed with constant and with symbolic extents: from few rows,
+whose addresses fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,9 @@ def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
 def chosen_variants(
     scheme: CpuScheme, workload: Workload, hardware: Hardware, only: Sequence[str] = ()
 ) -> list[Variant]:
-    """Returns the variants that are built, the whole scheme first; ``only`` names some."""
+    """Returns the variants that are built, the whole scheme first: all variants, or those that ``only``
+    names.
+    """
     every = [*variants(scheme, workload), *heights(scheme, workload, hardware)]
     require_names("variants of the scheme", [variant.name for variant in every], only)
     return [variant for variant in every if not only or variant.name in (OURS, *only)]
@@ -152,8 +154,8 @@ def run_ablation(
     study).
 
     In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the contenders
-    are the variants, and a speedup is what the idea is worth on that length, or what the epilogue or the
-    symbolic extents cost.
+    are the variants. A speedup is the worth of the idea on that length, or the cost of the epilogue or of the
+    symbolic extents.
     """
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)

@@ -1,7 +1,7 @@
 """Recorded values that the notebooks share, and the plot that each of them adds a line to.
 
-Everything here is of ``Dense(T=1..128, N=2304, K=768)`` on one core, with weights in cache. The lines
-are recorded times; the vendors' line is of another run on the same kind of processor.
+Everything here is of ``Dense(T=1..128, N=2304, K=768)`` on one core, with weights in cache. The lines are
+recorded times; the vendors' line comes from another run on the same kind of processor.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ LONGEST = 128
 """The longest length of the records, in rows."""
 
 MEASURED_ONCE = 256
-"""Micro-kernels that the fourth notebook's cost model learns from."""
+"""The number of micro-kernels that the fourth notebook's cost model learns from."""
 
 NEAR = 0.05
-"""Relative error below which a prediction counts as right: repeated measurements differ by as much."""
+"""The relative error below which a prediction counts as right: repeated measurements differ by as much."""
 
 YOURS = "your prediction"
 MINE: dict[str, Any] = {"dash": "dashdot", "width": 3, "color": PALETTE["selected"]}
 """The line of a reader's prediction: no other line of a figure looks like it."""
 
 Line = dict[int, float]
-"""Microseconds of a call by T."""
+"""The microseconds of a call by T."""
 
 
 # --- shipped data -----------------------------------------------------------------------------
@@ -90,7 +90,9 @@ def shapes() -> tuple[Shape, ...]:
 
 
 def microseconds() -> pd.DataFrame:
-    """Returns the recorded times of a call (us): a row a micro-kernel, by key, and a column a T."""
+    """Returns the recorded times of a call (us), with a row for each micro-kernel, by key, and a column for
+    each T.
+    """
     return 1e6 * _recorded_table("seconds")
 
 
@@ -111,7 +113,7 @@ def _recorded_table(column: str) -> pd.DataFrame:
 
 
 def about() -> str:
-    """Versions here and those of the records, and the processor that the records belong to."""
+    """Returns the versions here, the versions of the records, and the processor of the records."""
     here, there = (
         ", ".join(f"{name} {version}" for name, version in packages.items())
         for packages in (versions(), recorded().header["versions"])
@@ -180,7 +182,8 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
 
 def judged(prediction: float | None, value: float, unit: str = "") -> str:
     """Returns a sentence that compares a reader's prediction with the value found: in percent or by a factor
-    if both have the same sign, else by their difference."""
+    if both have the same sign, otherwise by their difference.
+    """
     found = f"{value:.4g} {unit}".rstrip()
     if prediction is None:
         return f"it is {found}; you entered no prediction"
@@ -250,8 +253,9 @@ def _one_kernel_medians() -> Line:
 
 
 def _by_model() -> Line:
-    """Returns the times of the micro-kernels that a model predicts to be fastest; it is fitted on one
-    measurement each of :data:`MEASURED_ONCE` micro-kernels."""
+    """Returns the times of the micro-kernels that a model predicts to be fastest. The model is fitted on one
+    measurement of each of :data:`MEASURED_ONCE` micro-kernels.
+    """
     model = fit_cost_model(workload(), hardware(), once_each())
     return _fastest_by(model.seconds, space().schemes)
 

@@ -1,4 +1,4 @@
-"""``dietlab cost-models``: which there are, and how well each predicts held-out measurements."""
+"""``dietlab cost-models``: the list of cost models, and how well each predicts held-out measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dietlab.lab.heuristics.agreement import FITTED_ON, RANDOM, drawn_beside, fr
 from dietlab.view.pages.bench_text import markdown
 
 LEARNED = 400
-"""Measurements that a model learns from by default."""
+"""The number of measurements that a model learns from by default."""
 
 SHOWN = dict.fromkeys(("pairwise", "peak@1", "peak@5", "rmse"), "{:.3f}") | {"r2": "{:.2f}", "mape": "{:.1%}"}
 SHOWN |= dict.fromkeys(("inside 1", "inside 2", "fit_seconds"), "{:.2f}")
@@ -110,7 +110,7 @@ def cost_models_command(
 
 
 def list_models() -> tuple[dict[str, str], str]:
-    """Returns the names of the cost models with a sentence each, and the same as text."""
+    """Returns a sentence on each cost model, by the model's name, and the same as text."""
     listed = {name: model.told for name, model in COST_MODELS.items()}
     return listed, "\n".join(f"  {name:9} {what}" for name, what in listed.items())
 
@@ -126,9 +126,10 @@ def judge_models(
     """Returns the rows of :func:`~dietlab.cost.frame_judgements`, and the same as text.
 
     Args:
-        splits: what is held out of the files; of no effect with a ``source``.
-        counts: numbers of measurements to fit on.
-        source: records of another operator or processor, to fit models on instead of the files' records.
+        splits: the kinds of records that are held out of the files; of no effect with a ``source``.
+        counts: the numbers of measurements to fit on.
+        source: the records of another operator or processor, on which models are fitted instead of on the
+            files' records.
     """
     surveys = [Survey.load(recorded_file(name)) for name in files]
     names = named_words(COST_MODELS, models) if models else list(COST_MODELS)

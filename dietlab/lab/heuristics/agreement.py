@@ -60,8 +60,9 @@ class Match:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The heuristics' choices for one shape, best first, and the model's ``choice``: of ``ranked`` schemes
-    the one with the least predicted ``seconds``."""
+    """The heuristics' choices for one shape, best first, and the model's ``choice``: the scheme with the
+    least predicted ``seconds`` of the ``ranked`` schemes.
+    """
 
     shape: Shape
     matches: tuple[Match, ...]
@@ -71,12 +72,12 @@ class Comparison:
 
     @property
     def in_space(self) -> int:
-        """Configurations whose tile the space has."""
+        """The number of configurations whose tile the space has."""
         return sum(match.scheme is not None for match in self.matches)
 
     @property
     def exact(self) -> int:
-        """Configurations that the space has with the same step, stages and splits."""
+        """The number of configurations that the space has with the same step, stages and splits."""
         return sum(match.exact for match in self.matches)
 
     @property
@@ -118,9 +119,11 @@ def compare_with_heuristics(
     Args:
         space: the schemes of a GPU.
         shapes: the shapes to compare on.
-        model: predicts times (default: :class:`~dietlab.cost.Analytic`, for which nothing was measured).
-        reference: proposes configurations (default: :class:`Heuristics` for the space's GPU).
-        count: configurations a shape.
+        model: the model that predicts times (default: :class:`~dietlab.cost.Analytic`, for which nothing was
+            measured).
+        reference: the reference that proposes configurations (default: :class:`Heuristics` for the space's
+            GPU).
+        count: the number of configurations for each shape.
 
     Raises:
         MissingDependencyError: if the heuristics are not installed.
@@ -156,14 +159,14 @@ def _match(wanted: Configuration, schemes: Sequence[CudaScheme], seconds: Values
 
 
 def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
-    """Returns one row a shape.
+    """Returns one row for each shape.
 
     ``nvidia`` is the heuristics' first choice, and ``nvidia_seconds`` their estimate of its time. ``scheme``
     is the matching scheme of the space, with its predicted seconds and its ``rank`` among ``ranked`` schemes.
     ``choice`` is the model's fastest scheme, and ``slowdown`` the predicted time of ``scheme`` over that of
-    ``choice``. ``proposed`` counts the configurations, ``in_space`` those whose tile the space has, and
-    ``exact`` those whose step, stages and splits it has, too. ``best_rank`` is the best rank of all
-    configurations.
+    ``choice``. ``proposed`` counts the configurations, ``in_space`` the configurations whose tile the space
+    has, and ``exact`` those whose step, stages and splits the space has, too. ``best_rank`` is the best rank
+    of all configurations.
 
     Args:
         comparisons: what :func:`compare_with_heuristics` returned.
@@ -180,19 +183,20 @@ DRAFTS: Mapping[str, Adaptation] = {"waves": "paper", "bound": "streamed"}
 """The drafts by name: the paper's padding and waves of blocks at the peak, and the bound from throughputs."""
 
 ROUNDED = 5
-"""Digits of a share: a space of 12,500 schemes has ranks that far apart."""
+"""The number of digits of a share: a space of 12,500 schemes has ranks that far apart."""
 
 FITTED_ON = 64
-"""Measurements that the learned model is fitted on."""
+"""The number of measurements that the learned model is fitted on."""
 
 SEEDS = 5
-"""Draws of the held-out schemes."""
+"""The number of times that held-out schemes are drawn."""
 
 RANDOM = "random.txt"
 """The file beside records that lists which of their schemes were drawn at random, one key a line."""
 
 METRICS = ("spearman", "pairwise", "peak@1", "peak@5", "off")
-"""The metrics. ``off`` is the median error of the logarithm of a time; all others are means over shapes."""
+"""The names of the metrics. ``off`` is the median error of the logarithm of a time; all others are means over
+shapes."""
 
 Row = dict[str, object]
 
@@ -201,8 +205,8 @@ def frame_drafts(
     space: Space, shapes: Iterable[Shape], reference: Reference | None = None, count: int = COUNT
 ) -> pd.DataFrame:
     """Returns one row for each draft and shape: ``share`` is the rank of the heuristics' first choice,
-    divided by the number of schemes in the space; ``best_share`` is the same for the best rank of the first
-    ``count`` choices. Both are missing where the space lacks the tiles."""
+    divided by the number of schemes in the space; ``best_share`` is the same share with the best rank of the
+    first ``count`` choices. Both are missing where the space lacks the tiles."""
     import pandas as pd
 
     gpu_of(space.hardware)
@@ -283,7 +287,7 @@ def _row(judged: str, name: str, count: int, records: Sequence[Record], model: P
 
 
 def metrics_of(model: Predicts, records: Iterable[Record]) -> dict[str, float]:
-    """Returns :data:`METRICS` of what a model predicts for successful records."""
+    """Returns the :data:`METRICS` of a model's predictions for successful records."""
     found, off = [], []
     for shape, group in by_shape(records).items():
         predicted = model.seconds([record.scheme for record in group], [shape])[:, 0]

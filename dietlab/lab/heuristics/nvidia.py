@@ -27,9 +27,9 @@ TARGETS: dict[KernelLibrary, str] = {
     "triton": "TRITON",
     "generic": "GENERIC",
 }
-"""Libraries whose programs the heuristics can choose. ``cutlass`` has the stages and instructions of
-dietlab's kernels; ``cutlass3`` those that only compute capability 9.0 and later have; ``generic`` has tiles
-that perhaps no library has."""
+"""The libraries whose programs the heuristics can choose. ``cutlass`` has the stages and instructions of
+dietlab's kernels; ``cutlass3`` has stages and instructions that only compute capability 9.0 and later have;
+``generic`` has tiles that perhaps no library has."""
 
 PRODUCTS = {"float32": "SSS", "float16": "HSH", "bfloat16": "TST"}
 """The heuristics' letters for operands, sums and output. ``SSS`` is timed as CUDA cores are (TF32 would be
@@ -63,8 +63,8 @@ GPUS = {
     "NVIDIA GeForce RTX 5080": "RTX_5080",
     "NVIDIA GeForce RTX 5090": "RTX_5090",
 }
-"""The heuristics' names of GPUs by those of drivers and presets. An A100 of 40 GB counts as one of 80 GB,
-whose memory is faster and which is the same otherwise."""
+"""The heuristics' names of GPUs, by the names in drivers and presets. An A100 of 40 GB counts as one of 80
+GB, which differs only in its faster memory."""
 
 COUNT = 8
 """The most configurations that are requested for a shape."""
@@ -76,11 +76,11 @@ class Configuration:
     ``128x64x32.s4.k3``, as keys of dietlab do.
 
     Args:
-        step: how much of the reduction axis one stage holds.
-        splits: blocks that share one tile's reduction (split-K); 1 for none. NVIDIA's programs add up their
-            sums in memory, dietlab's in a cluster.
-        seconds: of a call, as NVIDIA's model estimates them; None without an estimate. Configurations that
-            differ only in them are equal.
+        step: the number of steps of the reduction axis that one stage holds.
+        splits: the number of blocks that share one tile's reduction (split-K); 1 for none. NVIDIA's programs
+            add up their sums in memory, dietlab's in a cluster.
+        seconds: the seconds of a call, as NVIDIA's model estimates them; None without an estimate.
+            Configurations that differ only in their seconds are equal.
     """
 
     rows: int
@@ -118,11 +118,11 @@ class Heuristics:
     Args:
         hardware: a GPU of :data:`GPUS`; this machine need not have it.
         target: the library whose programs the heuristics choose, of :data:`TARGETS`.
-        gpu: the heuristics' name of a GPU (default: that of ``hardware``).
+        gpu: the heuristics' name of a GPU (default: the name of ``hardware``).
 
     Raises:
         MissingDependencyError: if the package is not installed or cannot be loaded.
-        HardwareError: if ``hardware`` is a CPU, or a GPU that they do not know.
+        HardwareError: if ``hardware`` is a CPU, or a GPU that the heuristics do not know.
         DietlabError: if there is no such target.
     """
 
@@ -159,7 +159,7 @@ class Heuristics:
         :class:`Configuration` leaves out, such as the tiles of warps.
 
         Raises:
-            WorkloadError: if there is nothing to compute, or they know no such product.
+            WorkloadError: if there is nothing to compute, or the heuristics know no such product.
         """
         if workload.dtype not in PRODUCTS:
             rule = "NVIDIA's heuristics have a type that dietlab has on GPUs"

@@ -1,4 +1,4 @@
-"""From three loops to a micro-kernel: the first lesson's schedules, what they are worth, and the figure.
+"""From three loops to a micro-kernel: the first lesson's schedules, the worth of each, and their figure.
 
 A step is a few schedule primitives of TensorIR. Each program that they make is built, checked against NumPy
 and timed; ``data/loops`` has such times.

@@ -12,7 +12,7 @@ from dietlab.lab.loops.timing import measure
 from dietlab.tuning import versions
 
 LENGTHS = (128, 121, 5)
-"""Many rows, a number of rows that no tile divides, and few."""
+"""The three lengths: many rows, a number of rows that no tile divides, and few rows."""
 
 
 def main(path: str) -> None:

@@ -61,9 +61,9 @@ class Climb:
     """Timed programs of one machine.
 
     Args:
-        hardware: with its measured peak and bandwidths.
-        rows: one a program and layer.
-        about: how and when they were taken: ``at``, ``command``, ``versions``.
+        hardware: the machine, with its measured peak and bandwidths.
+        rows: one time for each pair of program and layer.
+        about: the way and the time in which the times were taken: ``at``, ``command``, ``versions``.
     """
 
     hardware: Hardware
@@ -117,7 +117,7 @@ def step_named(name: str) -> Step:
     """Returns a step of the climb.
 
     Args:
-        name: as in a step's ``name``.
+        name: the ``name`` of the step.
 
     Raises:
         RecordError: for another name.
@@ -132,16 +132,16 @@ ROOM = 2.5
 """The factor by which the y-axis reaches below the lowest and above the highest value of the whole climb."""
 
 LINES = {DIETLAB: ("oracle", "dot"), "peak": ("muted", "solid")}
-"""Roles of colours, and dashes, of the goal and the peak."""
+"""The roles of colours and the dashes of the goal's and the peak's lines."""
 
 
 def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
-    """Returns the roofline's two bounds on a layer's throughput, in GFLOP/s: the multiply-adds' peak, and
-    what the last-level cache can deliver if each byte moves once.
+    """Returns the roofline's two bounds on a layer's throughput, in GFLOP/s: the peak of multiply-adds, and
+    the throughput at which the last-level cache can deliver each byte once.
 
     Args:
-        climb: has the machine, whose peak and bandwidth must have been measured.
-        layer: whose operations and bytes are counted.
+        climb: the climb of the machine, whose peak and bandwidth must have been measured.
+        layer: the layer whose operations and bytes are counted.
     """
     hardware = climb.hardware
     if hardware.peak_gflops is None or hardware.l3_gbps is None:
@@ -155,7 +155,7 @@ def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd
     changes (a ratio) and the share of the roofline (of 1).
 
     Args:
-        climb: times of steps.
+        climb: the times of the steps.
         upto: the name of the last step shown.
         T: the length, in rows; it must have been timed.
     """
@@ -204,7 +204,7 @@ def plot_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> go.
 
 
 def _draw_bars(figure: go.Figure, frame: pd.DataFrame, upto: str, low: float) -> None:
-    """Draws a bar for each step, its value at its foot, where no line crosses it."""
+    """Draws a bar for each step, with its value at the bar's foot, where no line crosses the value."""
     names = list(frame.index)
     figure.add_bar(
         x=names,
@@ -233,11 +233,11 @@ def _draw_bars(figure: go.Figure, frame: pd.DataFrame, upto: str, low: float) ->
 
 
 def told(name: str, layer: Layer = BERT) -> str:
-    """Returns a step as a text: why, the schedule's primitives, and the loops before and after.
+    """Returns a step as a text: its reason, the schedule's primitives, and the loops before and after.
 
     Args:
-        name: of a step.
-        layer: the extents of the loops.
+        name: the name of a step.
+        layer: the layer, which has the extents of the loops.
     """
     step = step_named(name)
     after = nest(scheduled(step, layer))

@@ -30,7 +30,7 @@ LARGEST_ERROR = 1e-3
 have a tenth of it."""
 
 WRITTEN_OUT = re.compile(r"^for .* in T\.(unroll|vectorized)\(")
-"""Printed loops that are no loops in the machine code."""
+"""The pattern of printed loops that are no loops in the machine code."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Layer:
 
     @property
     def flops(self) -> int:
-        """Operations of a call, two for each multiply-add."""
+        """The number of operations of a call, two for each multiply-add."""
         return 2 * self.T * self.N * self.K
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that any program moves: both inputs and the output, once."""
+        """The number of bytes that any program moves: both inputs and the output, once."""
         return 4 * (self.T * self.K + self.N * self.K + self.T * self.N)
 
 
@@ -78,11 +78,11 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
     """Returns the schedule of one step's program, a ``tvm.s_tir.Schedule``.
 
     Args:
-        step: of the climb.
-        layer: a multiple of the step's tile in columns, if the step packs.
+        step: a step of the climb.
+        layer: the layer; if the step packs, its columns are a multiple of the tile's.
 
     Raises:
-        BuildError: if the columns are no multiple, or a primitive refuses.
+        BuildError: if the columns are no multiple, or a primitive does not apply.
     """
     if step.packs and layer.N % step.tile.cols:
         found = f"N={layer.N}, panels of {step.tile.cols}"
@@ -144,7 +144,7 @@ def _indented(lines: Sequence[tuple[int, str]]) -> list[str]:
 @dataclass(frozen=True)
 class Program:
     """A ``step``'s program for one ``layer``, built for this processor: ``call`` takes the arrays ``x``,
-    ``w`` (packed if the step packs) and ``y``; ``assembly`` is LLVM's."""
+    ``w`` (packed if the step packs) and ``y``; ``assembly`` is the assembly code by LLVM."""
 
     step: Step
     layer: Layer
@@ -165,9 +165,9 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
     """Builds one step's program.
 
     Args:
-        step: of the climb.
-        layer: of fixed extents.
-        hardware: for whose instructions it is compiled.
+        step: a step of the climb.
+        layer: a layer of fixed extents.
+        hardware: the processor for whose instructions the program is compiled.
 
     Raises:
         BuildError: if it does not compile.
@@ -186,8 +186,8 @@ def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
     lines.
 
     Args:
-        layer: has the extents.
-        seed: of NumPy's random numbers.
+        layer: the layer, which has the extents.
+        seed: the seed of NumPy's random numbers.
     """
     random = np.random.default_rng(seed)
     x, w = aligned_empty((layer.T, layer.K)), aligned_empty((layer.N, layer.K))
@@ -197,11 +197,11 @@ def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
 
 
 def check(program: Program, seed: int = 0) -> float:
-    """Returns the largest difference of an output from NumPy's, for :func:`inputs` of ``seed``.
+    """Returns the largest difference between an output and NumPy's, for the :func:`inputs` of ``seed``.
 
     Args:
-        program: is called once.
-        seed: of the inputs.
+        program: the program, which is called once.
+        seed: the seed of the inputs.
 
     Raises:
         BuildError: if the difference exceeds rounding.
@@ -218,11 +218,11 @@ def check(program: Program, seed: int = 0) -> float:
 
 
 def instructions(program: Program) -> dict[str, int]:
-    """Returns how often the assembly has ``fma`` (multiply-adds of a vector), ``branches`` (conditional
-    jumps) and ``prefetches``.
+    """Returns three counts of the assembly's instructions: ``fma`` (multiply-adds of a vector), ``branches``
+    (conditional jumps) and ``prefetches``.
 
     Args:
-        program: has the assembly.
+        program: the program, which has the assembly.
     """
     patterns = {"fma": r"vfn?m(add|sub)\d+ps", "branches": "j(?!mp$).*", "prefetches": "prefetch.*"}
     words = [line.split()[0] for line in program.assembly.splitlines() if line.strip()]
@@ -230,8 +230,9 @@ def instructions(program: Program) -> dict[str, int]:
 
 
 def _with_prefetches(module: Any) -> Any:
-    """Returns the module with prefetches at the head of each marked loop: of all vectors of the panel's row
-    that the loop reads some steps later. Prefetches beyond the end of the weights do no harm."""
+    """Returns the module with prefetches at the head of each marked loop: they fetch all vectors of the
+    panel's row that the loop reads some steps later. Prefetches beyond the end of the weights do no harm.
+    """
     function = module["main"]
     return tvm_module().IRModule({"main": function.with_body(_asking(function.body, function.params[1], ()))})
 
@@ -274,12 +275,13 @@ def _prefetch(tirx: Any, buffer: Any, offset: Any) -> Any:
 
 
 def sketches(layer: Layer = BERT, seed: int = 0) -> tuple[Any, ...]:
-    """Returns what MetaSchedule's rules for a CPU make of the plain loops: one ``tvm.s_tir.Schedule`` for
-    each sketch, its tile sizes drawn at random from the factors of the extents. Its ``trace`` says which.
+    """Returns the sketches that MetaSchedule's rules for a CPU make of the plain loops: one
+    ``tvm.s_tir.Schedule`` for each. Its tile sizes are drawn at random from the factors of the extents; its
+    ``trace`` has the drawn sizes.
 
     Args:
-        layer: the extents.
-        seed: of the draws.
+        layer: the layer, which has the extents.
+        seed: the seed of the draws.
     """
     tvm_module()
     require_packages()

@@ -13,19 +13,22 @@ from typing import Any
 from dietlab.base.errors import BuildError
 
 VECTOR = 16
-"""Lanes of a vector of float32: those of AVX-512. A processor with narrower vectors takes two for one."""
+"""The number of lanes of a float32 vector, as AVX-512 has. A processor with narrower vectors takes two
+vectors for one."""
 
 ASKS_AHEAD = "dietlab.prefetch"
 """The annotation of a loop over K that prefetches weights: its value is the distance in steps."""
 
 SUMMING = ("y_rf_update", "y_rf", "y_update", "y")
-"""Names of the block that multiplies and adds, latest first: a change may rename it."""
+"""The names of the block that multiplies and adds, the latest first: a change may rename the block."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The sizes that a schedule is made with: ``rows`` and ``cols`` of outputs, where columns fill whole
-    vectors; steps of K in a K-``block``; and steps that a prefetch is ``ahead`` of its use."""
+    """The sizes that a schedule is made with: the numbers of ``rows`` and ``cols`` of outputs, where columns
+    fill whole vectors; the number of steps of K in a K-``block``; and the number of steps that a prefetch is
+    ``ahead`` of its use.
+    """
 
     rows: int = 8
     cols: int = 48
@@ -42,7 +45,7 @@ class Tile:
 
     @property
     def vectors(self) -> int:
-        """Returns the vectors in a row of the tile."""
+        """Returns the number of vectors in a row of the tile."""
         return self.cols // VECTOR
 
 
@@ -52,12 +55,12 @@ Change = Callable[[Any, Tile], None]
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the climb. A sentence says ``why``.
+    """A step of the climb. A sentence, ``why``, has its reason.
 
     Args:
-        name: in figures and tables.
+        name: the step's name in figures and tables.
         recipe: all changes of the plain loops that make its program, in order.
-        tile: the sizes.
+        tile: the sizes of the tile.
     """
 
     name: str
@@ -67,7 +70,7 @@ class Step:
 
     @property
     def packs(self) -> bool:
-        """Returns whether its program reads packed weights, ``[N / cols, K, cols]``."""
+        """Returns whether the step's program reads packed weights, ``[N / cols, K, cols]``."""
         return pack in self.recipe
 
 
@@ -116,7 +119,7 @@ def unroll(schedule: Any, tile: Tile) -> None:
 
 
 def keep_in_registers(schedule: Any, tile: Tile) -> None:
-    """Sums into a local array that becomes registers; they are stored when the tile is done."""
+    """Sums into a local array that becomes registers. The sums are stored when the tile is done."""
     block = summing(schedule)
     store = schedule.cache_write(block, 0, "local")
     *_, tiles, k, _, _, _ = schedule.get_loops(block)
@@ -145,8 +148,8 @@ def block_reduction(schedule: Any, tile: Tile) -> None:
 
 
 def prefetch(schedule: Any, tile: Tile) -> None:
-    """Prefetches weights some steps before their use. No primitive does that: this change marks the loop over
-    K, and the build adds the prefetches."""
+    """Prefetches weights some steps before their use. No primitive inserts prefetches: this change marks the
+    loop over K, and the build adds the prefetches."""
     *_, k, _, _, _ = schedule.get_loops(summing(schedule))
     schedule.annotate(k, ASKS_AHEAD, tile.ahead)
 
@@ -190,7 +193,7 @@ STEPS = (
         (_TILED[0], block_reduction, *_TILED[1:], prefetch),
     ),
 )
-"""The climb of the first lesson, in order; each place of its figure is one of these."""
+"""The steps of the climb in the first lesson, in order; each place of its figure is one of these steps."""
 
 OTHER_TILES = tuple(
     Step(
@@ -199,13 +202,14 @@ OTHER_TILES = tuple(
     for rows, cols in ((1, 48), (4, 16), (4, 48), (8, 32), (14, 32), (16, 64))
     for tile in [Tile(rows=rows, cols=cols)]
 )
-"""Steps with other tiles, for comparison with the climb's: too few sums, too many for the registers, and
-between."""
+"""Steps with other tiles, for comparison with the climb's: tiles with too few sums, with too many sums for
+the registers, and with a number between."""
 
 
 def before(step: Step) -> Step:
     """Returns the step that ``step`` changes: the one before it, or the plain loops if ``step`` drops changes
-    of the one before."""
+    of the step before.
+    """
     if step not in STEPS[1:]:
         raise BuildError("a step but the first of the climb changes another", step.name)
     previous = STEPS[STEPS.index(step) - 1]
@@ -219,4 +223,5 @@ def change_of(step: Step) -> Change:
 
 
 GOAL = "8x48.u4.ws.p16.even"
-"""The scheme that is the goal line: dietlab's own micro-kernel with a tile of the last step's size."""
+"""The key of the scheme that is the goal line: dietlab's own micro-kernel with a tile of the last step's
+size."""

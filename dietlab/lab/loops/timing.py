@@ -26,18 +26,19 @@ from dietlab.scheme import Leaf, Scheme
 from dietlab.targets.cpu.probe import compile_fma_probe
 
 ROUNDS = 11
-"""Blocks of each program: enough for a 95 % interval of the median that two slow ones do not move."""
+"""The number of blocks of each program: enough for a 95 % interval of the median that two slow blocks do not
+move."""
 
 BLOCK_SECONDS = 0.01
-"""Seconds for which a block repeats a call: a thousand ticks of the clock and more."""
+"""The seconds for which a block repeats a call: a thousand ticks of the clock and more."""
 
 SLOW_SECONDS = 0.1
-"""Seconds of a call from which a block is not repeated when the processor slows down: that happens in most
-such blocks."""
+"""The shortest call, in seconds, whose block is not repeated when the processor slows down: it slows down in
+most such blocks."""
 
 SLOW_ROUNDS = 3
-"""Blocks of programs with calls of :data:`SLOW_SECONDS` or more, which differ by factors and not by
-percents."""
+"""The number of blocks of programs with calls of :data:`SLOW_SECONDS` or more. Such programs differ by
+factors and not by percents."""
 
 
 @dataclass
@@ -78,11 +79,11 @@ def measure(
     """Builds, checks and times programs on one core, and dietlab's own micro-kernel beside them.
 
     Args:
-        steps: whose programs.
-        layers: each program is built for each of them.
+        steps: the steps whose programs are timed.
+        layers: the layers; each program is built for each layer.
         hardware: a processor with one core (default: this one, whose peak is measured).
-        rounds: blocks of each program, one or more; slow ones have fewer.
-        tell: gets a line for each program that was built and each round.
+        rounds: the number of blocks of each program, one or more; slow programs have fewer.
+        tell: a function that gets a line for each program that was built and each round.
 
     Raises:
         BuildError: if a program does not compile or computes something else.
@@ -131,7 +132,7 @@ def _checked(step: Step, layer: Layer, hardware: Hardware) -> Callable[[], objec
 
 
 def _goal(layer: Layer, hardware: Hardware, path: Path) -> Callable[[], object]:
-    """Returns a call of dietlab's own micro-kernel, for any length up to this one."""
+    """Returns a call of dietlab's own micro-kernel for any length up to the layer's."""
     workload = Dense(Dim(1, layer.T), layer.N, layer.K)
     compile_plans(workload, hardware, [Scheme.from_key(GOAL)], Leaf(0), path)
     library: Any = load_library(path)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 ONNX_FILE = "model.onnx"
 
 EXAMPLE = 7
-"""Tokens of the example that a model is traced with: not 1, which PyTorch would take for a constant, and not
-the size of any layer."""
+"""The number of tokens of the example that a model is traced with. It is not 1, which PyTorch would take for
+a constant, and not the size of any layer."""
 
 
 def write_onnx(model: Model, home: Path) -> Path:
@@ -143,8 +143,8 @@ def _reason(error: Exception) -> str:
 
 
 MOST_LENGTHS = 8
-"""The most lengths that a model is tuned for, as many as the paper's figure 8 has: each takes a tuning of
-minutes for every layer."""
+"""The most lengths that a model is tuned for, as many as the paper's figure 8 has: each length takes a tuning
+of minutes for every layer."""
 
 
 def tune_layers(
@@ -173,8 +173,8 @@ def tune_layers(
 
 def with_programs(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     """Makes every linear layer of a model run the programs in ``folder``, in place; returns the model.
-    PyTorch still computes the activation behind a layer, since MetaSchedule's rules for a CPU know no GELU;
-    and experts, whose rows only the call knows."""
+    PyTorch still computes the activation behind a layer, since MetaSchedule's rules for a CPU know no GELU.
+    It also computes experts, since only the call knows the number of their rows."""
     from dietlab.torch.static_linear import StaticLinear
 
     for linear in _linears(model):
@@ -195,7 +195,9 @@ def _name(linear: torch.nn.Linear) -> str:
 
 
 def _duration(trials: int) -> str:
-    """Returns how long trials take at the pace of the recorded ones; empty if none were recorded."""
+    """Returns a text with the time that trials take at the pace of the recorded trials; empty if none were
+    recorded.
+    """
     paths = data_path("results").glob("*-ansor.csv.gz")
     tunings = [report.tuning for path in paths for report in ResultTable.load(path).reports]
     seconds, count = (

@@ -30,17 +30,18 @@ from dietlab.problem import Shape, ShapeSet
 from dietlab.tuning import Effort, effort_named, versions
 
 MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
-"""Contenders that can take part, in addition to the model compiled ahead of time with dietlab's layers."""
+"""The names of contenders that can take part, in addition to the model compiled ahead of time with dietlab's
+layers."""
 
 DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != ANSOR)
-"""Contenders of an evaluation that names none: all that need no tuning for each length."""
+"""The contenders of an evaluation that names none: all contenders that need no tuning for each length."""
 
 CACHE = "model"
 """The cache state: each layer's weights were last read one call ago, and all together exceed any cache."""
 
 WORKER = WorkerModule("dietlab.lab.models.worker", 600.0)
-"""The worker of all contenders, and the most seconds of a request: the first call of a compiled model takes
-minutes."""
+"""The worker of all contenders, and the longest that a request may take, in seconds: the first call of a
+compiled model takes minutes."""
 
 
 def evaluate_model(
@@ -61,28 +62,34 @@ def evaluate_model(
     """Times a model whose layers run through tuned libraries, after checking its results.
 
     Args:
-        model: with its batch.
-        studies: of the dense layers and, if attention runs through libraries, of its scores and context. All
-            are of this processor with the same number of cores.
-        lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
-        against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
-        skip_absent: whether contenders that are not installed are only reported (default: those not named).
-        also: lengths that are timed in addition, and count in no mean.
-        effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
-        ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
-            others.
-        shares: whether rows say where the time goes.
-        folder: keeps the model's file for ONNX Runtime and what was tuned for ``ansor`` between evaluations
-            (default: nowhere).
-        observers: get each event as it happens.
-        journal: keeps the rows of each length at once; what it has is not measured again.
+        model: the model, with its batch.
+        studies: the studies of the dense layers and, if attention runs through libraries, of its scores and
+            context. All studies are of this processor with the same number of cores.
+        lengths: the lengths, in tokens. A length is held out if no dense layer was tuned for its rows (batch
+            x T).
+        against: the names of contenders among :data:`MODEL_CONTENDERS` (default:
+            :data:`DEFAULT_MODEL_CONTENDERS`).
+        skip_absent: whether contenders that are not installed are only reported (default: only those that
+            ``against`` does not name).
+        also: the lengths that are timed in addition, and count in no mean.
+        effort: the time for which each contender is timed, and the number of trials for each shape that
+            ``ansor`` is tuned for.
+        ansor_lengths: the ones of ``lengths`` that ``ansor`` is tuned for (default: all). At others,
+            ``ansor`` has no row.
+        shares: whether rows have the shares of a call's time.
+        folder: the folder that keeps the model's file for ONNX Runtime and the tuned programs of ``ansor``
+            between evaluations (default: none).
+        observers: the observers, which get each event as it happens.
+        journal: the journal, which keeps the rows of each length at once. Rows in the journal are not
+            measured again.
 
     Returns:
-        The report; ``seconds`` are those of one call.
+        The report; its ``seconds`` are the seconds of one call.
 
     Raises:
-        DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
-            products that is not of this batch, or too many or other lengths of ``ansor``.
+        DietlabError: for an unknown contender, no study, studies of several processors, a study of
+            attention's products with another batch, too many lengths for ``ansor``, or lengths for it that
+            are not timed.
         MissingDependencyError: without PyTorch or ``transformers``, or without a contender that was named.
     """
     skip_absent = against is None if skip_absent is None else skip_absent
@@ -152,8 +159,9 @@ def _entries(
     trials: int,
     listeners: Audience,
 ) -> tuple[list[Entrant], list[ContenderInfo], tuple[AnsorResult, ...]]:
-    """Returns the contenders that take part, dietlab first; those that cannot; and the results of per-shape
-    tuning."""
+    """Returns three values: the contenders that take part, dietlab first; the contenders that cannot; and the
+    results of per-shape tuning.
+    """
     ours = {"studies": [str(study.folder.resolve()) for study in studies]}
     options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
     absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
@@ -192,7 +200,7 @@ def _rows(
 
 
 def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
-    """Returns the total seconds, trials and measurements of tuning all libraries of the model."""
+    """Returns the total numbers of seconds, trials and measurements of tuning all libraries of the model."""
     runs = [study.run() for study in studies]
     return {
         "total_seconds": round(sum(run.seconds.total for run in runs), 2),

@@ -29,22 +29,23 @@ if TYPE_CHECKING:
 
 Words = Any
 Run = Callable[[Words], Any]
-"""Computes ``[batch, T, hidden]`` of words ``[batch, T]``, all PyTorch tensors."""
+"""A function that computes ``[batch, T, hidden]`` from words ``[batch, T]``, all PyTorch tensors."""
 
 OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
-"""dietlab's layers in a model that PyTorch runs eagerly, and in one that it compiles at the first call.
-:data:`~dietlab.compare.results.row.OURS` are the layers in a model compiled ahead of time."""
+"""The names of contenders with dietlab's layers: in a model that PyTorch runs eagerly, and in a model that it
+compiles at the first call. :data:`~dietlab.compare.results.row.OURS` is the contender with these layers in a
+model compiled ahead of time."""
 
 ALSO_OURS = (OURS_EAGER, OURS_COMPILED)
-"""Contenders with dietlab's layers, which are no rivals of :data:`OURS`."""
+"""The contenders with dietlab's layers that are no rivals of :data:`OURS`."""
 
 FROZEN = "torch-compile-frozen"
-"""PyTorch's compiler with frozen weights: the only form in which it packs them where the number of rows is
-dynamic, by oneDNN."""
+"""The contender that is PyTorch's compiler with frozen weights. Only in this form does the compiler pack
+weights, by oneDNN, where the number of rows is dynamic."""
 
 TORCH_AHEAD, FROZEN_AHEAD = "torch-aot", "torch-aot-frozen"
 AHEAD = (OURS, TORCH_AHEAD, FROZEN_AHEAD, ANSOR, "openvino")
-"""Contenders that are compiled ahead of time: PyTorch's profiler sees hardly any of their operations."""
+"""The contenders that are compiled ahead of time: PyTorch's profiler sees hardly any of their operations."""
 
 KINDS: Mapping[str, str] = {
     "torch": "eager",
@@ -60,7 +61,7 @@ KINDS: Mapping[str, str] = {
     OURS_COMPILED: "compiled",
     OURS: "compiled",
 }
-"""How each contender runs the model."""
+"""The kind of each contender: how it runs the model."""
 
 
 def runtime(
@@ -69,8 +70,9 @@ def runtime(
     """Returns the function with which the contender ``name`` runs the model, and the contender's version.
 
     Args:
-        options: ``studies``, three folders (dense layers, scores, context), or the first alone; ``onnx``,
-            the model's file; ``ansor``, the folder of programs for each layer; ``threads``.
+        options: the contender's options: ``studies``, three folders (dense layers, scores, context), or the
+            first alone; ``onnx``, the model's file; ``ansor``, the folder of programs for each layer;
+            ``threads``, the number of threads.
     """
     import torch
 
@@ -228,18 +230,19 @@ PARTS = {
         "aten::bmm",
     ),
 }
-"""PyTorch's names of operations by part. Contractions are products with weights; dietlab's compute the
-activation, too. Attention is fused (both batched products and the softmax), or the batched products alone."""
+"""PyTorch's names of operations by part. Contractions are products with weights; dietlab's contractions
+compute the activation, too. Attention consists of the fused operation (both batched products and the
+softmax), or of the batched products alone."""
 
 PART_OF = {name: part for part, names in PARTS.items() for name in names}
 
 PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
-"""ONNX Runtime's names of products. A product is of attention if an operand has four dimensions, a batch of
-heads."""
+"""ONNX Runtime's names of products. A product belongs to attention if an operand has four dimensions, a batch
+of heads."""
 
 CALLS, SECONDS = 10, 1.0
-"""Most calls over which a profiler sums, and seconds after which it stops. A profile of one short call might
-hold a slow moment of a shared processor."""
+"""The most calls over which a profiler sums, and the seconds after which it stops. A profile of one short
+call might hold a slow moment of a shared processor."""
 
 CALL = "a call of the model"
 
@@ -248,9 +251,10 @@ def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
     """Returns the shares of a call's time on the calling thread.
 
     Args:
-        run: a model of PyTorch; it was called with such words before.
-        words: ``[batch, T]``.
-        calls: over which the profiler sums (default: at most :data:`CALLS`, for :data:`SECONDS`).
+        run: a model of PyTorch that was called with words of this shape before.
+        words: the words, ``[batch, T]``.
+        calls: the number of calls over which the profiler sums (default: at most :data:`CALLS`, for
+            :data:`SECONDS`).
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BEST = "the best of all"
-"""Name for the fastest contender at each length, of all that serve any length."""
+"""The name of the fastest contender at each length, among all contenders that serve any length."""
 
 NO_PADDING = "none"
-"""The policy that executes every length as it is."""
+"""The name of the policy that executes every length as it is."""
 
 EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLICIES}
 
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
-    """Returns the speedup of dietlab's model, compiled ahead of time, by contender and length; first that
-    over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition.
+    """Returns the speedup of dietlab's model, compiled ahead of time, by contender and length, beginning with
+    the speedup over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition.
 
     Args:
-        report: of a model, from :func:`~dietlab.lab.models.evaluate_model`.
+        report: the report of a model, from :func:`~dietlab.lab.models.evaluate_model`.
     """
     rows = [row for row in report.rows if row.shape in report.weights]
     best = over_best(rows, besides=(*ALSO_OURS, ANSOR))
@@ -49,10 +49,10 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
     """Returns one row for each report and contender.
 
     ``geomean`` is over all lengths, which count equally, with the 95 % bootstrap interval over lengths from
-    ``low`` to ``high``; ``worst`` is the least of them, at ``worst_T``. All are times (x).
+    ``low`` to ``high``; ``worst`` is the least speedup, at ``worst_T``. All of these are speedups (x).
 
     Args:
-        reports: of models, from :func:`~dietlab.lab.models.evaluate_model`.
+        reports: the reports of models, from :func:`~dietlab.lab.models.evaluate_model`.
     """
     import pandas as pd
 
@@ -76,8 +76,8 @@ def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
     longer than the model's longest.
 
     Args:
-        model: gives the longest length.
-        lengths: in tokens, those that occur.
+        model: the model, which has the longest length.
+        lengths: the lengths that occur, in tokens.
     """
     longest = model.T.high
     found = {_padded(policy, shape["T"], longest) for policy in POLICIES.values() for shape in lengths}
@@ -85,14 +85,15 @@ def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
 
 
 def frame_padding(report: Report) -> pd.DataFrame:
-    """Returns one row for each padding policy and contender that was timed at all lengths it takes.
+    """Returns one row for each pair of a padding policy and a contender that was timed at all lengths of the
+    policy.
 
     ``step_ms`` is a mean step of the trace, ``tokens_per_second`` counts requested tokens only, ``waste`` is
-    the share of executed tokens that were not requested (0 to 1), and ``speedup`` is the time of the step
-    over that of ours without padding.
+    the share of executed tokens that were not requested (0 to 1), and ``speedup`` is the step's time over its
+    time by dietlab without padding.
 
     Args:
-        report: of a model, with times at padded lengths.
+        report: the report of a model, with times at padded lengths.
     """
     import pandas as pd
 

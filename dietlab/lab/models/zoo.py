@@ -21,7 +21,7 @@ LENGTHS = Dim(1, 512)
 """The lengths that BERT has positions for."""
 
 Layers = Mapping[tuple[int, int], int]
-"""How many dense layers have N columns and K rows, by (N, K)."""
+"""The numbers of dense layers with N columns and K rows, by (N, K)."""
 
 
 def _bert_layers(c: Any) -> Layers:
@@ -47,7 +47,7 @@ def _mixtral_layers(c: Any) -> Layers:
 
 
 def _counted(c: Any, *each: tuple[int, int, int]) -> Layers:
-    """Returns how many dense layers a model has, by (N, K), if each hidden layer has ``each``."""
+    """Returns the numbers of a model's dense layers, by (N, K): ``each`` has those of a hidden layer."""
     found = Counter[tuple[int, int]]()
     for n, k, count in each:
         found[n, k] += count * c.num_hidden_layers
@@ -105,11 +105,11 @@ BERT-base's. No library was tuned for the widths of ``decoder`` and ``experts``.
 @dataclass(frozen=True)
 class Model:
     """A model at one batch size, whose sentences have any length ``T``. A decoder of one sentence computes a
-    step of a server that batches continuously, on ``T`` tokens without those of earlier steps.
+    step of a server that batches continuously, on ``T`` tokens, without the tokens of earlier steps.
 
     Args:
         name: one of :data:`CONFIGURATIONS`.
-        batch: sentences in a call, 1 or more.
+        batch: the number of sentences in a call, 1 or more.
         T: the range of lengths, in tokens.
         weights: a folder with weights that ``transformers`` reads (default: random ones).
 
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def configuration(self) -> Any:
-        """The configuration, of ``transformers``: see :meth:`build`."""
+        """The configuration that ``transformers`` builds the model from (:meth:`build`)."""
         try:
             import transformers
         except ImportError as error:
@@ -189,12 +189,13 @@ class Model:
         return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
 
     def layers(self) -> Layers:
-        """Returns how many dense layers, by (N, K), a token passes; of a layer's experts only the chosen ones
-        count."""
+        """Returns the numbers of dense layers that a token passes, by (N, K); of a layer's experts only the
+        chosen ones count.
+        """
         return self.family.layers(self.configuration)
 
     def flops(self, shape: Shape) -> int:
-        """Returns the floating-point operations of the dense layers and of both batched products."""
+        """Returns the number of floating-point operations of dense layers and both batched products."""
         c, length = self.configuration, shape["T"]
         dense = sum(count * 2 * n * k for (n, k), count in self.layers().items()) * length
         pairs = length * (length + 1) // 2 if self.family.causal else length * length
@@ -207,7 +208,7 @@ class Model:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Model:
-        """Returns the inverse of :meth:`to_json`."""
+        """Returns the model of a JSON value made by :meth:`to_json`."""
         return cls(value["operator"], value["batch"], Dim(*value["T"]), value["weights"])
 
     def __str__(self) -> str:

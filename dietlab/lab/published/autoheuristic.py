@@ -2,7 +2,7 @@
 
 The repository states no licence, so its rows are no part of dietlab: ``dietlab fetch-records autoheuristic``
 brings them to the machine that it runs on, over https and checked by SHA-256. A file has a line of JSON on
-the GPU, a header, and a row a measurement: M, K, N, types, strides, choice and milliseconds.
+the GPU, a header, and a row for each measurement: M, K, N, types, strides, choice and milliseconds.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ REPOSITORY = "https://github.com/AlnisM/autoheuristic-datasets"
 COMMIT = "3ed2bc4775bb1440d0622df93387824e10130248"
 """The commit of the files in :data:`ARCHIVES`, of 2024-08-13."""
 RAW = "https://raw.githubusercontent.com/AlnisM/autoheuristic-datasets"
-"""The address of its files, by commit."""
+"""The address of the repository's files, by commit."""
 
 LICENCE = "none stated"
 
 MOST_BYTES, MOST_DOWNLOADED = 1 << 30, 64 << 20
-"""The most bytes of an archive's texts (the A100's have 0.2 GB), and of an archive (the two have 1.7 and 4.1
-MB)."""
+"""The most bytes of an archive's texts (the A100's texts have 0.2 GB), and of an archive (the two archives
+have 1.7 and 4.1 MB)."""
 
 SECONDS = 60
-"""Seconds without an answer after which a download is given up."""
+"""The seconds without an answer after which a download is given up."""
 
 TRUNCATED = "It is truncated: download it again."
 
@@ -59,13 +59,13 @@ COLLECTIONS = {"hf_train": "hugging face", "timm_train": "timm", "": "random"}
 and extents at random."""
 
 VENDOR = "extern_mm"
-"""The choice that is ``torch.mm``, which calls cuBLAS."""
+"""The name of the choice that is ``torch.mm``, which calls cuBLAS."""
 
 COLUMNS = (
     "m", "k", "n", "mat1_dtype", "mat2_dtype", "mat1_stride_0", "mat1_stride_1", "mat2_stride_0",
     "mat2_stride_1", "using_tf32", "choice", "feedback",
 )  # fmt: skip
-"""The columns that are read; ``feedback`` is milliseconds."""
+"""The columns that are read; ``feedback`` has milliseconds."""
 
 DTYPES = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.float32": "float32"}
 
@@ -194,7 +194,7 @@ def _require_gpu(name: str, head: str, gpu: str) -> None:
 
 
 def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Returns the rows that are results, typed, and the number of other rows by reason."""
+    """Returns two values: the rows that are results, typed, and the number of other rows by reason."""
     import pandas as pd
 
     numbers = frame[[*COLUMNS[:3], *COLUMNS[5:9]]].apply(pd.to_numeric, errors="coerce")
@@ -229,7 +229,7 @@ def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
 
 
 def _records(frame: pd.DataFrame, collection: str) -> Iterator[PublishedRecord]:
-    """Yields one record of each program and shape. An equal time counts as a copy, not as a second
+    """Yields one record for each pair of program and shape. An equal time counts as a copy, not as a second
     measurement."""
     distinct = frame.drop_duplicates()
     found = distinct.groupby(KEYS, sort=True)["seconds"].agg(["median", "min", "max", "size"])

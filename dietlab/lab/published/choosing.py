@@ -31,30 +31,32 @@ Values = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]
 
 FITS = 4
-"""Fits of boosted trees whose mean fills the grid; the noise of a single fit misleads the decision tree."""
+"""The number of fits of boosted trees whose mean fills the grid; the noise of a single fit misleads the
+decision tree."""
 
 BETWEEN = 2.0
 """The largest ratio of two neighbouring lengths in a layer's grid, and the factor by which the grid exceeds
 the layer's shortest and longest length. Heights of tiles differ by this factor."""
 
 OTHER_LAYERS = 3
-"""Shapes of other layers in the grid for each training shape: extents that occur, put together anew."""
+"""The number of shapes of other layers in the grid for each training shape. These shapes put extents that
+occur together anew."""
 
 ELSEWHERE = 0.5
 """The share of the total weight, 0 to 1, that shapes without measurements get: as much as measured shapes,
 since held-out shapes are of this kind."""
 
 FOLDS = 5
-"""Parts of the shapes; with each seed, each part is held out once."""
+"""The number of parts of the shapes; with each seed, each part is held out once."""
 
 TILES = 8
-"""Tiles of a portfolio, as many as micro-kernels of our libraries."""
+"""The number of tiles of a portfolio, as many as micro-kernels of our libraries."""
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Sizes of the portfolios whose regret is reported."""
+"""The sizes of the portfolios whose regret is reported."""
 
 FITTED_ON = (64, 500)
-"""Measurements that a cost model learns from."""
+"""The numbers of measurements that a cost model learns from."""
 
 HELD_OUT = 0.25
 """The share of the shapes that cost models are judged on, as for our own surveys."""
@@ -76,8 +78,8 @@ class Times:
     cut to (:meth:`~dietlab.lab.published.triton_tile.TritonTile.cut`).
 
     Args:
-        seconds: ``[tiles, shapes]``.
-        vendor: the library's, ``[shapes]``; NaN where it was not timed.
+        seconds: the times, ``[tiles, shapes]``.
+        vendor: the times of the vendor's library, ``[shapes]``; NaN where it was not timed.
     """
 
     operator: Operator
@@ -117,7 +119,7 @@ class Times:
 
     @property
     def several_lengths(self) -> Chosen:
-        """True for each shape whose layer, its N and K, has another T, too."""
+        """For each shape, whether its layer (its N and K) has another T, too."""
         lengths = Counter(shape.without("T") for shape in self.shapes)
         return np.array([lengths[shape.without("T")] > 1 for shape in self.shapes])
 
@@ -131,8 +133,9 @@ class Times:
         return Pairs.of([(t.cut(shape), shape) for t in self.tiles for shape in shapes], self.hardware)
 
     def measured(self) -> tuple[Pairs, Values]:
-        """Returns the measured pairs of a program and a shape, each once, shape by shape; and their
-        seconds."""
+        """Returns two values: the measured pairs of a program and a shape, each once, shape by shape; and the
+        pairs' seconds.
+        """
         found = {
             (tile.cut(shape), shape): self.seconds[row, column]
             for column, shape in enumerate(self.shapes)
@@ -154,7 +157,7 @@ def grid(times: Times, seed: int = 0) -> Choice:
 
     Boosted trees, fitted on the training shapes, predict the times. On the training shapes themselves, the
     geometric mean of measured and predicted time counts: a single measured time is noisy, and the least of
-    thirty even more.
+    thirty times even more.
     """
     shapes = ShapeSet.of(weighted_shapes(times.shapes, seed))
     model = LearnedTiles(seed=seed, count=FITS).fit(*times.measured())
@@ -181,8 +184,9 @@ def choose_tiles(
 
 
 def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]:
-    """Returns the shapes that the tree is trained on, with their weights: the given shapes, lengths between
-    and around those of each layer, and new layers that combine an N and a K of different shapes."""
+    """Returns the shapes that the tree is trained on, and their weights. The shapes are the given shapes,
+    lengths between and around those of each layer, and new layers that combine an N and a K of different
+    shapes."""
     random = np.random.default_rng(seed)
     others: set[Shape] = set()
     for layer, places in _by_layer(shapes).items():
@@ -222,13 +226,14 @@ def folds(times: Times, seed: int) -> Iterator[tuple[Chosen, Chosen]]:
 
 
 def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Chooses tiles on each fold's training shapes and judges them on those held out.
+    """Chooses tiles on each fold's training shapes and judges them on the fold's held-out shapes.
 
     Returns:
-        A row for each held-out shape: T, N, K, the ``tile`` that the tree chooses, whether it was ``cut``,
-        and speedups over cuBLAS: of the ``best`` tile, of the best in the ``portfolio``, of the ``tree``'s
-        choice, and of the ``one`` tile that loses least if it serves all shapes. And a row for each of
-        :data:`SIZES`: the mean regret (%) if the best of that many ``tiles`` always ran.
+        Two tables. The first has a row for each held-out shape: T, N, K, the ``tile`` that the tree chooses,
+        whether it was ``cut``, and speedups over cuBLAS: of the ``best`` tile, of the best in the
+        ``portfolio``, of the ``tree``'s choice, and of the ``one`` tile that loses least if it serves all
+        shapes. The second has a row for each of :data:`SIZES`: the mean regret (%) if the best of that many
+        ``tiles`` always ran.
     """
     import pandas as pd
 
@@ -254,8 +259,9 @@ def judge_choice(times: Times, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFram
 
 
 def judge_models(times: Times, seed: int = 0, counts: Sequence[int] = FITTED_ON) -> pd.DataFrame:
-    """Returns a row for each cost model and number of measurements that it was fitted on (``told``):
-    ``pairwise``, ``peak@1``, ``peak@5`` and ``spearman``, means over held-out shapes."""
+    """Returns a row for each pair of a cost model and a number of measurements that it was fitted on
+    (``told``). A row has ``pairwise``, ``peak@1``, ``peak@5`` and ``spearman``, means over held-out shapes.
+    """
     import pandas as pd
 
     random = np.random.default_rng(seed)

@@ -21,12 +21,12 @@ FEW = 1000
 """The most records on which a Gaussian process is fitted, too: its cost grows with their cube."""
 
 TREES, ROUNDS = {**SHARED, "eta": 0.05, "max_depth": 5, "subsample": 0.7, "colsample_bynode": 0.4}, 400
-"""XGBoost's parameters and boosting rounds: more and smaller steps than for our own records, since a program
-was timed once and its noise is some 5 %."""
+"""XGBoost's parameters and boosting rounds: more and smaller steps than for our own records, since each
+program was timed once and the noise of a time is some 5 %."""
 
 FITS = 8
-"""Fits of trees that are averaged, each with other draws of rows and features, as in the ensemble of
-:mod:`dietlab.cost.registry`."""
+"""The number of fits of trees that are averaged, each with other draws of rows and features, as in the
+ensemble of :mod:`dietlab.cost.registry`."""
 
 ALIGNED = 64
 """The largest power of two, in elements, that counts as a divisor of an extent: a line of memory has 64
@@ -34,12 +34,12 @@ elements of 16 bits."""
 
 
 LENGTHS = (0.7, 1.0, 1.5, 2.5)
-"""Length scales of the covariance that are tried, in root mean squares of all features' deviations; at a
+"""The length scales of the covariance that are tried, in root mean squares of all features' deviations; at a
 distance of one length scale the covariance has fallen to 0.6."""
 
 WIDE, NOISES = (0.3, 0.6), (0.03, 0.06, 0.1)
-"""Standard deviations that are tried, of the logarithm of a time: of the part that features explain, and of
-the rest."""
+"""The standard deviations that are tried for the logarithm of a time: for the part that features explain, and
+for the rest."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LearnedTiles:
     Args:
         over_bound: whether trees learn what the bound misses, with the bound's parts as features; otherwise
             they learn the throughput from sizes alone.
-        count: number of fits of trees that are averaged.
+        count: the number of fits of trees that are averaged.
     """
 
     over_bound: bool = True
@@ -137,10 +137,11 @@ class Smooth:
     distances.
 
     Args:
-        centre, scale: of each feature.
-        seen: features that were measured, scaled, ``[n, features]``; ``weights``: of each.
+        centre, scale: for each feature, its mean and its deviation.
+        seen: the scaled features of the measurements, ``[n, features]``; ``weights``: the weight of each
+            measurement.
         level: the mean of the values.
-        length: of :data:`LENGTHS`.
+        length: the length scale, one of :data:`LENGTHS`.
     """
 
     centre: Values
@@ -152,7 +153,9 @@ class Smooth:
 
     @classmethod
     def fit(cls, features: Values, values: Values) -> Smooth:
-        """Returns the process under which the values ``[n]`` are most likely, of all that are tried."""
+        """Returns the process under which the values ``[n]`` are most likely, of all processes that are
+        tried.
+        """
         centre, scale, level = features.mean(axis=0), features.std(axis=0) + 1e-9, float(values.mean())
         seen, rest = (features - centre) / scale, values - level
         tried = []

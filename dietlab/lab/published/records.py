@@ -24,8 +24,9 @@ is a linear layer's forward pass, ``nn`` its gradient by the input, ``tn`` its g
 
 @dataclass(frozen=True, order=True)
 class Operator:
-    """A product whose three extents are dynamic, of operands of ``dtype`` (``tf32``: float32 on tensor
-    cores)."""
+    """A product with three dynamic extents. Its operands are of ``dtype`` (``tf32``: float32 on tensor
+    cores).
+    """
 
     dtype: str
     layout: Layout
@@ -39,10 +40,10 @@ class PublishedRecord:
     """One program on one shape, as others timed it.
 
     Args:
-        collection: the shapes that it belongs to, such as layers of vision models.
+        collection: the collection that the shape belongs to, such as layers of vision models.
         tile: the program; None is the vendor's library.
         seconds: of one call, the median of ``repeats`` different times.
-        spread: the greatest of them over the least, minus 1.
+        spread: the greatest of these times over the least, minus 1.
     """
 
     operator: Operator
@@ -90,8 +91,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Published:
-    """Records of one GPU, a preset; ``set_aside`` counts rows that are no result by reason, the most
-    first."""
+    """The records of one GPU, a preset. ``set_aside`` counts rows that are no result by reason, the most
+    frequent reason first.
+    """
 
     gpu: str
     origin: Origin
@@ -111,7 +113,7 @@ class Published:
         return len({(r.operator, r.collection, r.shape) for r in self.records})
 
     def save(self, path: Path) -> None:
-        """Writes ``.jsonl.gz``: a header, and a line a record; the same bytes for the same records."""
+        """Writes ``.jsonl.gz``: a header, and a line for each record. Equal records give equal bytes."""
         header = {"schema_version": SCHEMA_VERSION, "gpu": self.gpu, "origin": asdict(self.origin)}
         header["set_aside"] = dict(self.set_aside)
         lines = (json.dumps(v) for v in (header, *(record.to_json() for record in self.records)))
@@ -119,7 +121,7 @@ class Published:
 
     @classmethod
     def load(cls, path: Path) -> Published:
-        """Reads what :meth:`save` wrote, whole or not at all: a part would be judged as if it were all."""
+        """Reads the records that :meth:`save` wrote, all or none: a part would be judged as the whole."""
         rule = f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}"
         with reading(RecordError, rule, path, "Fetch them: dietlab fetch-records autoheuristic."):
             header, *lines = map(json.loads, read_text(path).splitlines())

@@ -1,4 +1,4 @@
-"""Derived tables of published records: what ``data/published`` has, and the explorer of speedups opens."""
+"""Derived tables of published records, which ``data/published`` has and the explorer of speedups opens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.lab.published.choosing.judge_choice`."""
 
 MAKER = "Triton (tree)"
-"""The name in reports of the programs whose speedups they have: Triton's, chosen by a tree."""
+"""The name that reports give the programs whose speedups they have: Triton's programs, chosen by a tree."""
 
 GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
@@ -42,15 +42,16 @@ RIVALS = {
     "cuBLASLt-heuristic-max": "cuBLASLt heuristic",
     "cuBLASLt-auto-tuning-max": "cuBLASLt autotuned",
 }
-"""The columns that are read, and their names here. A value is the rival's time over that of CUDA-L2's program
-for the shape. Columns with ``max`` take the faster layout of the weights."""
+"""The columns that are read, and their names here. A value is the rival's time over the time of CUDA-L2's
+program for the shape. Columns with ``max`` take the faster layout of the weights."""
 
 
 def derive_tables(
     published: Published, seeds: Sequence[int], tell: Callable[[str], object] = lambda text: None
 ) -> Tables:
-    """Returns the tables of one GPU's 16-bit layers: ``speedups`` by shape (of the first seed), and for every
-    seed ``regret``, ``sizes`` of portfolios, and ``models``."""
+    """Returns four tables of one GPU's 16-bit layers: ``speedups`` by shape (with the first seed only), and
+    with every seed ``regret``, ``sizes`` of portfolios, and ``models``.
+    """
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {}
@@ -107,10 +108,10 @@ def read_table(name: str) -> pd.DataFrame:
 
 
 def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
-    """Returns reports of the choices that a tree over published records makes on held-out shapes, one a
-    layout of the operands, for :func:`dietlab.speedup_explorer`. They have speedups but no times, which
-    dietlab may not publish. ``oracle`` is the best tile; ``one tile`` is the tile that would serve all shapes
-    alone."""
+    """Returns reports of the choices that a tree over published records makes on held-out shapes, one report
+    for each layout of the operands, for :func:`dietlab.speedup_explorer`. They have speedups but no times,
+    which dietlab may not publish. ``oracle`` is the best tile; ``one tile`` is the tile that would serve all
+    shapes alone."""
     chip = replace(Hardware.preset(gpu), name=f"{GPUS[gpu]} (recorded by others, Triton tiles)").to_json()
     table = read_table(f"{gpu}-speedups")
     return tuple(

@@ -1,4 +1,4 @@
-"""The tile of a Triton product, and the time of one on a shape before anything is measured.
+"""The tile of a Triton product, and the tile's time on a shape before anything is measured.
 
 Times are of products with 16-bit operands on tensor cores: by the paper's formulas, and by the bound from the
 throughputs of a multiprocessor.
@@ -40,17 +40,17 @@ WARP_OUTPUTS = 256
 """The fewest outputs of a warp, 16 x 16: PyTorch gives a small tile fewer warps."""
 
 BYTES = 2
-"""Bytes of an element."""
+"""The number of bytes of an element."""
 
 SUMS_BESIDE = 64
-"""Registers of a thread in addition to its sums: addresses and operands; an estimate."""
+"""The number of a thread's registers in addition to its sums: addresses and operands; an estimate."""
 
 GROUP_ROWS, GROUP_WARPS = 64, 4
-"""The rows and warps of one group that multiplies together (``wgmma``): Triton uses groups for tiles with at
-least as many rows and warps, if the GPU has ``wgmma``."""
+"""The numbers of rows and warps of one group that multiplies together (``wgmma``): Triton uses groups for
+tiles with at least as many rows and warps, if the GPU has ``wgmma``."""
 
 WARP_ROWS = 16
-"""The rows that one warp multiplies at a time."""
+"""The number of rows that one warp multiplies at a time."""
 
 ROLES: dict[Role, tuple[str, str]] = {"rows": ("rows", "T"), "cols": ("cols", "N"), "depth": ("step", "K")}
 """The parameter of a tile and the dimension of a shape that have each role."""
@@ -65,9 +65,9 @@ class TritonTile(MicroKernel):
     ``128x64x32.warps4.s3``.
 
     Args:
-        step: how much of the reduction axis one stage holds.
-        warps: of the block, 32 threads each.
-        stages: tiles of shared memory that are fetched ahead.
+        step: the number of steps of the reduction axis that one stage holds.
+        warps: the number of warps of the block, 32 threads each.
+        stages: the number of tiles of shared memory that are fetched ahead.
     """
 
     rows: int
@@ -155,33 +155,33 @@ class Pairs:
 
     @cached_property
     def tile(self) -> dict[Role, IntArray]:
-        """Extents of the tiles by role."""
+        """The extents of the tiles by role."""
         return {role: self.of_tiles(parameter) for role, (parameter, _) in ROLES.items()}
 
     @cached_property
     def extents(self) -> dict[Role, IntArray]:
-        """Extents of the shapes by role."""
+        """The extents of the shapes by role."""
         sizes = {role: [shape[name] for shape in self.shapes] for role, (_, name) in ROLES.items()}
         return {role: np.array(size, np.int64) for role, size in sizes.items()}
 
     @cached_property
     def resident(self) -> IntArray:
-        """Blocks that fit a multiprocessor."""
+        """The number of blocks that fit a multiprocessor."""
         return np.array([resident(tile, self.hardware) for tile in self.tiles], np.int64)
 
     @cached_property
     def counts(self) -> dict[Role, IntArray]:
-        """Tiles along each axis."""
+        """The numbers of tiles along each axis."""
         return {role: -(-extent // self.tile[role]) for role, extent in self.extents.items()}
 
     @property
     def blocks(self) -> IntArray:
-        """Tiles of the output."""
+        """The number of tiles of the output."""
         return self.counts["rows"] * self.counts["cols"]
 
     @property
     def places(self) -> IntArray:
-        """Blocks that the processor holds at once."""
+        """The number of blocks that the processor holds at once."""
         return self.hardware.cores * self.resident
 
     @property
@@ -190,7 +190,7 @@ class Pairs:
 
     @property
     def traffic(self) -> IntArray:
-        """Bytes of both operands and the output."""
+        """The number of bytes of both operands and the output."""
         rows, cols, depth = self.extents.values()
         return np.asarray(BYTES * (rows * depth + cols * depth + rows * cols))
 
@@ -224,8 +224,8 @@ class Pairs:
 
     @cached_property
     def paper(self) -> Values:
-        """Seconds by DietCode's formulas without a measurement: at the peak, slowed by padding and partial
-        waves."""
+        """The seconds by DietCode's formulas without a measurement: at the peak, slowed by padding and
+        partial waves."""
         below, above = IMBALANCE
         imbalance = np.where(self.blocks < self.places, below, above)
         occupied, useful = f_occ(self.blocks, self.places, imbalance), f_pad(self.extents, self.tile)
@@ -235,7 +235,9 @@ class Pairs:
 
 @lru_cache(maxsize=4096)  # a table has few tiles, and many pairs
 def resident(tile: TritonTile, hardware: Hardware) -> int:
-    """Returns how many blocks of a tile fit a multiprocessor, 1 or more, by an estimate of its registers."""
+    """Returns the number of a tile's blocks that fit a multiprocessor, 1 or more, by an estimate of its
+    registers.
+    """
     registers = min(255, tile.rows * tile.cols // tile.threads + SUMS_BESIDE)
     shared = (tile.rows + tile.cols) * tile.step * BYTES * tile.stages
     return max(1, blocks_per_sm(gpu_of(hardware), tile.threads, registers, shared))

@@ -26,7 +26,7 @@ PUZZLES = (
     TREE,
     LOCAL_PADDING,
 )
-"""In the order of the notebook: from one line to a schedule."""
+"""All puzzles in the order of the notebook: from one line to a schedule."""
 
 __all__ = [
     "BANK_CONFLICTS",

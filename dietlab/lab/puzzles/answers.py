@@ -1,4 +1,5 @@
-"""Judgement of what a student's function returned: its kind, its value, and how a message says them."""
+"""The judgement of a value that a student's function returned: its kind, its value, and the words for both in
+a message."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ TOLERANCE = 1e-9
 """The relative error that rounding may leave in an answer: sums of some hundred float64 stay below it."""
 
 SHOWN = 120
-"""Characters of a value or of an error that a message shows at most: two lines of a page."""
+"""The most characters of a value or of an error that a message shows: two lines of a page."""
 
 
 class WrongAnswer(DietlabError, TypeError):
@@ -52,7 +53,7 @@ def close(found: float, expected: float) -> bool:
 
 
 def kind(value: Any) -> str:
-    """Returns what a value is, as in ``a list of 3`` or ``None (is a return missing?)``."""
+    """Returns the kind of a value in words, as in ``a list of 3`` or ``None (is a return missing?)``."""
     if value is None:
         return "None (is a return missing?)"
     if isinstance(value, str):
@@ -86,8 +87,9 @@ def _text(value: Any) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns one sentence on an error of a student's function; for TVM's errors it has the reason and the
-    primitive."""
+    """Returns one sentence on an error of a student's function; for TVM's errors the sentence has the reason
+    and the primitive.
+    """
     text = str(error)
     reason = re.search(r"Error message: (.*?)(?:\n\s*\n|$)", text, re.DOTALL)
     primitive = re.search(r"schedule primitive '([^']+)'", text)

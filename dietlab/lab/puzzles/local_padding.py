@@ -18,12 +18,12 @@ from dietlab.lower.compiler import tvm_module
 
 COLS, DEPTH = 24, 16
 LENGTH, ROWS = 43, 8
-"""A length that no even number of rows divides, and the tile height of the picture."""
+"""The length and the tile height of the picture: no even height divides the length."""
 CHECKS = ("where", "if_then_else", "Select")
-"""Names of a bound check in a printed program."""
+"""The names of a bound check in a printed program."""
 LARGEST_ERROR = 1e-4
 """The largest error that an output may have: sums of 16 products of standard normal float32 values have far
-less."""
+smaller errors."""
 
 
 def dense_schedule() -> Any:
@@ -152,8 +152,9 @@ def _points(given: Given, schedule: Any) -> list[Point]:
 
 
 def _steps(given: Given, schedule: Any) -> int:
-    """Returns the number of instructions of a schedule that pads locally; raises ``ValueError`` for any
-    other, which gets no score."""
+    """Returns the number of instructions of a schedule that pads locally; raises ``ValueError`` for any other
+    schedule, which gets no score.
+    """
     count = len(schedule.trace.insts)  # first: looking at its form gets loops, which is traced, too
     if wrong := _wrong_form(schedule, given["rows"]):
         raise ValueError(wrong)

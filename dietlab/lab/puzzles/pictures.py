@@ -1,4 +1,4 @@
-"""The pictures of puzzles: what an answer gives for some inputs, beside what is expected."""
+"""The pictures of puzzles: an answer's values for some inputs, beside the expected values."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ class Look:
 
 @dataclass(frozen=True)
 class Picture:
-    """A kind of figure and what it shows of a value.
+    """A kind of figure, and the points that it shows of a value.
 
     Args:
-        x, y: titles of the axes, with their units.
-        points: what is drawn of the value for some arguments (default: a number over the first argument).
-        kind: ``bars`` are stacked over x in the order of the points, a ``grid`` has coloured cells.
-        z: of a grid: what its colours mean.
-        context: points of the arguments alone, in grey.
+        x, y: the titles of the axes, with their units.
+        points: a function that returns the points to draw of the value for some arguments (default: a number
+            over the first argument).
+        kind: the kind of figure: ``bars`` are stacked over x in the order of the points, a ``grid`` has
+            coloured cells.
+        z: the meaning of a grid's colours.
+        context: a function that returns points of the arguments alone, drawn in grey.
     """
 
     title: str
@@ -123,8 +125,9 @@ class Picture:
     def _draw_grid(
         self, figure: go.Figure, part: pd.DataFrame, whole: pd.DataFrame, place: Place, keyed: bool
     ) -> None:
-        """Draws coloured cells, the first row above, with values if they are few, in the colours of the
-        expected."""
+        """Draws coloured cells, the first row above, in the colours of the expected values. Few cells have
+        their values as text.
+        """
         table = part.pivot_table(index="series", columns="x", values="value", aggfunc="last")
         scale = whole.loc[whole["who"] == EXPECTED, "value"]
         figure.add_heatmap(

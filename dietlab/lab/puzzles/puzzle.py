@@ -32,17 +32,17 @@ Answer = Callable[..., Any]
 """The function that a student writes."""
 
 Fault = Callable[[Given, Any, Any], str]
-"""Returns what is wrong with a value, from the case, the value and the reference's value; empty if it is
-right."""
+"""A function that returns a text on what is wrong with a value, from the case, the value and the reference's
+value. The text is empty if the value is right."""
 
 Run = Callable[[Answer, Given], Any]
 """A call of an answer with the arguments of a case."""
 
 CAPTION = 110
-"""Characters in a line below a picture: about as wide as the figure."""
+"""The number of characters in a line below a picture: about as wide as the figure."""
 
 _given: Counter[str] = Counter()
-"""Hints given so far, by the puzzle's name: puzzles are values and do not change."""
+"""The numbers of hints given so far, by the puzzle's name: puzzles are values and do not change."""
 
 
 @cache
@@ -65,9 +65,9 @@ class Score:
     """A count by which right answers are compared: less is better, unless ``what`` says otherwise.
 
     Args:
-        what: what is counted, with its unit.
+        what: the counted things, with their unit.
         yours: the answer's count, summed over the cases of the picture.
-        reach: the reference's count.
+        reach: the count of the reference.
     """
 
     what: str
@@ -80,14 +80,14 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class CheckResult:
-    """The result of a check, which is true if an answer is right on every case, with a sentence about it. In
-    a notebook it shows that sentence and a picture of the answer beside what is expected.
+    """The result of a check, with a sentence about it. The result is true if an answer is right on every
+    case. In a notebook it shows the sentence and a picture of the answer beside the expected values.
 
     Args:
         solved: whether all cases are right.
-        passed: cases that were right before the first that was not.
-        text: the sentence.
-        score: how good the answer is, where the puzzle counts something.
+        passed: the number of cases that were right before the first wrong one.
+        text: the sentence about the result.
+        score: the answer's score, where the puzzle counts something.
         picture: the kind of picture; None draws nothing.
         looks: the cases of the picture.
     """
@@ -138,17 +138,18 @@ class Puzzle:
     """A puzzle: a small function to write.
 
     Args:
-        name: of the function; the notebook's cell that defines it follows the task.
-        hints: in steps, the last one nearly the solution.
+        name: the function's name; the notebook's cell that defines it follows the task.
+        hints: the hints in their order, the last one nearly the solution.
         reference: a right answer.
-        arguments: their names in a case, in their order.
-        tried: arguments to try, simple ones first, then others drawn from a source of random numbers.
+        arguments: the names of the arguments in a case, in their order.
+        tried: a function that yields the arguments to try, simple ones first, then others drawn from a source
+            of random numbers.
         shown: the arguments of the picture.
-        picture: what is drawn of the values.
+        picture: the picture of the values.
         praise: one sentence for the student who solved it.
-        fault: what is wrong with a value (default: that it is not the expected number).
-        run: calls an answer with a copy of a case's arguments, in their order.
-        counts: what the score counts, and how it is read off a case and a value.
+        fault: a function that says what is wrong with a value (default: that it is not the expected number).
+        run: a function that calls an answer with a copy of a case's arguments, in their order.
+        counts: the name of what the score counts, and the function that counts it in a case and a value.
     """
 
     name: str
@@ -181,7 +182,7 @@ class Puzzle:
 
     @property
     def minutes(self) -> int:
-        """Minutes for a reader of the lesson."""
+        """The minutes that a reader of the lesson needs."""
         (minutes,) = re.findall(r"\*About .* (\d+) minutes", self.text)
         return int(minutes)
 
@@ -199,7 +200,7 @@ class Puzzle:
         """Returns the next hint, or one by its number.
 
         Args:
-            number: 1 for the first hint; without it, the one after the last that was given.
+            number: the hint's number, 1 for the first (default: the number after the last that was given).
 
         Raises:
             DietlabError: for a number that is not positive.
@@ -218,7 +219,7 @@ class Puzzle:
 
         Args:
             answer: a function; its arguments are given by position, so their names are free.
-            seed: of the random cases.
+            seed: the seed of the random cases.
 
         Returns:
             A value that is true if all cases are right, and shows the answer's picture.
@@ -242,7 +243,7 @@ class Puzzle:
         return self._judged(answer, True, passed, text)
 
     def _fault(self, answer: Answer, given: Given) -> str:
-        """Returns what is wrong with an answer on one case; errors of it are sentences, too."""
+        """Returns a sentence on what is wrong with an answer on one case, or on the error that it raises."""
         try:
             return self.fault(given, self.run(answer, given), self.run(self.reference, given))
         except NotImplementedError:
@@ -301,12 +302,12 @@ def score_table(puzzles: Iterable[Puzzle], answers: Iterable[Answer]) -> pd.Data
     """Checks an answer to each puzzle and returns the results as a table.
 
     Args:
-        puzzles: in any order.
-        answers: a function for each, in the same order.
+        puzzles: the puzzles, in any order.
+        answers: a function for each puzzle, in the same order.
 
     Returns:
-        A row for each puzzle: title, minutes, whether it is solved, cases that are right before the first
-        that is not, and the score, in three columns.
+        A row for each puzzle: its title, its minutes, whether it is solved, the number of cases that are
+        right before the first wrong one, and the score, in three columns.
     """
     import pandas as pd
 

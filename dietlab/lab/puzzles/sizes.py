@@ -14,19 +14,20 @@ from dietlab.scheme import Scheme, plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel
 
 ROWS, TALLEST, CORES = 8, 14, 4
-"""Rows of a tile, the greatest height of composed tiles, and cores, in the pictures."""
+"""Three numbers of the pictures: the rows of a tile, the greatest height of composed tiles, and the cores."""
 
 MEASURED, MICROSECONDS = 16, 500.0
-"""The measurement of the picture: rows, and the time of a call (us)."""
+"""The measurement of the picture: the number of rows, and the time of a call (us)."""
 
 COLS, DEPTH, LANES = 8, 4, 4
 """Sizes of the packed weights in the picture: two panels, small enough to label each element."""
 
 LEAST, MOST = 3, 64
-"""Registers: a tile of one vector takes three, and 64 are twice what AVX-512 has."""
+"""The fewest and the most registers: a tile of one vector takes three, and 64 are twice what AVX-512 has."""
 
 BANKS, THREADS = 32, 32
-"""Banks of shared memory, and threads of a warp (CUDA C Programming Guide, shared memory)."""
+"""The numbers of banks of shared memory and of threads of a warp (CUDA C Programming Guide, shared
+memory)."""
 
 Tile = tuple[int, int]
 
@@ -140,12 +141,14 @@ PACKING = Puzzle(
 
 
 def used(tile: Tile) -> int:
-    """Returns the vector registers of a tile: accumulators, one step's weights and one input."""
+    """Returns the number of a tile's vector registers: accumulators, one step's weights and one input."""
     return CpuMicroKernel(*tile).registers(lanes=1)
 
 
 def work(tile: Tile) -> float:
-    """Returns the multiply-adds for each load: a step loads ``vectors`` weights and ``rows`` inputs."""
+    """Returns the number of multiply-adds for each load: a step loads ``vectors`` weights and ``rows``
+    inputs.
+    """
     rows, vectors = tile
     return rows * vectors / (rows + vectors)
 
@@ -211,7 +214,9 @@ def _heights(T: int, rows: int) -> list[int]:
 
 
 def _wrong_heights(given: Given, found: Any, expected: list[int]) -> str:
-    """Returns which property fails. It does not return the right list: that would be the solution."""
+    """Returns a text that says which property fails. It does not name the right list: that would be the
+    solution.
+    """
     tiles, rows = whole_numbers(found, "a list of heights"), given["rows"]
     got = f", got {said(tiles)}"
     if sum(tiles) != given["T"]:

@@ -16,12 +16,12 @@ from dietlab.lab.puzzles.puzzle import Puzzle
 
 Tile = tuple[int, int]
 BUSY = 2
-"""Panels that a cache needs in addition to those kept: the last two that streamed through. With room for only
-one, the least recently used panel would be a kept one."""
+"""The number of panels that a cache needs in addition to those kept: room for the last two that streamed
+through. With room for only one panel, the least recently used panel would be a kept one."""
 
 
 def loads(tiles: Sequence[Tile], fits: int) -> int:
-    """Returns how many panels are loaded through a cache that evicts the least recently used panel."""
+    """Returns the number of panels loaded through a cache that evicts the least recently used panel."""
     cache: dict[tuple[str, int], None] = {}  # a dict keeps its order: the least recently used is first
     count = 0
     for row, col in tiles:
@@ -43,8 +43,10 @@ def _strips(rows: int, cols: int, high: int) -> list[Tile]:
 
 
 def _order(rows: int, cols: int, fits: int) -> list[Tile]:
-    """Returns tiles in strips as high as fit, in the direction that loads less by the formula. If both are
-    equal, returns the one that loads more in fact, so that either direction is a right answer."""
+    """Returns tiles in strips as high as fit, in the direction that loads less by the formula. If both
+    directions are equal by the formula, returns the order that loads more in fact, so that either is a right
+    answer.
+    """
     high = fits - BUSY
     lying, upright = _strips(rows, cols, high), [(i, j) for j, i in _strips(cols, rows, high)]
     by_formula = ((-(-rows // high) * cols + rows, lying), (-(-cols // high) * rows + cols, upright))
@@ -110,7 +112,7 @@ Split = tuple[int, int, int]
 """``(at_most, low, high)``: plan ``low`` where ``T <= at_most``, else plan ``high``."""
 
 TRAP: Array = np.array([[0.0, 3.0]] * 4 + [[90.0, 0.0]] * 2 + [[0.0, 2.0]] * 6 + [[60.0, 0.0]] * 2)
-"""Plan 0 wins on ten of fourteen lengths, and loses much on the other four."""
+"""Losses by which plan 0 wins on ten of fourteen lengths, and loses much on the other four."""
 
 
 def lost(losses: Array, split: Split) -> float:
@@ -185,7 +187,7 @@ SPLIT = Puzzle(
 
 
 Tree = Any
-"""A plan's number, or ``(axis, at_most, low, high)`` with two trees."""
+"""A plan's index, or ``(axis, at_most, low, high)``, where ``low`` and ``high`` are trees."""
 
 SIZE, DEPTH = 8, 2
 
@@ -251,7 +253,9 @@ def _worse_tree(given: Given, found: Any, expected: Tree) -> str:
 
 
 def _example() -> tuple[Array, Array, int]:
-    """Returns three plans: for short T, for long T with narrow N, and for all else; most calls are short."""
+    """Returns an example with three plans: for short T, for long T with narrow N, and for all other calls.
+    Most calls are short.
+    """
     short, narrow = np.indices((SIZE, SIZE))
     regions = np.where(short < 3, 0, np.where(narrow < 4, 1, 2))
     regions[6, 1] = regions[1, 6] = 2  # seldom called: no tree of this depth can serve them

@@ -89,7 +89,8 @@ INTERVAL = Puzzle(
 
 Schedule = tuple[int, ...]
 KNOBS, SETTINGS, GENERATIONS = 4, 16, 16
-"""Numbers of a schedule in this puzzle, values of each, and steps of the picture."""
+"""Three counts: the numbers that make a schedule in this puzzle, the values of each, and the steps of the
+picture."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,9 @@ def _bests(given: Given, value: Evolved) -> list[Point]:
 
 
 def _questions(given: Given, value: Evolved) -> int:
-    """Returns how often a right answer called the model; raises ``ValueError`` for a wrong one, which gets no
-    score."""
+    """Returns how often a right answer called the model; raises ``ValueError`` for a wrong answer, which gets
+    no score.
+    """
     if wrong := _wrong_population(given, value, _run(_evolve, given)):
         raise ValueError(wrong)
     return value.predictions
@@ -219,7 +221,7 @@ Times = npt.NDArray[np.float64]
 SMALL: Times = np.array(
     [[10.0, 22.0, 60.0, 140.0], [14.0, 20.0, 44.0, 90.0], [40.0, 42.0, 45.0, 80.0], [12.0, 30.0, 40.0, 88.0]]
 )
-"""Microseconds of four micro-kernels on four shapes: no micro-kernel is best on all."""
+"""The microseconds of four micro-kernels on four shapes: no micro-kernel is best on all."""
 
 
 def mean_slowdown(times: Times, chosen: list[int]) -> float:

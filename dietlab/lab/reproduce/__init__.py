@@ -1,1 +1,2 @@
-"""The paper's experiments on this machine: one command, its records, and its claims beside what was found."""
+"""The paper's experiments on this machine: one command, its records, and the paper's claims beside dietlab's
+values."""

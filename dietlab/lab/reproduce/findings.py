@@ -37,18 +37,19 @@ PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
 """The number of lengths that the paper tuned for, the number of all lengths in its range, and Ansor's trials
 for each length in the paper."""
 TUNED_PER_LENGTH = "bert-ansor"
-"""The kind of records that compare BERT with programs tuned for each length; they cover few lengths."""
+"""The kind of records that compare BERT with programs tuned for each length. These records cover few
+lengths."""
 HEADER = ("claim", "reported", "ours", "on", "method", "reached")
 """The columns of the table of claims."""
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
 
 Speedups = Mapping[int, float]
-"""Our speedups (x) by length."""
+"""dietlab's speedups (x) by length."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Our value of a claim on one machine, and what differs in how it was found."""
+    """dietlab's value of a claim on one machine, and the differences between its method and the paper's."""
 
     where: str
     value: float
@@ -79,8 +80,9 @@ def _machine(path: Path) -> str:
 
 
 def rivals(report: Report) -> tuple[str, ...]:
-    """Returns the contenders of a whole model that took part, except dietlab's and programs tuned for each
-    length."""
+    """Returns the contenders that took part for a whole model, except dietlab's and those with programs tuned
+    for each length.
+    """
     present = (info.name for info in report.contenders if not info.absent)
     return tuple(name for name in present if name not in (OURS, *ALSO_OURS, ANSOR))
 
@@ -172,8 +174,9 @@ def _dense_one_schedule(results: Path) -> Iterator[Finding]:
 
 
 def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
-    """Yields the seconds of per-shape tuning for some number of lengths over dietlab's seconds for all
-    lengths."""
+    """Yields ratios: the seconds of per-shape tuning for some number of lengths over dietlab's seconds for
+    all lengths.
+    """
     for where, report in _tuned_per_shape(results):
         seconds = report.tuning["ansor_seconds"].values()
         ratio = sum(seconds) / len(seconds) * lengths / report.tuning["total_seconds"]
@@ -190,7 +193,9 @@ def _trials(report: Report) -> str:
 
 
 def _padding(operator: str, treatment: str, results: Path) -> Iterator[Finding]:
-    """Yields the time with a treatment of the edge over that with local padding, on the paper's operator."""
+    """Yields ratios: the time with a treatment of the edge over the time with local padding, on the paper's
+    operator.
+    """
     for where, report in tables(results, "local-padding"):
         found, extent = _by_treatment(report), EDGES[operator]
         composed, padded = (found.get(name, {}).get(extent) for name in (treatment, PADDED))
@@ -212,7 +217,7 @@ def _padding_most(results: Path) -> Iterator[Finding]:
 
 
 def _by_treatment(report: Report) -> dict[str, dict[int, float]]:
-    """Returns the time without composition over that with it, by treatment of the edge and length."""
+    """Returns the time without composition over the time with it, by treatment of the edge and length."""
     found: dict[str, dict[int, float]] = {}
     for row in report.rows:
         if row.correct and row.speedup and row.cache == FROM_MEMORY:
@@ -241,12 +246,14 @@ FINDERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
     "checks-batched-2080": partial(_padding, _PRODUCT, CHECKED),
     "checks-most": _padding_most,
 }
-"""For each claim, the function that yields dietlab's values from a folder of records; none if nothing was
+"""The functions by claim that yield dietlab's values from a folder of records, or no value if nothing was
 measured."""
 
 
 def claims_table(claims: Iterable[Claim], results: Path) -> Table:
-    """Returns header and rows: every claim, with a row for each machine that measured it."""
+    """Returns the header and the rows of the table of claims. Every claim has a row for each machine that
+    measured it.
+    """
     return HEADER, [row for claim in claims for row in _rows(claim, [*FINDERS[claim.id](results)])]
 
 
@@ -264,7 +271,7 @@ def _rows(claim: Claim, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]
 
 REPORTED = "DietCode, T4 (reported)"
 Figures = Iterator[tuple[str, "go.Figure"]]
-"""Headings and figures."""
+"""Figures with their headings."""
 
 
 def no_figures(table: ResultTable) -> Figures:
@@ -306,8 +313,9 @@ def served_figures(table: ResultTable) -> Figures:
 def _beside(
     title: str, reported: pd.Series[float], reports: Mapping[str, Report], contenders: Collection[str]
 ) -> Figures:
-    """Yields a figure of reported speedups and of dietlab's over the fastest of some contenders, if these
-    took part."""
+    """Yields a figure of the reported speedups and of dietlab's speedups over the fastest of some contenders,
+    if these contenders took part.
+    """
     import pandas as pd
 
     found = {name: pd.Series(over(report, contenders), dtype=float) for name, report in reports.items()}
@@ -318,7 +326,9 @@ def _beside(
 
 
 def padding_figures(table: ResultTable) -> Figures:
-    """Yields bars of throughput by treatment of the edge, over that with bound checks, reported and here."""
+    """Yields bars of throughput by treatment of the edge, over the throughput with bound checks, reported and
+    here.
+    """
     for report in table.reports:
         if report.name in EDGES:
             frame = treatments(report)
@@ -327,8 +337,9 @@ def padding_figures(table: ResultTable) -> Figures:
 
 
 def treatments(report: Report) -> pd.DataFrame:
-    """Returns throughput over that with bound checks (x): a row a treatment of the edge, a column for each of
-    the paper's GPUs and for this machine, at the same extents."""
+    """Returns throughput over the throughput with bound checks (x). A row is a treatment of the edge. The
+    columns are the paper's GPUs and this machine, at the same extents.
+    """
     import pandas as pd
 
     extent = EDGES[report.name]

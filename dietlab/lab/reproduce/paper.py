@@ -1,5 +1,5 @@
-"""The paper's claims and reported values, from ``data/paper``; and what is measured with each effort:
-operators, lengths, trials and models."""
+"""The paper's claims and reported values, from ``data/paper``; and the operators, lengths, trials and models
+that are measured with each effort."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DENSE = "dense-k768-n2304"
-"""The dense layer of the paper's figure 10, with as many columns and as deep."""
+"""The name of the dense layer of the paper's figure 10, with the same columns and depth."""
 
 PAPER = "DietCode"
 """The name of the programs whose speedups the paper reports."""
@@ -41,14 +41,14 @@ TREATMENTS: Mapping[str, str] = {
     "local_padding": "local padding",
     "both": "both",
 }
-"""Treatments of the edge: from their names in the reported table to those of ``dietlab ablate``. The paper's
-``both`` is loop partitioning with local padding; on a CPU full tiles need no copy, so local padding alone
-does both."""
+"""The treatments of the edge: from their names in the reported table to those of ``dietlab ablate``. The
+paper's ``both`` is loop partitioning with local padding; on a CPU full tiles need no copy, so local padding
+alone has the effect of both."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A line of ``data/paper/claims.csv``: what the paper says of an ``experiment``, in times (x)."""
+    """A line of ``data/paper/claims.csv``: the paper's value for an ``experiment``, in times (x)."""
 
     id: str
     experiment: str
@@ -58,7 +58,7 @@ class Claim:
 
 
 def read_claims(path: Path | None = None) -> tuple[Claim, ...]:
-    """Returns the claims of a table (default: that in ``data/paper``), in its order."""
+    """Returns the claims of a table (default: the table in ``data/paper``), in the table's order."""
     import pandas as pd
 
     table = pd.read_csv(path or data_path("paper/claims.csv"), keep_default_na=False)
@@ -92,7 +92,9 @@ def reported_report() -> Report:
 
 
 def reported_throughput(operator: str) -> pd.DataFrame:
-    """Returns the reported throughput over that with bound checks (x): a row a treatment, a column a GPU."""
+    """Returns the reported throughput over the throughput with bound checks (x), with a row for each
+    treatment and a column for each GPU.
+    """
     import pandas as pd
 
     table = pd.read_csv(data_path("paper/dietcode_local_padding.csv"))
@@ -109,20 +111,21 @@ MODEL_LENGTHS = (
     1, 2, 3, 4, 5, 8, 10, 12, 14, 16, 17, 20, 24, 28, 31, 32, 36, 40, 43, 47, 48, 53, 56, 60, 61, 62, 64, 68,
     72, 81, 83, 88, 92, 96, 100, 107, 113, 119, 124, 128,
 )  # fmt: skip
-"""Tokens of one sentence with effort full: those of the recorded models."""
+"""The numbers of tokens of one sentence with effort full: those of the recorded models."""
 
 TOKENS = Dim(1, 128)
-"""Tokens of a sentence of the paper's model."""
+"""The range of the tokens of a sentence of the paper's model."""
 
 STEPS, SHORT_STEPS = Dim(1, 2048), Dim(1, 512)
-"""Tokens of a server's step: all of the trace in ``data/traffic``, and only short ones for quick efforts."""
+"""The ranges of the tokens of a server's step: all steps of the trace in ``data/traffic``, and only short
+steps for quick efforts."""
 
 
 @dataclass(frozen=True)
 class EdgeCase:
     """An operator on which treatments of the edge are compared. The scheme comes from the study of ``task``;
-    its tiles do not divide ``extent`` rows. ``lengths`` are the measured numbers of rows, with ``extent``
-    among them."""
+    its tiles do not divide ``extent`` rows. ``lengths`` are the measured numbers of rows, including
+    ``extent``."""
 
     name: str
     task: Task
@@ -133,8 +136,9 @@ class EdgeCase:
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of a model that are timed: at ``lengths`` in tokens; or at ``steps`` different lengths from a
-    server's trace and at the lengths to which servers pad them. ``timing`` is the effort."""
+    """The calls of a model that are timed: either at ``lengths`` in tokens, or at ``steps`` different lengths
+    from a server's trace and the lengths to which servers pad these. ``timing`` is the effort.
+    """
 
     model: Model
     timing: str
@@ -155,17 +159,17 @@ class Calls:
 
 @dataclass(frozen=True)
 class Amounts:
-    """The amount that an effort measures.
+    """The operators, lengths, trials and models that an effort measures.
 
     Args:
-        effort: the bench's effort: how long each contender is timed.
+        effort: the bench's effort, which sets the time for each contender.
         suite: the paper's operators; the dense layer is the first.
-        ansor_trials: of per-shape tuning, for each length.
-        ablated: lengths of the ablation.
+        ansor_trials: the number of trials of per-shape tuning for each length.
+        ablated: the lengths of the ablation.
         layers: the operator whose one library serves every dense layer of the model.
-        sentences: the paper's model by batch.
-        served: models that nobody tuned for, in a server.
-        against: contenders of all models.
+        sentences: the calls of the paper's model, by batch.
+        served: the calls of models in a server for which nothing was tuned.
+        against: the contenders of all models.
     """
 
     effort: str
@@ -180,8 +184,9 @@ class Amounts:
 
 
 def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
-    """Returns the paper's two operators. Their rows are halved repeatedly, so that the edge is a growing
-    share."""
+    """Returns the cases of the paper's two operators. Their rows are halved repeatedly, so that the share of
+    the edge grows.
+    """
     dense, scores, _ = suite.tasks
     works = (replace(dense.workload, K=770), scores.workload)  # type: ignore[type-var]
     cases = zip(EDGES.items(), (dense, scores), works, strict=True)
@@ -194,7 +199,9 @@ def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
 def _real(
     effort: str, trials: int, one: tuple[int, ...], sixteen: tuple[int, ...], tokens: Dim, steps: int
 ) -> Amounts:
-    """Returns the amounts of real models: lengths of one sentence and of sixteen, and steps of a server."""
+    """Returns the amounts for an effort with models of real size: lengths of one sentence and of sixteen, and
+    steps of a server.
+    """
     suite, layers = suite_named("paper-cpu"), every_layer_task()
     batches = ((1, one, "quick"), (16, sixteen, "smoke"))
     sentences = tuple(Calls(Model("bert-base", batch, TOKENS), timing, of) for batch, of, timing in batches)
@@ -203,7 +210,9 @@ def _real(
 
 
 def _tiny() -> Amounts:
-    """Returns small operators, whose times say nothing: they show only that everything runs."""
+    """Returns the amounts for effort ``smoke``, with small operators. Their times say nothing: they show only
+    that everything runs.
+    """
     ends = ((1, 1.0), (16, 1.0))
     lengths = dict.fromkeys(LENGTHS, (1, 7, 15))
     T = Dim(1, 16)
@@ -228,8 +237,8 @@ AMOUNTS: Mapping[str, Amounts] = {
     "quick": _real("quick", 32, PAPER_LENGTHS, (5, 43), SHORT_STEPS, 6),
     "full": _real("full", 256, MODEL_LENGTHS, (5, 24, 43, 62, 81, 128), STEPS, 10),
 }
-"""Amounts by effort. The estimates of all steps of ``quick`` fit 40 minutes on two cores; a call with 16
-sentences, and a server's longest step, take seconds, so that the effort of their timing is small."""
+"""The amounts by effort. The estimates of all steps of ``quick`` fit 40 minutes on two cores; a call with 16
+sentences or a server's longest step takes seconds, so that the effort of its timing is small."""
 
 
 def amounts_named(effort: str) -> Amounts:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FACTS = "reproduce.json"
 SCHEMA_VERSION = 1
 UNIT = "estimated second"
-"""The unit of a step's progress: a second of its estimate."""
+"""The name of the unit of a step's progress: a second of its estimate."""
 
 State = Literal["not run", "done", "stopped", "failed", "absent"]
 
@@ -48,7 +48,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Reproduction:
     """A folder with the paper's experiments on one processor, with as many cores as operators use. It has the
-    packages' versions and the time (ISO 8601) of when it was begun, and the outcomes by the steps' names."""
+    packages' versions, the time at which it was begun (ISO 8601), and the outcomes by the steps' names.
+    """
 
     folder: Path
     effort: str
@@ -93,7 +94,7 @@ class Reproduction:
         write_json(self.folder / FACTS, {"schema_version": SCHEMA_VERSION, **value})
 
     def left(self, only: Sequence[str] = (), steps: Mapping[str, Step] = STEPS) -> tuple[Step, ...]:
-        """Returns the steps that are not done, of ``only`` some steps or of all."""
+        """Returns the steps that are not done: all of them, or those among ``only``."""
         require_names("steps of a reproduction", steps, only)
         done = {
             name
@@ -136,8 +137,9 @@ def reproduce(
     steps: Mapping[str, Step] = STEPS,
 ) -> Reproduction:
     """Runs the steps that are not done, one after the other; saved measurements are not repeated. A step
-    without a required package becomes ``absent``, a step with an error becomes ``failed``, each with the
-    reason; the other steps still run."""
+    without a required package becomes ``absent``, and a step with an error becomes ``failed``. Both keep the
+    reason, and the other steps still run.
+    """
     deadline = deadline or Deadline()
     listeners = Audience((*observers, deadline))
     with locked(work.folder, "one reproduction at a time works in a folder"):
@@ -198,7 +200,9 @@ STEP_HEADER = ("step", "state", "took", "estimate", "reason")
 
 
 def render_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> str:
-    """Returns the page: claims, the state of each step, and for each its claims, figures and tables."""
+    """Returns the page: all claims, the state of each step, and a section on each step with its claims,
+    figures and tables.
+    """
     return render_page(
         "reproduce.html.j2",
         f"The paper's experiments on {work.hardware.name}",
@@ -238,7 +242,9 @@ def claims_text(work: Reproduction) -> str:
 
 
 def step_table(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Table:
-    """Returns each step with its state, the time that it took, its estimate, and why it is not done."""
+    """Returns a table of the steps: the state, the time taken, the estimate, and the reason why a step is not
+    done.
+    """
     rows = []
     for name, step in steps.items():
         outcome = work.outcomes.get(name, NOT_RUN)
@@ -274,7 +280,7 @@ def _section(work: Reproduction, step: Step) -> dict[str, Any]:
 
 
 def _figures(work: Reproduction, step: Step) -> Iterator[tuple[str, go.Figure]]:
-    """Yields figures with reported values first, then our speedups over every contender."""
+    """Yields figures: first those with reported values, then dietlab's speedups over every contender."""
     table = step.table(work.results)
     yield from step.beside(table)
     for report in table.reports:

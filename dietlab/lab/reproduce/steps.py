@@ -1,4 +1,4 @@
-"""The paper's experiments as steps: each measures one of them, and reads its records again."""
+"""The paper's experiments as steps: each step measures one experiment, and reads its records again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 BENCH, RESULTS = "bench", "results"
-"""Folders of a reproduction: the bench with all studies, and the records as ``data/results`` names them."""
+"""The names of a reproduction's folders: the bench with all studies, and the records as ``data/results``
+names them."""
 
 HERE = "here"
 """The name of this machine in the names of records."""
@@ -169,7 +170,7 @@ def _model(folder: Path, study: Study, calls: Calls, settings: Settings) -> Path
 
 
 def _study(folder: Path, task: Task, settings: Settings) -> Study:
-    """Returns a task's study, tuned and built first where that is still to do."""
+    """Returns a task's study, which is tuned and built first if it is not yet."""
     study = study_of(task, folder / BENCH, settings.hardware, settings.tuning)
     built(study, settings.listeners)
     return study
@@ -224,12 +225,13 @@ class Step:
     """One experiment of the paper, whose claims name it.
 
     Args:
-        shows: what it shows of the paper, a sentence.
+        shows: a sentence on the part of the paper that the step shows.
         seconds: the estimated time by effort, if the steps before it are done.
-        run: measures in a folder, resumes an interrupted run, and returns the files of its records.
-        table: the records that the page shows, out of the folder of records.
-        beside: figures that show reported values and those of the table, by heading.
-        needs: modules that must be installed, and the extras that install them.
+        run: a function that measures in a folder, resumes an interrupted run, and returns the files of its
+            records.
+        table: a function that returns the records for the page, out of the folder of records.
+        beside: a function that yields figures of the reported and the table's values, with headings.
+        needs: the modules that must be installed, each with the extra that installs it.
     """
 
     name: str
@@ -241,7 +243,7 @@ class Step:
     needs: Mapping[str, str] = field(default_factory=dict)
 
     def require(self) -> None:
-        """Checks that what it needs is installed."""
+        """Checks that the modules that the step needs are installed."""
         absent = {module: extra for module, extra in self.needs.items() if find_spec(module) is None}
         if absent:
             extras = ",".join(dict.fromkeys(absent.values()))
@@ -307,4 +309,4 @@ STEPS: Mapping[str, Step] = {
         ),
     )
 }
-"""Steps by name, in the order in which they run; one line more is one step more."""
+"""The steps by name, in the order in which they run; one line more is one step more."""

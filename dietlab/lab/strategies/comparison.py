@@ -32,7 +32,9 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A space with every scheme timed on every shape; ``records`` has one record of each pair."""
+    """A space with every scheme timed on every shape; ``records`` has one record for each pair of scheme and
+    shape.
+    """
 
     name: str
     space: Space
@@ -62,19 +64,19 @@ class Surveyed:
 
     @cached_property
     def number(self) -> dict[Scheme, int]:
-        """The row of each scheme in the tables."""
+        """The index of each scheme's row in the tables."""
         return {scheme: number for number, scheme in enumerate(self.space)}
 
     @cached_property
     def compile_seconds(self) -> Mapping[Scheme, float]:
-        """Seconds that building a scheme took, once for all of its shapes."""
+        """The seconds that building each scheme took, once for all of its shapes."""
         found: dict[Scheme, float] = {}
         for record in self.records:
             found[record.scheme] = max(found.get(record.scheme, 0.0), record.phases.compile)
         return found
 
     def chosen(self, numbers: npt.NDArray[np.intp]) -> float:
-        """Returns the :meth:`quality` of a choice: one scheme's number for each shape."""
+        """Returns the :meth:`quality` of a choice, which has the index of one scheme for each shape."""
         return self.quality(self.efficiency[numbers, range(len(numbers))])
 
     def quality(self, efficiencies: Values) -> float:
@@ -93,8 +95,7 @@ def by_shape(records: Iterable[Record]) -> dict[Shape, list[Record]]:
 
 
 def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
-    """Returns the schemes of a survey that have a time on every shape; the time is that of all rounds
-    together."""
+    """Returns a survey's schemes that have a time on every shape. A time is of all rounds together."""
     timed = {(record.scheme, record.shape): record for record in survey.truth}
     wanted = tuple(sorted(shapes)) or tuple(sorted({shape for _, shape in timed}))
     whole = [scheme for scheme in survey.space if all((scheme, shape) in timed for shape in wanted)]
@@ -135,12 +136,12 @@ VARIANTS: Mapping[str, Rival] = {
     "draft ahead": Rival("draft", ahead=True),
     "paper, its own model": Rival("paper", "paper"),
 }
-"""The default with rounds proposed ahead, as for several devices; and the paper's with the paper's adaptation
-cost."""
+"""Variants of strategies: the default with rounds proposed ahead, as for several devices; and the paper's
+strategy with the paper's adaptation cost."""
 
 
 def rivals(strategies: Sequence[str] = ()) -> dict[str, Rival]:
-    """Returns who can take part: every strategy with the same model, and :data:`VARIANTS`."""
+    """Returns all rivals that can take part: every strategy with the same model, and :data:`VARIANTS`."""
     STRATEGIES.take(strategies)
     return {**{name: Rival(name) for name in STRATEGIES}, **VARIANTS}
 
@@ -150,11 +151,11 @@ class Course:
     """One run of a strategy, a name among :func:`rivals`.
 
     Args:
-        quality: after each trial: the mean share of the exhaustive optimum that each shape's best tried
-            scheme reaches, by surveyed times.
-        seconds: after each trial: the recorded seconds of building and timing, plus this run's seconds of
-            model and search.
-        chosen: at the end, the quality of the schemes that the fitted model chooses among those tried.
+        quality: the quality after each trial: the mean share of the exhaustive optimum that the best tried
+            scheme of each shape reaches, by surveyed times.
+        seconds: the seconds after each trial: the recorded seconds of building and timing, plus this run's
+            seconds of model and search.
+        chosen: the quality, at the end, of the schemes that the fitted model chooses among the tried schemes.
     """
 
     strategy: str
@@ -164,19 +165,21 @@ class Course:
     chosen: float
 
     def trials_to(self, target: float = TARGET) -> float:
-        """Returns the trials after which the quality is at least ``target``; infinite if it never was."""
+        """Returns the number of trials after which the quality is at least ``target``; infinite if it never
+        is.
+        """
         return next((n for n, quality in enumerate(self.quality, 1) if quality >= target), math.inf)
 
     def seconds_to(self, target: float = TARGET) -> float:
-        """Returns the seconds after which the quality is at least ``target``; infinite if it never was."""
+        """Returns the seconds after which the quality is at least ``target``; infinite if it never is."""
         trials = self.trials_to(target)
         return math.inf if math.isinf(trials) else self.seconds[int(trials) - 1]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Strategies on one survey, over several seeds, each strategy's runs one after the other. ``analytic`` is
-    the quality of the schemes that the draft alone chooses, without a measurement."""
+    """The runs of strategies on one survey, over several seeds: each strategy's runs one after the other.
+    ``analytic`` is the quality of the schemes that the draft alone chooses, without a measurement."""
 
     survey: str
     analytic: float
@@ -192,9 +195,9 @@ class Comparison:
     def summary(self, target: float = TARGET) -> pd.DataFrame:
         """Returns a row for each strategy. ``trials`` and ``seconds`` to the target are medians over the
         seeds; ``trials`` has a 95 % bootstrap interval. A run that never reaches the target counts one trial
-        more than the budget, and all its seconds. ``times_random`` is ``trials`` over that of random search,
-        and ``reached`` the share of seeds that reach the target. ``quality`` and ``chosen`` are means at the
-        end."""
+        more than the budget, and all its seconds. ``times_random`` is ``trials`` over the ``trials`` of
+        random search, and ``reached`` is the share of seeds that reach the target. ``quality`` and ``chosen``
+        are means at the end."""
         import pandas as pd
 
         rows = [self._row(name, target) for name in self.strategies]
@@ -237,7 +240,7 @@ class Comparison:
         return pd.DataFrame(rows, columns=["strategy", x, "median", "low", "high"])
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row a trial: ``strategy``, ``seed``, ``trials``, ``quality``, ``seconds``."""
+        """Returns one row for each trial: ``strategy``, ``seed``, ``trials``, ``quality``, ``seconds``."""
         import pandas as pd
 
         rows = [
@@ -272,9 +275,10 @@ def compare_strategies(
     effort: str | Effort = "quick",
     observers: Iterable[Observer] = (),
 ) -> Comparison:
-    """Runs the search of each strategy (default: all that are known) on a survey with each seed, in turns,
-    without hardware. All have the same budget of trials, the same rounds and, unless a name says otherwise,
-    the same model. No deciding measurements follow the search."""
+    """Runs the search of each strategy (default: all known strategies) on a survey with each seed, in turns,
+    without hardware. All searches have the same budget of trials, the same rounds and, unless a strategy's
+    name says otherwise, the same model. No deciding measurements follow the search.
+    """
     known = rivals(strategies or ())
     strategies = tuple(known) if strategies is None else strategies
     require_names("strategies", known, strategies, DietlabError, at_least=1)
@@ -332,7 +336,7 @@ def save_comparison(comparison: Comparison, path: str | Path) -> None:
 
 
 def load_comparison(path: str | Path) -> Comparison:
-    """Returns what :func:`save_comparison` wrote."""
+    """Returns the comparison in a file that :func:`save_comparison` wrote."""
     with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
         value = read_json(path)
         for one in value["courses"]:

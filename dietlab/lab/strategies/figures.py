@@ -47,8 +47,9 @@ def ablation_table(ablation: MethodAblation) -> Table:
 
 
 def fleet_table(table: pd.DataFrame) -> Table:
-    """Returns header and rows of :func:`fleet.scaling`: devices, and for each way times faster and
-    seconds."""
+    """Returns the header and the rows of a table from :func:`fleet.scaling`: the number of devices, and for
+    each way to propose rounds how many times faster tuning is, and its seconds.
+    """
     ways = list(dict.fromkeys(table["proposed"]))
     header = ("devices", *(part for way in ways for part in (way, "seconds", "waits")))
     rows: dict[int, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Simulates tuning with many devices, in virtual time: how long it takes, and what it waits for.
+"""Simulates tuning with many devices, in virtual time: the time that it takes, and the time that it waits.
 
 Rounds come from a tuning that ran (:func:`worked`), with rounds proposed ahead or not. The simulation is a
 pure function of their work: nothing is built or measured.
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Job:
-    """One scheme of a round: the seconds to build it, and those to check and time it on each shape."""
+    """One scheme of a round: the seconds to build it, and the seconds to check and time it on each shape."""
 
     build: float
     measures: tuple[float, ...]
@@ -47,10 +47,10 @@ class RoundWork:
     """The work of one round.
 
     Args:
-        serial: seconds that the tuner itself takes, fitting and searching, before the round.
+        serial: the seconds that the tuner itself takes for fitting and searching before the round.
         jobs: the schemes to measure; none in the last entry, when the tuner fits once more.
         ahead: whether the tuner proposed the round while the previous one was measured.
-        told: seconds that the tuner takes after the round was measured.
+        told: the seconds that the tuner takes after the round was measured.
     """
 
     serial: float
@@ -94,9 +94,10 @@ class Priced:
 def worked(
     tuner: Tuner, runner: Measures, *, ahead: bool, now: Callable[[], float] = thread_time
 ) -> tuple[Tuner, tuple[RoundWork, ...]]:
-    """Runs the rounds of a tuner one after the other; returns the final tuner and the work of its rounds.
-    With ``ahead``, each round is proposed before the results of the previous one are known, as in ``tune``.
-    ``now`` reads the tuner's own seconds: by default processor time, which other processes hardly disturb."""
+    """Runs the rounds of a tuner one after the other. Returns two values: the final tuner, and the work of
+    its rounds. With ``ahead``, each round is proposed before the results of the previous one are known, as in
+    ``tune``. ``now`` reads the tuner's own seconds: by default processor time, which other processes hardly
+    disturb."""
 
     def timed(work: Callable[[], Result]) -> tuple[float, Result]:
         started = now()
@@ -126,8 +127,9 @@ def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
 
 
 def tunings_to_json(tunings: Tunings) -> dict[str, Any]:
-    """Returns the tuner's own seconds in each round, and the round's jobs. Equal jobs are one entry: seconds
-    to build one, seconds of a shape, number of shapes, number of jobs."""
+    """Returns a JSON value with the tuner's own seconds in each round, and the round's jobs. Equal jobs are
+    one entry: the seconds to build one, the seconds of a shape, the number of shapes, and the number of jobs.
+    """
     return {way: [[_written(work) for work in rounds] for rounds in of] for way, of in tunings.items()}
 
 
@@ -142,8 +144,9 @@ def _written(work: RoundWork) -> dict[str, Any]:
 
 
 def tunings_from_json(value: Mapping[str, Any], measure: float | None = None) -> dict[str, Any]:
-    """Returns what :func:`tunings_to_json` wrote; ``measure``, if given, replaces the seconds of each
-    shape."""
+    """Returns the tunings of a JSON value made by :func:`tunings_to_json`; ``measure``, if given, replaces
+    the seconds of each shape.
+    """
 
     def read(work: Mapping[str, Any]) -> RoundWork:
         jobs = [
@@ -170,11 +173,12 @@ class Fleet:
     """Devices that measure at the same time, one program each.
 
     Args:
-        builders: programs that are built at the same time, elsewhere.
-        latency: seconds to send a program to a device and to get its answer.
-        failure: the probability that a device dies during a measurement, which is repeated elsewhere, once.
-        timeout: seconds until a dead device is noticed and works again.
-        seed: of the failures.
+        builders: the number of programs that are built at the same time, elsewhere.
+        latency: the seconds to send a program to a device and to get its answer.
+        failure: the probability that a device dies during a measurement. The measurement is repeated once,
+            elsewhere.
+        timeout: the seconds until a dead device is noticed and works again.
+        seed: the seed of the failures.
     """
 
     devices: int
@@ -187,9 +191,9 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetTime:
-    """The ``seconds`` of a tuning on a fleet. In ``serial`` seconds the fleet waited for the tuner. ``busy``
-    is the sum of all devices' measuring seconds, with latency. ``lost`` counts measurements that failed
-    twice."""
+    """The ``seconds`` of a tuning on a fleet. During ``serial`` of these seconds the fleet waited for the
+    tuner. ``busy`` is the sum of all devices' measuring seconds, with latency. ``lost`` counts measurements
+    that failed twice."""
 
     seconds: float
     serial: float
@@ -215,7 +219,9 @@ def simulate(rounds: Sequence[RoundWork], fleet: Fleet) -> FleetTime:
 
 
 def _measured(jobs: Sequence[Job], fleet: Fleet, begun: float, random: Random) -> tuple[float, float, int]:
-    """Returns when the jobs of a round are done, the devices' seconds, and the measurements lost."""
+    """Returns three values: the time at which the jobs of a round are done, the devices' seconds in all, and
+    the number of measurements lost.
+    """
     free = [begun] * fleet.devices
     end, busy, lost = begun, 0.0, 0
     waiting = [(built, seconds, False) for built, seconds in _built(jobs, fleet.builders, begun)]
@@ -235,7 +241,7 @@ def _measured(jobs: Sequence[Job], fleet: Fleet, begun: float, random: Random) -
 
 
 def _built(jobs: Sequence[Job], builders: int, begun: float) -> Iterator[tuple[float, float]]:
-    """Yields when each measurement's program is built, and its seconds."""
+    """Yields two values for each measurement: the time at which its program is built, and its seconds."""
     free = [begun] * builders
     for job in jobs:
         built = free[0] + job.build
@@ -246,10 +252,10 @@ def _built(jobs: Sequence[Job], builders: int, begun: float) -> Iterator[tuple[f
 def scaling(
     tunings: Tunings, fleet: Fleet, devices: Iterable[int] = DEVICES, stage: str = ""
 ) -> pd.DataFrame:
-    """Returns a table with one row for each way to propose rounds and number of ``devices``. ``seconds``,
-    ``serial`` seconds and ``times_faster`` are medians over the seeds. ``times_faster`` compares with one
-    device and the same seed's rounds in the first way; its range over the seeds is ``low`` to ``high``. With
-    ``stage``, only rounds of this stage count."""
+    """Returns a table with one row for each pair of a way to propose rounds and a number of ``devices``.
+    ``seconds``, ``serial`` seconds and ``times_faster`` are medians over the seeds. ``times_faster`` compares
+    with the time of the same seed's rounds on one device, proposed in the first way. Its range over the seeds
+    is ``low`` to ``high``. With ``stage``, only the rounds of that stage count."""
     import pandas as pd
 
     def time(rounds: Sequence[RoundWork], count: int) -> FleetTime:

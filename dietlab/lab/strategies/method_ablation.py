@@ -1,4 +1,5 @@
-"""Ablates the method on a survey: what the choice for every shape loses without one of the parts."""
+"""Ablates the method on a survey: the loss of the choices for all shapes without one of the method's
+parts."""
 
 from __future__ import annotations
 
@@ -39,16 +40,17 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.intp]
 
 MOST = 8
-"""Micro-kernels of the whole library."""
+"""The most micro-kernels of the whole library."""
 
 SIZES = (1, 2, 4)
-"""Micro-kernels of the smaller libraries."""
+"""The most micro-kernels of each smaller library."""
 
 
 @dataclass(frozen=True)
 class Lost:
     """The worth of one part. ``ratios`` has, for each seed, the time without the part over the time with it,
-    a geometric mean over the judged ``shapes``: ``all``, those that were ``tuned``, or those ``held out``."""
+    a geometric mean over the judged ``shapes``: ``all`` shapes, the ``tuned`` shapes, or the shapes ``held
+    out``."""
 
     without: str
     instead: str
@@ -59,7 +61,7 @@ class Lost:
 @dataclass(frozen=True)
 class MethodAblation:
     """The parts of the method on one survey. For each seed, ``quality`` is the mean share of the exhaustive
-    optimum that the whole method reaches, and ``tunings`` the work of its rounds, for fleets of devices."""
+    optimum that the whole method reaches. ``tunings`` has the work of its rounds, for fleets of devices."""
 
     survey: str
     quality: tuple[float, ...]
@@ -67,7 +69,7 @@ class MethodAblation:
     tunings: Tunings = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row a part: the mean ``ratio`` over the seeds and its 95 % bootstrap interval."""
+        """Returns a row for each part: the mean ``ratio`` over the seeds and its 95 % bootstrap interval."""
         import pandas as pd
 
         rows = []
@@ -83,7 +85,7 @@ class MethodAblation:
 
     @classmethod
     def load(cls, path: str | Path) -> MethodAblation:
-        """Returns what :meth:`save` wrote, seconds to three digits."""
+        """Returns the ablation that :meth:`save` wrote, with seconds to three digits."""
         with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
             value = read_json(path)
             parts = (Lost(**{**part, "ratios": tuple(part["ratios"])}) for part in value["parts"])
@@ -94,7 +96,8 @@ class MethodAblation:
 @dataclass(frozen=True)
 class Whole:
     """The whole method with one seed, tuned for every second shape of a survey. Each rule below returns the
-    numbers of the schemes that it takes for the survey's shapes, ``[shapes]``."""
+    indices of the schemes that it takes for the survey's shapes, ``[shapes]``.
+    """
 
     survey: Surveyed
     tuned: ShapeSet
@@ -123,8 +126,10 @@ class Whole:
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
     def separate(self) -> Numbers:
-        """Returns the choice of tuning each tuned shape by itself, with an equal part of the run's
-        measurements. The fastest of schemes at random serves the tuned shape and all shapes nearest to it."""
+        """Returns the choice if each tuned shape is tuned by itself, with an equal part of the run's
+        measurements. For each, schemes are drawn at random; the fastest serves that shape and all shapes
+        nearest to it.
+        """
         random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
         found = np.zeros(len(self.shapes), np.intp)
         for shape in self.tuned:
@@ -134,7 +139,9 @@ class Whole:
         return self.nearest(found)
 
     def divisors(self) -> Numbers:
-        """Returns the best scheme whose tile divides the output of the shape; -1 where there is none."""
+        """Returns, for every shape, the best scheme whose tile divides the shape's output; -1 where there is
+        none.
+        """
         sizes = [extents(self.survey.space.workload, shape) for shape in self.shapes]
         divides = [
             [s["rows"] % one.rows == s["cols"] % one.cols == 0 for s in sizes] for one in self.survey.space
@@ -144,12 +151,13 @@ class Whole:
         return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
 
     def optimum(self) -> Numbers:
-        """Returns the best scheme of all."""
+        """Returns, for every shape, the best scheme of all."""
         return np.asarray(self.survey.efficiency.argmax(axis=0))
 
     def ratio(self, without: Numbers, whole: Numbers, judged: str = "all") -> float:
-        """Returns the time of one choice over another, the geometric mean over judged shapes that both
-        serve."""
+        """Returns the time of one choice over the time of another, as a geometric mean over the judged shapes
+        that both serve.
+        """
         tuned, efficiency = set(self.tuned), self.survey.efficiency
         wanted = {"all": (True, False), "tuned": (True,), "held out": (False,)}[judged]
         judged_too = [(shape in tuned) in wanted for shape in self.shapes]
@@ -159,8 +167,9 @@ class Whole:
 
 
 def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
-    """Returns what each part is worth with one seed. Keys are the removed part, its replacement and the
-    judged shapes. ``ahead`` is the method with rounds proposed ahead."""
+    """Returns the worth of each part with one seed. Keys consist of the removed part, its replacement and the
+    judged shapes. ``ahead`` is the whole method with rounds proposed ahead.
+    """
     survey, shapes, run = whole.survey, whole.shapes, whole.run
     schemes = survey.space.schemes
     model = run.seconds_table(schemes, shapes).argmin(axis=0)
@@ -187,8 +196,9 @@ def ablate_method(
     effort: str | Effort = "quick",
     observers: Iterable[Observer] = (),
 ) -> MethodAblation:
-    """Returns what every part of the method is worth, tuned for every second shape of a survey and judged on
-    all."""
+    """Returns the worth of every part of the method, which is tuned for every second shape of a survey and
+    judged on all shapes.
+    """
     chosen = survey.timed(effort_named(effort))
     tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
     ratios: dict[tuple[str, str, str], list[float]] = {}
@@ -212,7 +222,7 @@ def ablate_method(
 def _tuned(
     survey: Surveyed, tuned: ShapeSet, effort: Effort, seed: int, *, ahead: bool
 ) -> tuple[Whole, tuple[RoundWork, ...]]:
-    """Tunes with one seed; returns the tuned method and the work of its rounds."""
+    """Tunes with one seed. Returns two values: the tuned method, and the work of its rounds."""
     predictor, draft = LearnedPredictor(cache=survey.cache, seed=seed), strategy_named("draft")
     pairs = survey.runner.pairs
     first = Tuner(survey.space, tuned, effort, draft, predictor, seed=seed, measurable=pairs)
@@ -221,7 +231,7 @@ def _tuned(
 
 
 def mean_costs(survey: Surveyed) -> Costs:
-    """Returns what a measurement of a survey took on average."""
+    """Returns the mean seconds of a survey's measurements: to build, to check and to time."""
     phases = [record.phases for record in survey.records]
     build = fmean(survey.compile_seconds.values())
     return Costs(build, fmean(each.verify for each in phases), fmean(each.measure for each in phases))

@@ -17,16 +17,17 @@ from dietlab.tuning.effort import Effort, effort_named
 from dietlab.tuning.tune import tune
 
 REPLAYED = replace(effort_named("quick"), name="replay", trials=64, batch=4, decisions=160, decision_batch=16)
-"""Small rounds, so that a curve has many points."""
+"""The effort of replayed tunings: small rounds, so that a curve has many points."""
 
 AS_GOOD = 0.97
-"""The share of the final quality of tuning from nothing that counts as equally good."""
+"""The share of the final quality of tuning from nothing from which a quality counts as equally good."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """The :func:`quality` of a replayed tuning from ``nothing`` or a ``prior`` after each round, by the
-    number of its measurements. With a prior, the first point has no measurements."""
+    number of measurements so far. With a prior, the first point has no measurements.
+    """
 
     start: str
     seed: int
@@ -34,16 +35,18 @@ class Curve:
     quality: tuple[float, ...]
 
     def reaches(self, quality: float) -> int | None:
-        """Returns the measurements after which the curve first reaches ``quality``; None if it never does."""
+        """Returns the number of measurements after which the curve first reaches ``quality``; None if it
+        never does.
+        """
         numbers = zip(self.measurements, self.quality, strict=True)
         return next((count for count, found in numbers if found >= quality), None)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The savings by a prior with one ``seed``: the measurements ``from_nothing`` and ``from_prior`` (None if
-    never) until the quality is :data:`AS_GOOD` of the final quality from nothing. ``ends`` is the final
-    quality from the prior over that from nothing."""
+    """The savings by a prior with one ``seed``: the numbers of measurements ``from_nothing`` and
+    ``from_prior`` until the quality is :data:`AS_GOOD` of the final quality from nothing (None if never).
+    ``ends`` is the final quality from the prior over the final quality from nothing."""
 
     seed: int
     from_nothing: int
@@ -59,7 +62,9 @@ def transfer_curves(
     effort: Effort = REPLAYED,
     model: str = "learned",
 ) -> list[Curve]:
-    """Returns two curves a seed, of tunings for some shapes of a survey: from nothing and from the prior."""
+    """Returns two curves for each seed, of tunings for some shapes of a survey: one from nothing and one from
+    the prior.
+    """
     wanted = set(shapes)
     known = [record for record in survey.told if record.shape in wanted]
     truth = [record for record in survey.truth if record.shape in wanted]
@@ -84,7 +89,7 @@ def transfer_curves(
 
 
 def gains(curves: Iterable[Curve]) -> list[Gain]:
-    """Returns what the prior saves, by seed."""
+    """Returns the savings by the prior, one entry for each seed."""
     by_seed: dict[int, dict[str, Curve]] = {}
     for curve in curves:
         by_seed.setdefault(curve.seed, {})[curve.start] = curve

@@ -24,17 +24,18 @@ from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 Own = TypeVar("Own", bound="BlockAdaptation")
 
 IMBALANCE = (1.433, 2.14)
-"""``c`` of ``f_occ``, for less than one wave of blocks and for more: the paper's fit on a T4 (section
-3.3)."""
+"""The factor ``c`` of ``f_occ``, for less than one wave of blocks and for more: the paper's fit on a T4
+(section 3.3)."""
 
 EDGE_STEPS = 3.0
-"""Cost of a block's prologue (the first fetch, which nothing overlaps) and epilogue, in reduction steps."""
+"""The cost of a block's prologue (the first fetch, which nothing overlaps) and epilogue, in reduction
+steps."""
 
 CLUSTER_STEPS = 2.0
-"""Cost of adding up the sums of a cluster's blocks, in reduction steps; an estimate."""
+"""The cost of adding up the sums of a cluster's blocks, in reduction steps; an estimate."""
 
 SPENT_SHARE = 0.2
-"""Least share of a measured time that counts as computing. An inexact clock could leave less, or nothing,
+"""The least share of a measured time that counts as computing. An inexact clock could leave less, or nothing,
 after the launch is subtracted."""
 
 
@@ -43,14 +44,14 @@ class BlockAdaptation(Formulas):
     """The part of the adaptation of thread blocks that the paper's formulas and the bound share.
 
     Args:
-        resident: blocks that fit a multiprocessor, by micro-kernel, from records. Those of other
-            micro-kernels are estimated from sizes.
+        resident: for each micro-kernel with records, the number of blocks that fit a multiprocessor. For
+            other micro-kernels, the number is estimated from sizes.
     """
 
     FEATURES = CUDA_FEATURES
     DEALT = 0.1
-    """Share of a space from which a search takes schemes: those with the least bound. The others take a
-    multiple of the best time, so measuring them says little about the good ones."""
+    """The share of a space from which a search takes schemes, namely the schemes with the least bound. The
+    others take a multiple of the best time, so measuring them says little about the good ones."""
 
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
 
@@ -59,7 +60,7 @@ class BlockAdaptation(Formulas):
         return cuda_features([scheme.kernel for scheme in schemes], self.workload, self.hardware)
 
     def loops(self, kernel: CudaMicroKernel) -> tuple[int, int]:
-        """Returns the steps of a stage, and the threads of a block."""
+        """Returns two numbers: of steps in a stage, and of threads in a block."""
         return kernel.step, kernel.threads
 
     @property
@@ -69,22 +70,24 @@ class BlockAdaptation(Formulas):
         return {"shared memory": shared, "the last level": self.hardware.last_level_bytes}
 
     def fitted(self: Own, records: Sequence[Record], throughput: Speed | None = None) -> Own:
-        """Returns the adaptation with the blocks that fit a multiprocessor, as the compiler reported them."""
+        """Returns the adaptation with the number of blocks that fit a multiprocessor by the compiler's
+        reports.
+        """
         known = {r.scheme.kernel: r.resources["blocks_per_sm"] for r in records if r.resources}
         return replace(self, resident=known)
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The resident blocks."""
+        """The number of resident blocks by micro-kernel."""
         return {"resident": {kernel.key: blocks for kernel, blocks in self.resident.items()}}
 
     def with_constants(self: Own, value: Mapping[str, Any]) -> Own:
-        """Returns the adaptation with a file's resident blocks."""
+        """Returns the adaptation with the numbers of resident blocks from a file."""
         known = value.get("resident", {}).items()
         return replace(self, resident={Scheme.from_key(key).kernel: blocks for key, blocks in known})
 
     def places(self, kernel: CudaMicroKernel) -> int:
-        """Blocks that fit a multiprocessor at once, 1 or more."""
+        """The number of blocks that fit a multiprocessor at once, 1 or more."""
         known = self._places.get(kernel)
         if known is None:
             shared = shared_bytes(kernel, precision_of(self.workload).itemsize)
@@ -108,8 +111,9 @@ class BlockAdaptation(Formulas):
 
     @staticmethod
     def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
-        """Returns each region's height and its executed flops with padding. Each of the blocks that share a
-        reduction counts as many steps as the block with most."""
+        """Returns each region's height and its executed flops with padding. If blocks share a reduction, each
+        counts as many steps as the block with most.
+        """
         columns = bundle["cols"] * bundle.column_tiles(calls)
         depth = bundle["shared_step"] * _own_steps(bundle, calls)
         area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
@@ -117,7 +121,7 @@ class BlockAdaptation(Formulas):
 
     @staticmethod
     def _blocks(bundle: Bundle, calls: Calls) -> IntArray:
-        """Returns the blocks of a call."""
+        """Returns the number of blocks of a call."""
         tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
         return np.asarray(tiles * bundle.column_tiles(calls) * calls["batch"] * bundle["splits"])
 
@@ -160,7 +164,7 @@ def computing(seconds: FloatArray) -> FloatArray:
 
 
 def _own_steps(bundle: Bundle, calls: Calls) -> IntArray:
-    """Steps of the reduction that a block takes."""
+    """The number of steps of the reduction that a block takes."""
     return -(-calls["depth"] // bundle["shared_step"])
 
 

@@ -50,8 +50,8 @@ class Rules:
 
     Args:
         name: MetaSchedule's name of the rules.
-        intrinsics: modules of ``tvm.s_tir.tensor_intrin`` that the rules look up.
-        options: options of TVM's passes that are on while programs are compiled.
+        intrinsics: the modules of ``tvm.s_tir.tensor_intrin`` that the rules look up.
+        options: the options of TVM's passes that are on while programs are compiled.
     """
 
     name: str
@@ -68,10 +68,10 @@ RULES = {
 TIMING = EFFORTS["quick"].timing
 """The timing of candidates: that of dietlab's candidates with effort ``quick``."""
 RUN_SECONDS = 60.0
-"""Most seconds of checking and timing one candidate."""
+"""The longest that checking and timing one candidate may take, in seconds."""
 STATIC_SMEM_BYTES = 48 << 10
-"""Most bytes of shared memory that a block declares statically, as the rules' programs do (CUDA C Programming
-Guide, technical specifications)."""
+"""The most bytes of shared memory that a block declares statically, as the rules' programs do (CUDA C
+Programming Guide, technical specifications)."""
 
 Assemble = Callable[[str, str], Cubin]
 """Makes a cubin of CUDA C++ and the name of an architecture."""
@@ -82,9 +82,9 @@ class GpuPlatform:
     """A :class:`~dietlab.compare.ansor.worker.Platform` of one GPU.
 
     Args:
-        threads: threads of the search, and number of processes that compile.
+        threads: the number of threads that search, and of processes that compile.
         timer: the process that checks and times candidates (:func:`timer_for`).
-        assemble: makes the cubin of a program that is saved.
+        assemble: a function that makes the cubin of a program that is saved.
     """
 
     workload: Workload
@@ -111,7 +111,7 @@ class GpuPlatform:
         """Makes the program.
 
         Args:
-            pool: processes that compile (default: as many as processors).
+            pool: the processes that compile (default: as many as processors).
         """
         rules = RULES[workload.dtype]
         ansor_hooks.quicken_tvm(rules.intrinsics)

@@ -36,77 +36,83 @@ UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
 warps, and such groups with a producer."""
 
 LAUNCH_SECONDS = 2e-6
-"""Seconds between the end of one kernel and the start of the next on a busy stream."""
+"""The seconds between the end of one kernel and the start of the next on a busy stream."""
 
 FETCH_CYCLES = 1200.0
-"""Cycles of a fetch from L2 or memory. All steps that are fetched ahead overlap it, so each waits for a part.
-With 900 and less, the bounds of schemes with few stages were below their times on an H200 (``data/h200``)."""
+"""The number of cycles that a fetch from L2 or memory takes. All steps that are fetched ahead overlap it, so
+each waits for a part. With 900 and less, the bounds of schemes with few stages were below their times on an
+H200 (``data/h200``)."""
 
 STEP_CYCLES = 150.0
-"""Cycles of a block's step in addition to its work: a barrier and the first reads of shared memory."""
+"""The number of cycles of a block's step in addition to its work: a barrier and the first reads of shared
+memory."""
 
 START_CYCLES = 1200.0
-"""Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
+"""The number of cycles from a block's start to its first step, and also from its last step to the next
+block's start; an estimate."""
 
 CLUSTER_CYCLES = 1000.0
-"""Cycles that each block of a cluster with a shared reduction waits at barriers. With 1500, the bounds of
-float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
+"""The number of cycles that each block of a cluster with a shared reduction waits at barriers. With 1500, the
+bounds of float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
 
 CLUSTER_GROUPS, PAIR = 8, 2
-"""Number of groups of multiprocessors, and multiprocessors in a pair. A cluster lies within one group, and
-sizes of groups differ by pairs: on average a group leaves half of a cluster less a pair empty. With 128
-blocks in clusters of four, one block a multiprocessor, some blocks start only when others are done: on an
-H200 (``data/h200``, T = 1) 16 steps of 128 blocks take 28 us, and 16 steps of 88 blocks take 16 us."""
+"""The number of groups of multiprocessors, and the number of multiprocessors in a pair. A cluster lies within
+one group, and sizes of groups differ by pairs: on average a group leaves half of a cluster less a pair empty.
+With 128 blocks in clusters of four, one block a multiprocessor, some blocks start only when others are done:
+on an H200 (``data/h200``, T = 1) 16 steps of 128 blocks take 28 us, and 16 steps of 88 blocks take 16 us."""
 
 HINDERED = (5.0, 2.0, 3.0)
-"""Degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A large
-degree is close to the maximum: units work at the same time. A small degree is close to the sum: warps read,
-multiply and copy one after the other. Round numbers, chosen on times of an H200 (``data/h200``). ``tma``
-takes the maximum, since its workers only multiply."""
+"""The degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A
+large degree is close to the maximum: units work at the same time. A small degree is close to the sum: warps
+read, multiply and copy one after the other. Round numbers, chosen on times of an H200 (``data/h200``).
+``tma`` takes the maximum, since its workers only multiply."""
 
 STALLED = 0.5
-"""Ratio of the time that a float32 warp waits for its own results to the time in which it issues. Other warps
-of its part of the multiprocessor issue meanwhile. Without this ratio, on an H200 (``data/h200``), time over
-bound was 13 % higher for float32 tiles with 8 warps on a multiprocessor than for tiles with 16, and 17 %
+"""The ratio of the time that a float32 warp waits for its own results to the time in which it issues. Other
+warps of its part of the multiprocessor issue meanwhile. Without this ratio, on an H200 (``data/h200``), time
+over bound was 13 % higher for float32 tiles with 8 warps on a multiprocessor than for tiles with 16, and 17 %
 higher with 16 than with 24."""
 
 BULK_SPEED = 1.4
-"""Ratio of the bytes that bulk copies get from L2 in a cycle to the bytes that copies by threads get: 50 to
-62 over 40, in steps of small tiles on an H200 (``data/h200``)."""
+"""The ratio of the bytes that bulk copies get from L2 in a cycle to the bytes that copies by threads get: 50
+to 62 over 40, in steps of small tiles on an H200 (``data/h200``)."""
 
 COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
-"""Bytes of a thread's copy, and its instructions: an address, and the copy."""
+"""The number of bytes of a thread's copy, and of its instructions: an address, and the copy."""
 
 BESIDE = (40.0, 40.0, 100.0)
-"""Instructions of a warp in a step in addition to copies, reads and multiply-adds, for ``fma``, ``mma`` and
-``wgmma``: counted in machine code, nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
+"""The number of instructions of a warp in a step in addition to copies, reads and multiply-adds, for ``fma``,
+``mma`` and ``wgmma``: counted in machine code, nvcc 13.0 for compute capability 9.0, main loops of seven
+tiles."""
 
 BESIDE_BULK = 60.0
-"""The same for ``tma``, whose workers compute no addresses; an estimate."""
+"""The same number for ``tma``, whose workers compute no addresses; an estimate."""
 
 QUAD = 4
-"""Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
+"""The number of steps of the reduction that a float32 thread reads at a time: 16 bytes."""
 
 WAVEFRONTS = 2
-"""Cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares its address with
-a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
+"""The number of cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares
+its address with a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
 
 PIECE_STEPS, PIECE_BYTES = 16, 32
-"""Steps of the reduction in one instruction of tensor cores, and the bytes of one row of these steps."""
+"""The number of steps of the reduction in one instruction of tensor cores, and of bytes in a row of these
+steps."""
 
 WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
-"""Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest instruction of a
-group."""
+"""The number of multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest instruction
+of a group."""
 
 READ_BYTES = 512
-"""Bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a lane)."""
+"""The number of bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a
+lane)."""
 
 NARROW_BYTES = 128
-"""Bytes of a line in shared memory below which copies to it collide two by two."""
+"""The length of a line in shared memory, in bytes, below which copies to it collide two by two."""
 
 HELD_SHARE = 0.5
-"""Share of L2 up to which hot operands stay there entirely. Of operands twice as large nothing stays, since
-the last data of a call displaces the first data of the next. An estimate."""
+"""The share of L2 up to which hot operands stay there entirely. Of operands twice as large nothing stays,
+since the last data of a call displaces the first data of the next. An estimate."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +120,16 @@ class BlockTiles:
     """Tiles of thread blocks, as arrays that broadcast.
 
     Args:
-        unit: what multiplies, of :data:`UNIT_NUMBERS`.
-        step: steps of the reduction in a stage.
-        down, across: threads (``fma``), warps (``mma``) or groups of warps along rows and columns.
-        threads: all threads of the block, including other slices and producers.
-        ahead: steps that are fetched while one is computed.
-        resident: blocks that fit a multiprocessor.
-        splits: blocks that share a tile's reduction.
-        itemsize: bytes of an operand's element.
-        multicast: neighbouring blocks that share rows, which L2 sends once for all.
+        unit: the number of the unit that multiplies, of :data:`UNIT_NUMBERS`.
+        step: the number of steps of the reduction in a stage.
+        down, across: the numbers of threads (``fma``), warps (``mma``) or groups of warps along rows and
+            columns.
+        threads: the number of all threads of the block, including other slices and producers.
+        ahead: the number of steps that are fetched while one is computed.
+        resident: the number of blocks that fit a multiprocessor.
+        splits: the number of blocks that share a tile's reduction.
+        itemsize: the number of bytes of an operand's element.
+        multicast: the number of neighbouring blocks that share rows. L2 sends these rows once for all.
     """
 
     unit: Numbers
@@ -140,12 +147,12 @@ class BlockTiles:
 
     @property
     def fill(self) -> Numbers:
-        """The bytes that a step fetches."""
+        """The number of bytes that a step fetches."""
         return np.asarray((self.rows + self.cols) * self.step * self.itemsize)
 
     @property
     def given(self) -> Numbers:
-        """The bytes that L2 gives a block for a step."""
+        """The number of bytes that L2 gives a block for a step."""
         return np.asarray((self.rows / self.multicast + self.cols) * self.step * self.itemsize)
 
     @property
@@ -154,7 +161,7 @@ class BlockTiles:
 
     @property
     def macs(self) -> Numbers:
-        """The multiply-adds of a step."""
+        """The number of multiply-adds of a step."""
         return np.asarray(1.0 * self.rows * self.cols * self.step)
 
 
@@ -225,7 +232,9 @@ def busy_cycles(cycles: StepCycles, unit: Numbers) -> Values:
 
 
 class Pace(NamedTuple):
-    """The pace of blocks: cycles that ``each`` of them adds to a step, and the ``least`` cycles of a step."""
+    """The pace of blocks: the number of cycles that ``each`` block adds to a step, and the ``least`` of a
+    step.
+    """
 
     each: Values
     least: Values
@@ -270,7 +279,7 @@ def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Val
 
 
 def cluster_places(tiles: BlockTiles, rates: GpuRates) -> Values:
-    """Returns the blocks that the GPU holds at once. A cluster must fit whole into a group of
+    """Returns the number of blocks that the GPU holds at once. A cluster must fit whole into a group of
     multiprocessors."""
     cluster, places = tiles.splits * tiles.multicast, rates.multiprocessors * tiles.resident
     empty = CLUSTER_GROUPS * np.maximum(0, cluster - PAIR * tiles.resident) / 2
@@ -283,10 +292,10 @@ def bound_seconds(
     """Returns the parts of the seconds of calls.
 
     Args:
-        tiles: the tallest tile of each call.
-        blocks: blocks of a call; each of several that share a reduction counts.
-        depth: steps of the whole reduction.
-        memory: least seconds of reading (:func:`memory_seconds`).
+        tiles: for each call, the tallest tile.
+        blocks: the number of blocks of each call; if several share a reduction, all count.
+        depth: the number of steps of the whole reduction.
+        memory: the least seconds of reading (:func:`memory_seconds`).
     """
     steps = np.ceil(depth / (tiles.step * tiles.splits))
     each = np.ceil(blocks * tiles.resident / cluster_places(tiles, rates))
@@ -307,7 +316,7 @@ def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
 
 
 SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast")
-"""The sizes of :class:`BlockTiles` that micro-kernels have by the same names."""
+"""The names of the sizes that :class:`BlockTiles` and micro-kernels have in common."""
 
 
 def bound_sizes(kernel: CudaMicroKernel) -> dict[str, int]:

@@ -47,10 +47,11 @@ MACHINE_CODE = (
     "two_byte_stores",
     "loads_together",
 )
-"""Columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
+"""The columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
 
 READER = "dietlab.targets.cuda.compiler_report"
-"""This module as a process that builds a library for each request and reads its machine code."""
+"""The name of this module, which as a process builds a library for each request and reads its machine
+code."""
 
 
 def frame_compiled(
@@ -62,8 +63,8 @@ def frame_compiled(
     *,
     machine_code: bool = False,
 ) -> pd.DataFrame:
-    """Returns a table with one row a scheme: its parameters, the resources of its kernel, or the reason of a
-    failure.
+    """Returns a table with one row for each scheme: its parameters and either the resources of its kernel or
+    the reason of a failure.
 
     Registers count for a thread, shared bytes for a block (with those that its launch adds), code bytes for
     all kernels of the library. Nothing runs, so ``hardware`` may be any preset of a GPU.

@@ -25,8 +25,8 @@ from dietlab.targets.cuda.synthetic import synthetic_call
 
 CACHE_STATES = GPU_CACHE_STATES
 START_SECONDS = 120.0
-"""Most seconds until a timing process has started: it imports TVM and makes the device's context, which takes
-a minute on a fresh host."""
+"""The longest that a timing process may take to start, in seconds. Importing TVM and making the device's
+context take a minute on a fresh host."""
 
 
 def rotated(workload: Workload) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class TvmArrays:
     """TVM's tensors on the first GPU.
 
     Args:
-        driver: what records calls of libraries as CUDA graphs.
+        driver: the driver, which records calls of libraries as CUDA graphs.
     """
 
     def __init__(self, driver: CudaDriver) -> None:

@@ -60,7 +60,8 @@ class GraphRecorder:
     """Records calls as a CUDA graph (CUDA C Programming Guide, "CUDA Graphs").
 
     Args:
-        redirected: returns a context in which calls queue their work on the stream with a given handle.
+        redirected: a function that returns a context in which calls queue their work on the stream with a
+            given handle.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ CUDA_FEATURES = (
 )
 
 TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
-"""The feature's value by unit. Trees need only an order."""
+"""The value of the feature ``tensor_cores`` by unit. Trees need only an order."""
 
 
 def cuda_features(

@@ -27,26 +27,27 @@ from dietlab.measure.timing.rotation import copies_beyond
 from dietlab.problem import FloatArray
 
 HOST_SHARE = 0.8
-"""Share of a block's time spent queueing above which the GPU may have to wait for the host."""
+"""The share of queueing in a block's time above which the GPU may have to wait for the host."""
 SHORT_CALL = 50e-6
-"""Seconds of a call below which calls are recorded as a graph: Python's own work is 5 to 20 us a call."""
+"""The shortest call, in seconds, that is not recorded as a graph: Python's own work is 5 to 20 us a call."""
 GRAPH_CALLS = 256
-"""Most calls in one graph, unless operands have more copies. Starting a graph takes about 10 us, below 2 % of
-its run."""
+"""The most calls in one graph, unless operands have more copies. Starting a graph takes about 10 us, below 2
+% of its run."""
 FEWEST_CALLS, MOST_CALLS = 4, 512
-"""Calls of a block: a stream holds about a thousand launches, then queueing waits for the GPU."""
+"""The fewest and the most calls of a block: a stream holds about a thousand launches, then queueing waits for
+the GPU."""
 MOST_WARM = 256
-"""Most calls that are queued right before a block: a stream holds about a thousand launches."""
+"""The most calls that are queued right before a block: a stream holds about a thousand launches."""
 TRIAL_CALLS = 8
-"""Calls of a short trial, whose time determines the number of calls of a block."""
+"""The number of calls of a short trial, whose time determines the number of calls of a block."""
 WARM_SECONDS = 0.001
-"""Seconds of work queued right before a block. It raises clocks, brings hot operands into L2, and gives the
-host a lead, so that the block's first call does not wait."""
+"""The seconds of work that is queued right before a block. This work raises clocks, brings hot operands into
+L2, and gives the host a lead, so that the block's first call does not wait."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Seconds of some calls on the device, and of queueing them on the host."""
+    """The seconds of some calls on the device, and the seconds of queueing these calls on the host."""
 
     seconds: float
     host_seconds: float
@@ -95,13 +96,13 @@ class Gpu:
     """A GPU.
 
     Args:
-        arrays: places operands on it.
+        arrays: the library's arrays, which place operands on the GPU.
         clock: the GPU's own clock.
-        l2_bytes: size of L2, which the copies of a rotation exceed.
-        probe: returns the seconds of a cycle of the multiprocessors' clock. A block is repeated if they
-            change during it. They may differ between blocks: at its power limit a GPU chooses its clock by
-            the kind of work, which is part of the measurement.
-        unprobed: why there is no probe.
+        l2_bytes: the size of L2, which the copies of a rotation exceed.
+        probe: a function that returns the seconds of a cycle of the multiprocessors' clock. A block is
+            repeated if the clock changes during it. The clock may differ between blocks: at its power limit a
+            GPU chooses its clock by the kind of work, which is part of the measurement.
+        unprobed: the reason why there is no probe.
     """
 
     states: Sequence[str] = GPU_CACHE_STATES

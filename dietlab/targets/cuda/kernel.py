@@ -16,12 +16,12 @@ from dietlab.scheme.scheme import Scheme
 from dietlab.targets.cuda.unit import PIECES, Pieces, Unit
 
 CLUSTER = 8
-"""Most blocks of a cluster that every GPU with clusters can run (CUDA C Programming Guide, thread block
+"""The most blocks of a cluster that every GPU with clusters can run (CUDA C Programming Guide, thread block
 clusters)."""
 
 PAIR = 2
-"""Neighbouring columns whose sums one thread holds on tensor cores (PTX ISA, register fragments of ``mma``
-and ``wgmma``)."""
+"""The number of neighbouring columns whose sums one thread holds on tensor cores (PTX ISA, register fragments
+of ``mma`` and ``wgmma``)."""
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
@@ -41,28 +41,31 @@ class CudaMicroKernel(MicroKernel):
                                                   shared memory          shared memory
 
     Args:
-        rows, cols: the block's tile.
-        step: steps of the reduction in one stage.
-        down, across: workers along the tile's rows and columns: threads for ``fma``, warps for ``mma``,
-            groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16 down`` (mma) or ``64
-            down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read neighbouring rows of
-            shared memory (virtual threads, in TVM's words).
-        slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up at
-            the end. They give small outputs enough threads to fill the processor.
-        stages: tiles in shared memory, 2 or more: ``stages - 1`` steps are fetched while one is computed.
-            ``wgmma`` needs 3 or more, and fetches ``stages - 2`` steps ahead: the tensor cores may still read
-            the step before.
-        unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
-            sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
+        rows, cols: the extents of the block's tile.
+        step: the number of steps of the reduction in one stage.
+        down, across: the numbers of workers along the tile's rows and columns: threads for ``fma``, warps for
+            ``mma``, groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16 down`` (mma)
+            or ``64 down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read neighbouring rows
+            of shared memory (virtual threads, in TVM's words).
+        slices: the number of groups of ``down x across`` workers. Each group computes a part of every step;
+            the groups' sums are added up at the end. Several groups give small outputs enough threads to fill
+            the processor.
+        stages: the number of tiles in shared memory, 2 or more: ``stages - 1`` steps are fetched while one is
+            computed. ``wgmma`` needs 3 or more, and fetches ``stages - 2`` steps ahead: the tensor cores may
+            still read the step before.
+        unit: the unit that multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with
+            fp32 sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
             9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
             copies: no worker copies, and none waits for another).
-        splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They are
-            one cluster, which adds up its sums through its blocks' shared memory: nothing is written twice,
-            and no second kernel is launched. From compute capability 9.0 on; 8 at most.
-        multicast: blocks side by side that share the rows of ``x`` (``tma`` only). They are one cluster; each
-            brings a part of the rows to all of them, so that L2 is read once for all.
-        resident: least blocks that a multiprocessor must have room for, which limits the compiler's registers
-            (CUDA C Programming Guide, launch bounds).
+        splits: the number of blocks that share one tile's reduction (split-K), each with every ``splits``-th
+            step. These blocks are one cluster, which adds up its sums through its blocks' shared memory:
+            nothing is written twice, and no second kernel is launched. From compute capability 9.0 on; 8 at
+            most.
+        multicast: the number of blocks side by side that share the rows of ``x`` (``tma`` only). These blocks
+            are one cluster; each block brings a part of the rows to all of them, so that L2 is read once for
+            all.
+        resident: the least number of blocks that a multiprocessor must have room for. This limits the
+            compiler's registers (CUDA C Programming Guide, launch bounds).
 
     The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
     ``cols / across``.
@@ -153,12 +156,12 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def pieces(self) -> Pieces:
-        """The least that the unit computes at a time."""
+        """The smallest piece that the unit computes at a time."""
         return PIECES[self.unit]
 
     @property
     def granule(self) -> int:
-        """Rows that its workers compute at once: heights are multiples of them."""
+        """The number of rows that its workers compute at once: heights are multiples of it."""
         return self.down * self.pieces.rows
 
     @property
@@ -168,58 +171,58 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def access_pattern(self) -> Unit:
-        """The unit. Stages and splits are no part of it: a model fitted on some of these sizes predicts
-        others."""
+        """The unit. Stages and splits are no part of the pattern: a model fitted on some of these sizes
+        predicts others."""
         return self.unit
 
     @property
     def computing(self) -> int:
-        """Threads of the block that compute."""
+        """The number of threads of the block that compute."""
         return self.down * self.across * self.slices * self.pieces.threads
 
     @property
     def threads(self) -> int:
-        """Threads of the block."""
+        """The number of threads of the block."""
         return self.computing + self.pieces.producers
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster."""
+        """The number of blocks of a cluster."""
         return self.splits * self.multicast
 
     @property
     def ahead(self) -> int:
-        """Steps that are fetched while one is computed."""
+        """The number of steps that are fetched while one is computed."""
         return self.stages - self.pieces.stages + 1
 
     @property
     def tile_rows(self) -> int:
-        """Rows that one worker computes."""
+        """The number of rows that one worker computes."""
         return self.rows // self.down
 
     @property
     def tile_cols(self) -> int:
-        """Columns that one worker computes."""
+        """The number of columns that one worker computes."""
         return self.cols // self.across
 
     @property
     def run_rows(self) -> int:
-        """Neighbouring rows that one thread reads one after the other."""
+        """The number of neighbouring rows that one thread reads one after the other."""
         return _run(self.tile_rows) if self.unit == "fma" else 1
 
     @property
     def run_cols(self) -> int:
-        """Neighbouring columns of one thread, whose sums it can store at once."""
+        """The number of neighbouring columns whose sums one thread can store at once."""
         return _run(self.tile_cols) if self.unit == "fma" else PAIR
 
     @property
     def panel_run_cols(self) -> int:
-        """Neighbouring columns that one thread reads from shared memory one after the other."""
+        """The number of neighbouring columns that one thread reads from shared memory one after the other."""
         return self.run_cols if self.unit == "fma" else 1
 
     @property
     def accumulators(self) -> int:
-        """fp32 sums that one thread holds."""
+        """The number of fp32 sums that one thread holds."""
         return self.tile_rows * self.tile_cols // self.pieces.threads
 
 

@@ -11,7 +11,7 @@ from dietlab.machine.limits import Limits, require_positive
 from dietlab.targets.cuda.unit import FLOATS, TENSOR_CORES_SINCE
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
-"""Fields that a detected GPU takes from the preset of its name, in addition to ``half_gflops``."""
+"""The fields that a detected GPU takes from the preset of its name, in addition to ``half_gflops``."""
 
 
 @dataclass(frozen=True)
@@ -20,30 +20,30 @@ class GpuLimits(Limits):
     compute capability; allocation units are those of ``cuda_occupancy.h`` in the CUDA toolkit).
 
     Args:
-        compute_capability: as in ``"9.0"``.
-        threads_per_block: most threads of a block; all fields with "per" are maxima.
-        registers_per_thread, threads_per_sm, registers_per_sm: maxima, likewise.
-        l2_bytes: L2 cache of the whole GPU.
-        smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
-        smem_per_sm_bytes: shared memory of all resident blocks, with the driver's part.
-        registers_per_block: registers of 32 bits, as in the other fields.
-        blocks_per_sm: resident at the same time.
-        smem_reserved_bytes: shared memory that the driver takes in addition for each resident block.
-        smem_unit_bytes: a block gets shared memory in multiples of it.
-        register_unit: a warp gets registers in multiples of it.
-        warp_threads: threads that execute together.
-        half_gflops: dense float16 products summed in float32 on the tensor cores of *one* multiprocessor, in
-            GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and unsupported before); None if
-            unknown.
+        compute_capability: the compute capability, as in ``"9.0"``.
+        threads_per_block: the most threads of a block; all fields with "per" are maxima.
+        registers_per_thread, threads_per_sm, registers_per_sm: the most of each, likewise.
+        l2_bytes: the size of the L2 cache of the whole GPU.
+        smem_per_block_bytes: the shared memory of a block that opts in to more than 48 KiB.
+        smem_per_sm_bytes: the shared memory of all resident blocks, with the driver's part.
+        registers_per_block: the most registers of a block, of 32 bits, as in the other fields.
+        blocks_per_sm: the most blocks that are resident at the same time.
+        smem_reserved_bytes: the shared memory that the driver takes in addition for each resident block.
+        smem_unit_bytes: the unit in which a block gets shared memory.
+        register_unit: the unit in which a warp gets registers.
+        warp_threads: the number of threads that execute together.
+        half_gflops: the speed of dense float16 products summed in float32 on the tensor cores of *one*
+            multiprocessor, in GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and unsupported
+            before); None if unknown.
         clock_ghz: the clock that the bound assumes: the highest of the data sheet. For 9.0 it is an estimate,
             since the power limit keeps dense products below the highest clock.
-        tensor_macs: multiply-adds of one multiprocessor's tensor cores in a cycle, of 16-bit operands with
-            float32 sums (NVIDIA's architecture white papers).
-        warp_share: share of ``tensor_macs`` that instructions of single warps reach; groups of warps reach
-            all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
-        l2_bytes_cycle: bytes from L2 to one multiprocessor in a cycle while all read: an estimate. For 8.0
-            and 9.0 it follows from the bound's ranks of public measurements (docs/gpu.md); for the others it
-            is of the order that microbenchmarks report.
+        tensor_macs: the number of multiply-adds of one multiprocessor's tensor cores in a cycle, of 16-bit
+            operands with float32 sums (NVIDIA's architecture white papers).
+        warp_share: the share of ``tensor_macs`` that instructions of single warps reach; groups of warps
+            reach all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
+        l2_bytes_cycle: the number of bytes from L2 to one multiprocessor in a cycle while all read: an
+            estimate. For 8.0 and 9.0 it follows from the bound's ranks of public measurements (docs/gpu.md);
+            for the others it is of the order that microbenchmarks report.
 
     The last four are None in older files (:func:`~dietlab.targets.cuda.rates.gpu_rates` has the defaults),
     and are ignored when GPUs are compared.
@@ -139,8 +139,8 @@ class GpuLimits(Limits):
 
     @property
     def float32_lanes(self) -> int:
-        """Float32 multiply-adds that a multiprocessor starts in a cycle (CUDA C Programming Guide, throughput
-        of arithmetic instructions)."""
+        """The number of float32 multiply-adds that a multiprocessor starts in a cycle (CUDA C Programming
+        Guide, throughput of arithmetic instructions)."""
         return float32_lanes(self.capability)
 
     @property

@@ -38,7 +38,7 @@ ATTRIBUTES = {
     "blocks_per_sm": 106,
     "smem_reserved_bytes": 111,
 }
-"""Numbers of ``CUdevice_attribute`` (CUDA Driver API) for the fields of :class:`GpuLimits`."""
+"""The values of ``CUdevice_attribute`` (CUDA Driver API) for the fields of :class:`GpuLimits`."""
 
 REGISTERS_PER_THREAD = 255
 REGISTER_UNIT = 256
@@ -53,8 +53,8 @@ PRESETS = {
     "NVIDIA H100 80GB HBM3": "h100",
     "NVIDIA H200": "h200",
 }
-"""Presets with the peaks of a device's multiprocessors, by the driver's name. Cards of the same family with
-lower clocks (H100 PCIe, H200 NVL) are not among them."""
+"""The presets with the peaks of a device's multiprocessors, by the driver's name. There are none for cards of
+the same family with lower clocks (H100 PCIe, H200 NVL)."""
 
 
 LIMITS = GpuLimits
@@ -78,7 +78,7 @@ def measured(hardware: Hardware) -> Hardware:
 
 
 def ceilings(hardware: Hardware) -> list[Ceiling]:
-    """Returns the bandwidths of L2 and of the shared memory of all multiprocessors."""
+    """Returns two bandwidths: of L2, and of the shared memory of all multiprocessors."""
     rates = gpu_rates(hardware)
     cycles = hardware.cores * rates.hertz / 1e9
     return [
@@ -95,7 +95,7 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
 
     Args:
         device: the driver's number of the GPU (``CUDA_VISIBLE_DEVICES`` applies).
-        driver: ``libcuda`` as :mod:`ctypes` shows it; None loads it.
+        driver: the library ``libcuda`` as :mod:`ctypes` shows it; None loads it.
 
     Raises:
         HardwareError: if there is no driver or no such device, or the device is too old.

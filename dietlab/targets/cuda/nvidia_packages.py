@@ -42,7 +42,8 @@ def called_functions(library: Path, name: str) -> list[str]:
 
 def open_library(name: str) -> str:
     """Loads one of NVIDIA's libraries, unless the process has it: from ``LD_LIBRARY_PATH``, from a package,
-    as PyTorch does, or where the loader looks. Returns the reasons of a failure; empty without one."""
+    as PyTorch does, or where the loader looks. Returns the reasons of a failure as a text, empty without a
+    failure."""
     with suppress(OSError):
         ctypes.CDLL(name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
         return ""
@@ -85,7 +86,7 @@ def load_cuda_runtime(beside: Path | None = None) -> None:
     loader does not find the CUDA runtime, and every call for a GPU fails then.
 
     Args:
-        beside: folder of TVM's runtime if apache-tvm is not installed.
+        beside: the folder of TVM's runtime if apache-tvm is not installed.
 
     Raises:
         MissingDependencyError: if a part of TVM, the driver or the CUDA runtime is missing.

@@ -16,17 +16,18 @@ Limiter = Literal["threads", "blocks", "registers", "shared memory"]
 LIMITERS: tuple[Limiter, ...] = ("threads", "blocks", "registers", "shared memory")
 
 PARTITIONS = 4
-"""Parts of a multiprocessor, each with its own warps and registers (compute capability 7.0 and later)."""
+"""The number of parts of a multiprocessor, each with its own warps and registers (compute capability 7.0 and
+later)."""
 
 
 def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> int:
-    """Returns the blocks that one multiprocessor holds at a time; 0 if not even one fits.
+    """Returns the number of blocks that one multiprocessor holds at a time; 0 if not even one fits.
 
     Args:
-        threads: of a block.
-        registers: of a thread, as the compiler reports them.
-        shared_bytes: of a block: what the source declares and what the launch adds. The driver is assumed to
-            give shared memory as much as possible of the memory that it shares with L1.
+        threads: the number of threads of a block.
+        registers: the number of registers of a thread, as the compiler reports it.
+        shared_bytes: the shared memory of a block: what the source declares and what the launch adds. The
+            driver is assumed to give shared memory as much as possible of the memory that it shares with L1.
 
     Raises:
         HardwareError: if a size is negative, or there is no thread.
@@ -35,14 +36,15 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
 
 
 def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> Limiter:
-    """Returns the resource that limits the blocks of a multiprocessor. If several do, returns the first of
-    :data:`LIMITERS`, where fixed limits come before limits that the compiler could ease."""
+    """Returns the resource that limits the blocks of a multiprocessor. If several resources do, returns the
+    first of them in :data:`LIMITERS`, where fixed limits come before limits that the compiler could ease.
+    """
     bounds = block_bounds(limits, threads, registers, shared_bytes)
     return min(LIMITERS, key=lambda resource: bounds[resource])
 
 
 def block_bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> dict[Limiter, int]:
-    """Returns the blocks that each resource of a multiprocessor alone has room for."""
+    """Returns for each resource of a multiprocessor the number of blocks that it alone has room for."""
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise HardwareError(
             "a block has threads, and no negative sizes",
@@ -64,8 +66,8 @@ def _by_threads(limits: GpuLimits, threads: int, warps: int) -> int:
 
 
 def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
-    """Returns the blocks that registers allow. A warp's registers come in units, from the part of the
-    multiprocessor that runs the warp::
+    """Returns the number of blocks that registers allow. A warp's registers come in units, from the part of
+    the multiprocessor that runs the warp::
 
         warps of a part = floor(registers of a part / registers of a warp)
         blocks          = floor(parts * warps of a part / warps of a block)
@@ -82,8 +84,8 @@ def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
 
 
 def _by_shared_memory(limits: GpuLimits, shared_bytes: int) -> int:
-    """Returns the blocks that shared memory allows. The driver's part counts for the multiprocessor's limit,
-    not for the block's."""
+    """Returns the number of blocks that shared memory allows. The driver's part counts for the
+    multiprocessor's limit, not for the block's."""
     if shared_bytes > limits.smem_per_block_bytes:
         return 0
     of_block = _rounded(shared_bytes + limits.smem_reserved_bytes, limits.smem_unit_bytes)

@@ -8,23 +8,23 @@ from dietlab.machine.description import Hardware
 from dietlab.targets.cuda.limits import gpu_of
 
 SHARED_BYTES = 128
-"""Bytes that shared memory gives a multiprocessor in a cycle: 32 banks of 4 (CUDA C Programming Guide, shared
-memory, compute capability 5.0 and later)."""
+"""The number of bytes that shared memory gives a multiprocessor in a cycle: 32 banks of 4 (CUDA C Programming
+Guide, shared memory, compute capability 5.0 and later)."""
 
 SLOTS = 4
-"""Instructions that a multiprocessor issues in a cycle, one for each of its parts (CUDA C Programming Guide,
-compute capability 7.0 and later)."""
+"""The number of instructions that a multiprocessor issues in a cycle, one for each of its parts (CUDA C
+Programming Guide, compute capability 7.0 and later)."""
 
 STREAMED = 0.875
-"""Share of memory's nominal bandwidth that reading reaches; an estimate."""
+"""The share of memory's nominal bandwidth that reading reaches; an estimate."""
 
 UNKNOWN_CLOCK_GHZ, UNKNOWN_TENSOR_MACS, UNKNOWN_L2_BYTES = 1.5, 1024, 24.0
-"""Defaults if they do not follow from a GPU's file: the clock, and of one multiprocessor in a cycle the
-multiply-adds of tensor cores and the bytes from L2. All GPUs since compute capability 7.0 have figures of
-this order. Ranks of tiles hardly depend on them."""
+"""Defaults of three rates that do not follow from a GPU's file: the clock, and for one multiprocessor in a
+cycle the number of multiply-adds of tensor cores and of bytes from L2. All GPUs since compute capability 7.0
+have figures of this order. Ranks of tiles hardly depend on these defaults."""
 
 HOPPER_WARP_SHARE = 0.62
-"""Default of ``warp_share`` for a GPU with ``wgmma``."""
+"""The default of ``warp_share`` for a GPU with ``wgmma``."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class GpuRates:
     """The rates of a GPU.
 
     Args:
-        multiprocessors: those that a call may use.
-        hertz: cycles in a second.
-        fma_macs, warp_macs, group_macs: multiply-adds of one multiprocessor in a cycle, by float32 threads,
-            by single warps on tensor cores and by groups of four warps.
-        l2_bytes: bytes from L2 to one multiprocessor in a cycle.
-        memory_bytes: bytes from memory to all multiprocessors in a second; None if unknown.
-        cache_bytes: size of L2.
+        multiprocessors: the number of multiprocessors that a call may use.
+        hertz: the number of cycles in a second.
+        fma_macs, warp_macs, group_macs: the numbers of multiply-adds of one multiprocessor in a cycle, by
+            float32 threads, by single warps on tensor cores and by groups of four warps.
+        l2_bytes: the number of bytes from L2 to one multiprocessor in a cycle.
+        memory_bytes: the number of bytes from memory to all multiprocessors in a second; None if unknown.
+        cache_bytes: the size of L2 in bytes.
     """
 
     multiprocessors: int
@@ -52,7 +52,7 @@ class GpuRates:
 
     @property
     def macs(self) -> tuple[float, float, float]:
-        """Multiply-adds in a cycle of ``fma``, ``mma`` and ``wgmma``."""
+        """The numbers of multiply-adds in a cycle of ``fma``, ``mma`` and ``wgmma``."""
         return self.fma_macs, self.warp_macs, self.group_macs
 
 

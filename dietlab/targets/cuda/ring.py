@@ -10,22 +10,23 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
 
 LINE_BYTES = 16
-"""Alignment in bytes at which lines of a described matrix begin (CUDA Driver API,
+"""The alignment in bytes at which lines of a described matrix begin (CUDA Driver API,
 ``cuTensorMapEncodeTiled``)."""
 
 BARRIER_BYTES = 8
-"""Bytes of an mbarrier object in shared memory (PTX ISA, ``mbarrier``); a stage has two: full and empty."""
+"""The size in bytes of an mbarrier object in shared memory (PTX ISA, ``mbarrier``). A stage has two such
+barriers: full and empty."""
 
 REGISTERS_OF = 8
-"""Registers of a thread are given and taken in multiples of it (PTX ISA, ``setmaxnreg``)."""
+"""The number of a thread's registers that are given and taken at a time (PTX ISA, ``setmaxnreg``)."""
 
 REGISTERS_PER_SM, REGISTERS_PER_THREAD = 65536, 255
-"""Registers of a multiprocessor, and most registers of a thread, of compute capability 9.0, the only one with
-``wgmma`` (CUDA C++ Programming Guide, technical specifications)."""
+"""The number of registers of a multiprocessor, and the most registers of a thread, of compute capability 9.0,
+the only one with ``wgmma`` (CUDA C++ Programming Guide, technical specifications)."""
 
 PRODUCER_REGISTERS = 40
-"""Registers that a producer's thread keeps: one thread counts stages and issues copies. With 24, the least
-that ``setmaxnreg`` allows, some would spill."""
+"""The number of registers that a producer's thread keeps: one thread counts stages and issues copies. With
+24, the least that ``setmaxnreg`` allows, some would spill."""
 
 MOST_REGISTERS = 240
 """The most registers that a worker's thread takes: a multiple of 8 below 255, the most of an instruction."""
@@ -33,7 +34,9 @@ MOST_REGISTERS = 240
 
 @dataclass(frozen=True)
 class RegistersOfRoles:
-    """Registers of a thread: at the launch, then of a producer's thread and of a worker's thread."""
+    """The numbers of registers of a thread: of every thread at the launch, then of a producer's thread, and
+    of a worker's thread.
+    """
 
     launched: int
     producer: int
@@ -41,9 +44,9 @@ class RegistersOfRoles:
 
 
 def registers_of_roles(kernel: CudaMicroKernel) -> RegistersOfRoles:
-    """Returns the registers of each role's threads.
+    """Returns the numbers of registers of each role's threads.
 
-    Draws, for two groups of workers and a producer of four warps each, one block a multiprocessor::
+    For example, with two groups of workers and a producer of four warps each, one block a multiprocessor::
 
         before (as launched)             after setmaxnreg
         producer   128 x 168             128 x  40
@@ -83,7 +86,7 @@ def described(workload: Workload) -> bool:
 
 def whole_lines(dtype: str, extents: Iterable[object]) -> bool:
     """Returns whether bulk copies serve the type, and all extents make lines that begin at multiples of 16
-    bytes. A dynamic extent (a name, no number) does not."""
+    bytes. A dynamic extent (a name, no number) makes no such lines."""
     itemsize = require_dtype(dtype).itemsize
     return dtype in PIECES["tma"].types and all(
         isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents

@@ -25,27 +25,28 @@ STAGES: dict[Unit, tuple[int, ...]] = {
     "tma": (4, 6, 8, 12, 16),
 }
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
-"""Slices of a block, and blocks of a cluster, that share a tile's reduction. One of the two is always 1:
-either alone makes up for too few tiles."""
+"""The numbers of slices of a block, and of blocks of a cluster, that share a tile's reduction. One of the two
+is always 1: either alone makes up for too few tiles."""
 
 MULTICAST = (1, 2, 4)
-"""Blocks of a cluster that share the rows of ``x``."""
+"""The numbers of blocks of a cluster that share the rows of ``x``."""
 
 RESIDENT = (1, 2)
 
 THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
-"""Threads of a tile: a warp has 4 rows of 8, which read shared memory without conflicts."""
+"""The numbers of threads down and across a tile: a warp has 4 rows of 8, which read shared memory without
+conflicts."""
 
 WARPS_DOWN, WARPS_ACROSS = (1, 2, 4), (1, 2, 4)
 TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8)
-"""Rows and columns of one thread's tile."""
+"""The numbers of rows and columns of one thread's tile."""
 
 WARP_ROWS, WARP_COLS = (16, 32, 48, 64), (16, 32, 64)
-"""Rows and columns of one warp's tile on tensor cores."""
+"""The numbers of rows and columns of one warp's tile on tensor cores."""
 
 GROUPS_DOWN, GROUPS_ACROSS = (1, 2), (1, 2)
 GROUP_ROWS, GROUP_COLS = (64, 128), (32, 64, 96, 128, 192, 256)
-"""Rows and columns of the tile of four warps that multiply together."""
+"""The numbers of rows and columns of the tile of four warps that multiply together."""
 
 ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
@@ -53,27 +54,29 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
     "tma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
 }
-"""Values by unit: workers down, workers across, rows of a worker's tile, columns of a worker's tile."""
+"""The values of four sizes by unit: workers down, workers across, rows of a worker's tile, columns of a
+worker's tile."""
 
 BOOKKEEPING = 32
-"""Registers of a thread for addresses, predicates and counters. An estimate; each record has the number that
-the compiler used."""
+"""The number of a thread's registers for addresses, predicates and counters. An estimate; each record has the
+number that the compiler used."""
 
 MOST_HELD = 32
-"""Most registers of a thread that hold copies while ``wgmma`` computes. With more, and their addresses,
-registers spill: the sums must stay while the tensor cores add to them."""
+"""The most registers of a thread that hold copies while ``wgmma`` computes. With more copies, and their
+addresses, registers spill: the sums must stay while the tensor cores add to them."""
 
 COPY_BYTES = 16
-"""Most bytes that one instruction copies."""
+"""The most bytes that one instruction copies."""
 
 LEAST_ASYNCHRONOUS_BYTES = 4
-"""Least bytes that cp.async copies."""
+"""The fewest bytes that cp.async copies."""
 
 MOST_BATCHES = 65535
-"""Most blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
+"""The most blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
 
 ROW_PAD_BYTES = 16
-"""Bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in different banks."""
+"""The number of bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in
+different banks."""
 
 
 def candidates(
@@ -251,14 +254,17 @@ def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKern
 
 
 def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
-    """Returns the columns of the output that whole clusters leave over; 1 if their number is dynamic."""
+    """Returns the number of columns of the output that whole clusters leave over; 1 if their number is
+    dynamic.
+    """
     cols = axis_of(workload, "cols").extent
     return cols % (kernel.cols * kernel.multicast) if isinstance(cols, int) else 1
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
-    """Returns the least registers that one thread needs: sums, one step's operands (of ``wgmma`` only two
-    descriptors and their offsets), bookkeeping."""
+    """Returns the least number of registers that one thread needs: for sums, for one step's operands (with
+    ``wgmma`` only for two descriptors and their offsets), and for bookkeeping.
+    """
     if kernel.unit in GROUPED:
         operands = 8
     elif kernel.unit == "mma":
@@ -269,8 +275,8 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
 
 
 def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
-    """Returns the registers of a thread that hold its copies for the next step; 0 if cp.async makes them all.
-    Some GPUs lack cp.async, and it does not copy single elements of 16 bits."""
+    """Returns the number of a thread's registers that hold its copies for the next step; 0 if cp.async makes
+    all copies. Some GPUs lack cp.async, and it does not copy single elements of 16 bits."""
     itemsize, held = precision_of(workload).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
@@ -282,15 +288,16 @@ def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) 
 
 
 def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the estimated registers of a thread at the launch."""
+    """Returns the estimated number of a thread's registers at the launch."""
     if kernel.unit == "tma":
         return registers_of_roles(kernel).launched
     return min(thread_registers(kernel), gpu.registers_per_thread)
 
 
 def copied_elements(extent: object, itemsize: int) -> int:
-    """Returns the elements in the widest copy (16, 8 or 4 bytes) that divides lines of this extent; 1 if none
-    does, or if the extent is dynamic (a name)."""
+    """Returns the number of elements in the widest copy (16, 8 or 4 bytes) that divides lines of this extent;
+    1 if no copy does, or if the extent is dynamic (a name).
+    """
     most = COPY_BYTES // itemsize
     if not isinstance(extent, int):
         return 1
@@ -298,8 +305,9 @@ def copied_elements(extent: object, itemsize: int) -> int:
 
 
 def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the estimated registers of a thread after compilation: no more than a thread can have, and than
-    the requested resident blocks leave."""
+    """Returns the estimated number of a thread's registers after compilation: no more than a thread can have,
+    and no more than the requested resident blocks leave.
+    """
     if kernel.unit == "tma":
         return launched_registers(kernel, gpu)
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
@@ -307,13 +315,13 @@ def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Returns the shared memory of one block in bytes: the larger of its stages and of what threads exchange
-    at the end, plus its barriers.
+    """Returns the shared memory of one block in bytes: for its stages or for what threads exchange at the
+    end, whichever is larger, plus its barriers.
 
-    It suffices for both layouts of ``w``. Stages for ``wgmma`` are swizzled, not padded.
+    This memory suffices for both layouts of ``w``. Stages for ``wgmma`` are swizzled, not padded.
 
     Args:
-        itemsize: bytes of an element.
+        itemsize: the number of bytes of an element.
     """
     pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step

@@ -23,7 +23,7 @@ from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.targets.cuda.unit import PIECES, Unit
 
 LAUNCH_SECONDS = 4e-6
-"""Seconds of a call in addition to its blocks; an empty kernel on an H200 takes a little less."""
+"""The seconds of a call in addition to its blocks; an empty kernel on an H200 takes a little less."""
 
 CLOCK_GHZ, PEAK_GFLOPS, L2_BYTES, DRAM_GBPS = 1.5, 100.0, 24.0, 1000.0
 """Defaults for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
@@ -34,29 +34,32 @@ REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92
 constants here."""
 
 OUTDATED = 0.4
-"""Share of :data:`REACHED` that ``mma`` reaches on a GPU with ``wgmma``."""
+"""The share of :data:`REACHED` that ``mma`` reaches on a GPU with ``wgmma``."""
 
 DEGREE = 6.0
-"""Degree of the norm that combines the cycles of units that work at the same time: the maximum, and a little
-of the others."""
+"""The degree of the norm that combines the cycles of units that work at the same time: the maximum, and a
+little of the others."""
 
 SHARED_BYTES, L2_SHARE, ISSUED, STORED_BYTES, MEMORY_SHARE = 128.0, 1.4, 3.4, 14.0, 0.8
-"""Of a multiprocessor in a cycle: bytes of shared memory, bytes from L2 as a multiple of those in the GPU's
-file, instructions issued, and bytes of the output stored; and the share of memory's bandwidth reached."""
+"""Five rates. Four are of a multiprocessor in a cycle: the bytes of shared memory, the bytes from L2 over
+those in the GPU's file, the instructions issued, and the bytes of the output stored. The fifth is the share
+of memory's bandwidth that is reached."""
 
 FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.0, 500.0
-"""Cycles of a fetch, which the steps ahead share; of a step's barrier; of a block's start and end; and of the
-barriers of blocks that share a reduction."""
+"""The numbers of cycles of a fetch (which the steps ahead share), of a step's barrier, of a block's start and
+end, and of the barriers of blocks that share a reduction."""
 
 DEVIATION = 0.06
-"""Standard deviation of the logarithm of a micro-kernel's time over the time that follows from its sizes."""
+"""The standard deviation of the logarithm of a micro-kernel's time over the time that follows from its
+sizes."""
 
 
 def synthetic_call(
     hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape, deviation: float = DEVIATION
 ) -> float:
-    """Returns the seconds of a launch and, after it, of all blocks of a multiprocessor or, if longer, of
-    reading the operands from memory."""
+    """Returns the seconds of a launch, plus the seconds of all blocks of a multiprocessor or of reading the
+    operands from memory, whichever is longer.
+    """
     sizes, itemsize = extents(workload, shape), precision_of(workload).itemsize
     plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
     rows = max((region.kernel.rows for region in plan.regions), default=0)
@@ -78,8 +81,9 @@ def synthetic_call(
 
 
 def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int) -> tuple[float, float]:
-    """Returns the cycles for which a block's step keeps a multiprocessor busy, and the cycles for which it
-    waits."""
+    """Returns two numbers of cycles: for which a block's step keeps a multiprocessor busy, and for which the
+    step waits.
+    """
     gpu, unit = gpu_of(hardware), kernel.unit
     workers, warps = kernel.down * kernel.across, kernel.threads / 32
     peak = hardware.peak_for(next(iter(PIECES[unit].types))) or PEAK_GFLOPS

@@ -10,23 +10,24 @@ Unit = Literal["fma", "mma", "wgmma", "tma"]
 
 WARP = 32
 WARP_GROUP = 128
-"""Threads that execute ``wgmma`` together: four warps, the first one's number a multiple of four (PTX ISA,
-asynchronous warpgroup level matrix instructions)."""
+"""The number of threads that execute ``wgmma`` together: four warps, the first of which has a multiple of
+four as its index (PTX ISA, asynchronous warpgroup level matrix instructions)."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The least that one worker of a unit computes at a time.
+    """The smallest piece that one worker of a unit computes at a time.
 
     Args:
         types: PTX's names of the types that the unit multiplies, by dietlab's names.
         letter: the workers' letter in a micro-kernel's key.
-        threads: threads of a worker.
-        rows, cols: a worker's tile is a multiple of them.
-        steps: a slice's part of a stage is a multiple of them.
-        stages: least stages of shared memory: those that are computed at a time, and one that is fetched.
-        widest: most columns of a worker's tile; 0 for no limit.
-        producers: threads of a block that bring the tiles, in addition to its workers.
+        threads: the number of threads of a worker.
+        rows, cols: the extents of which those of a worker's tile are multiples.
+        steps: the number of steps of which a slice's part of a stage is a multiple.
+        stages: the fewest stages of shared memory: the stages that are computed at a time, and one that is
+            fetched.
+        widest: the most columns of a worker's tile; 0 for no limit.
+        producers: the number of threads of a block that bring the tiles, in addition to its workers.
     """
 
     types: Mapping[str, str]
@@ -41,7 +42,7 @@ class Pieces:
 
 
 GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
-"""Units whose workers are groups of four warps, which read their operands from shared memory."""
+"""The units whose workers are groups of four warps, which read their operands from shared memory."""
 
 FLOATS, HALVES = {"float32": "f32"}, {"float16": "f16", "bfloat16": "bf16"}
 """The types of CUDA cores and of tensor cores."""
@@ -56,7 +57,7 @@ PIECES: dict[Unit, Pieces] = {
     "wgmma": Pieces(HALVES, "g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
     "tma": Pieces(HALVES, "p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
 }
-"""The least pieces of threads on CUDA cores, of warps (PTX ISA, ``mma.m16n8k16``, two side by side) and of
+"""The smallest pieces of threads on CUDA cores, of warps (PTX ISA, ``mma.m16n8k16``, two side by side) and of
 groups of four warps (``wgmma.mma_async.m64nNk16``, with multiples of 16 for N). ``tma`` multiplies as
 ``wgmma``. A producer brings its tiles: four warps too, since four together give and take registers
 (``setmaxnreg``)."""

@@ -39,14 +39,14 @@ VENDORS = vendors(
     (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
     "a GpuSetting",
 )
-"""Contenders other than dietlab's libraries, by name; each is made with a
+"""The contenders other than dietlab's libraries, by name. Each is made with a
 :class:`~dietlab.targets.cuda.contenders.tensors.GpuSetting`."""
 
 DEFAULTS = defaults(VENDORS)
 
 WORKER = WorkerModule("dietlab.targets.cuda.contenders.worker", 400.0)
-"""The worker of all contenders, and the most seconds of a request: a first call that compiles takes
-minutes."""
+"""The worker of all contenders, and the longest that a request may take, in seconds: a first call that
+compiles takes minutes."""
 
 QUERY = {
     "GPU": "name",
@@ -58,7 +58,7 @@ QUERY = {
 """Facts about a GPU that accompany its measurements, and their names in ``nvidia-smi --help-query-gpu``."""
 
 SMI_SECONDS = 20.0
-"""Most seconds that ``nvidia-smi`` may take."""
+"""The longest that ``nvidia-smi`` may take, in seconds."""
 
 ANSOR_DTYPES = ("float32", "float16")
 """Types with rules for their units: TVM's rules for tensor cores know no bfloat16."""

@@ -20,24 +20,27 @@ from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 REQUESTED = 32
-"""Most algorithms of the heuristic's list that are timed."""
+"""The most algorithms of the heuristic's list that are timed."""
 WORKSPACE_BYTES = 32 << 20
-"""Bytes of workspace: cuBLAS's documentation recommends 32 MiB for Hopper."""
+"""The size of the workspace in bytes: cuBLAS's documentation recommends 32 MiB for Hopper."""
 TUNING_SECONDS, TUNING_BLOCKS = 0.001, 3
-"""Seconds of a block while algorithms are compared, and blocks of each; the fastest counts."""
+"""The seconds of a block while algorithms are compared, and the number of blocks of each algorithm. The
+fastest block counts."""
 
 COMPUTE_32F, SCALE_32F = 68, 0
-"""``cublasComputeType_t``: products and sums in float32, no TF32; ``cudaDataType_t`` of alpha and beta."""
+"""A ``cublasComputeType_t``, for products and sums in float32 without TF32; and the ``cudaDataType_t`` of
+alpha and beta."""
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
-"""``cudaDataType_t``."""
+"""The ``cudaDataType_t`` of each type."""
 TRANSPOSED_A, EPILOGUE, BIAS_POINTER, BIAS_TYPE = 3, 7, 8, 26
-"""``cublasLtMatmulDescAttributes_t``."""
+"""Values of ``cublasLtMatmulDescAttributes_t``."""
 BATCH_COUNT, BATCH_STRIDE = 5, 6
-"""``cublasLtMatrixLayoutAttribute_t``."""
+"""Values of ``cublasLtMatrixLayoutAttribute_t``."""
 MOST_WORKSPACE, REDUCTIONS = 1, 3
-"""``cublasLtMatmulPreferenceAttributes_t``."""
+"""Values of ``cublasLtMatmulPreferenceAttributes_t``."""
 REDUCED_IN_FLOAT32 = 2
-"""``cublasLtReductionScheme_t``: parts of a split sum are added up in float32, not in the output's type."""
+"""The ``cublasLtReductionScheme_t`` by which parts of a split sum are added up in float32, not in the
+output's type."""
 EPILOGUES = {
     (False, "none"): 1,
     (False, "relu"): 2,
@@ -46,7 +49,7 @@ EPILOGUES = {
     (False, "gelu_tanh"): 32,
     (True, "gelu_tanh"): 36,
 }
-"""``cublasLtEpilogue_t`` by bias and activation."""
+"""The ``cublasLtEpilogue_t`` by bias and activation."""
 
 
 class Algorithm(ctypes.Structure):
@@ -155,8 +158,9 @@ class CublasLt:
         choice: HeuristicResult,
         beta: float,
     ) -> Call:
-        """Returns ``d = epilogue(a @ b + beta * c)``; ``addresses`` are those of ``a``, ``b``, ``c`` and
-        ``d``."""
+        """Returns ``d = epilogue(a @ b + beta * c)``; ``addresses`` are the addresses of ``a``, ``b``, ``c``
+        and ``d``.
+        """
         a, b, d = layouts
         one, scale = ctypes.c_float(1.0), ctypes.c_float(beta)
         at_a, at_b, at_c, at_d = map(ctypes.c_void_p, addresses)

@@ -14,8 +14,8 @@ from dietlab.problem import Shape, Workload, largest_shape
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 MODE = "max-autotune-no-cudagraphs"
-"""Mode of Inductor: it tries its own templates and the vendor's library. It records no CUDA graphs, since the
-clock decides whether calls are recorded."""
+"""The mode of Inductor in which it tries its own templates and the vendor's library. It records no CUDA
+graphs, since the clock decides whether calls are recorded."""
 
 
 def open_torch(device: str) -> Any:

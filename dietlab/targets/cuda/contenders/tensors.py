@@ -110,8 +110,10 @@ class TorchArrays:
 
     @contextmanager
     def _recording(self, graph: Any) -> Iterator[None]:
-        """Records calls. It passes the stream to ``tvm_ffi``, which else takes it from arguments as it
-        converts them: bound calls of TVM's libraries converted theirs before."""
+        """Records calls. It passes the stream to ``tvm_ffi``, which otherwise takes the stream from arguments
+        as it converts them. Bound calls of TVM's libraries have no such conversion: their arguments were
+        converted before.
+        """
         tvm_ffi: Any = sys.modules.get("tvm_ffi")
         with self._torch.cuda.graph(graph):
             if tvm_ffi is None:

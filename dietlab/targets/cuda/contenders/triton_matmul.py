@@ -36,14 +36,14 @@ CONFIGURATIONS = (
     (64, 128, 64, 4, 4),
     (128, 32, 64, 4, 4),
 )
-"""Rows, columns and depth of a tile, pipeline stages, warps."""
+"""The tried configurations: rows, columns and depth of a tile, pipeline stages, warps."""
 GROUP = 8
-"""Row tiles whose programs are neighbours and share operands in L2."""
+"""The number of row tiles whose programs are neighbours and share operands in L2."""
 SMEM_BYTES = 99 << 10
-"""Bytes of a block's shared memory if PyTorch does not report them: every GPU from compute capability 8.6 on
-has at least these."""
+"""The size of a block's shared memory in bytes, if PyTorch does not report it: every GPU from compute
+capability 8.6 on has at least as much."""
 WARM_MS, REPEAT_MS = 5, 20
-"""Milliseconds of warm-up and of timing for each configuration."""
+"""The milliseconds of warm-up and of timing for each configuration."""
 
 
 class TritonMatmul:

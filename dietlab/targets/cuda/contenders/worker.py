@@ -28,7 +28,7 @@ from dietlab.targets.cuda.gpu import Gpu, HostClock, StreamClock
 from dietlab.tuning.operator import bound
 
 L2_BYTES = 64 << 20
-"""Bytes of L2 if the request does not give them: no GPU up to Hopper has more."""
+"""The size of L2 in bytes if the request does not give it: no GPU up to Hopper has more."""
 
 
 def make_contender(name: str, setting: GpuSetting, options: Mapping[str, Any]) -> Contender:

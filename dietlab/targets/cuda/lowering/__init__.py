@@ -82,8 +82,9 @@ def runtimes(cores: int) -> tuple[str, ...]:
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns in words what the host lacks, or that none of its GPUs runs the kernels; empty if all is there.
-    Empty also without any GPU: loading reports what is missing."""
+    """Returns a text that says what the host lacks, or that none of its GPUs runs the kernels. The text is
+    empty if all is there, and also without any GPU: loading reports what is missing.
+    """
     if requires is None:
         requires = Requirements("x86_64", frozenset(), gpu_of(Hardware.from_json(hardware)).arch)
     if missing := requires.lacking():
@@ -102,6 +103,6 @@ def load(path: Path, cores: int) -> Any:
 
 
 def operands(name: str, dtype: str) -> tuple[str, str]:
-    """Returns in words where operands must lie, and the remedy if they lie elsewhere."""
+    """Returns two texts: the place where operands must lie, and the remedy if they lie elsewhere."""
     remedy = f"x.to('cuda', torch.{dtype}).contiguous() makes such a tensor."
     return f"on one GPU like {name}", remedy

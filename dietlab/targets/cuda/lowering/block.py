@@ -30,7 +30,7 @@ WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
     "mma": tensor_core,
     "wgmma": warp_group,
 }
-"""By unit, the function that makes a thread's worker with its registers. The workers of ``tma`` have another
+"""The functions by unit that make a thread's worker with its registers. The workers of ``tma`` have another
 program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
@@ -43,7 +43,7 @@ def block_program(
 ) -> None:
     """Computes one tile of the output.
 
-    Draws, for three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
+    For example, with three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
 
         before                                    after
         for i in range(rows):                     fetch steps 0 and 1
@@ -65,7 +65,7 @@ def block_program(
     step less ahead.
 
     Args:
-        shared: the block's dynamic shared memory, elements of the operands' type.
+        shared: the block's dynamic shared memory, in elements of the operands' type.
     """
     worker = WORKERS[kernel.unit](Layout.of(kernel, geometry, shared, place.thread))
     worker.start()
@@ -124,7 +124,7 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
 
 @dataclass(frozen=True)
 class _Slot:
-    """The stage of the current step, as a counter: a counter costs less than a remainder."""
+    """A counter that holds the stage of the current step: a counter costs less than a remainder."""
 
     counter: Any
     stages: int
@@ -160,15 +160,16 @@ def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
 
 
 def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
-    """Returns the number, among all steps of the reduction, of this block's step number ``own``."""
+    """Returns the index among all steps of the reduction that this block's step ``own`` has."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(
     kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
 ) -> Left:
-    """Returns how many rows, columns and steps remain from the tile's first to the operand's last, for bound
-    checks."""
+    """Returns the numbers of rows, columns and steps from the tile's first to the operand's last, for bound
+    checks.
+    """
     cols = int32(geometry.extent(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),
@@ -178,8 +179,9 @@ def _left(
 
 
 def _commit(x: PanelCopy, w: PanelCopy) -> None:
-    """Makes one group of the copies since the last call, also if there are none: waits count one group a
-    step."""
+    """Makes one group of the copies since the last call, even an empty one: waits count one group for each
+    step.
+    """
     if x.asynchronous or w.asynchronous:
         T.evaluate(T.ptx["cp.async.commit_group"]())
 

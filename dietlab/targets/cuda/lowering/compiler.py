@@ -27,7 +27,8 @@ JIT = "tvm_callback_cuda_compile"
 """The function that TVM's CUDA part calls to compile a source."""
 
 HOST = {"kind": "llvm", "mcpu": "x86-64-v2"}
-"""The host's code only chooses and launches: any processor of the last fifteen years runs it."""
+"""The target of the host's code, which only chooses and launches: any processor of the last fifteen years
+runs it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def target_of(hardware: Hardware, **changed: int) -> Any:
     """Returns TVM's target for one GPU, with a host that launches.
 
     Args:
-        changed: attributes that are added to those of dietlab's kernels, or replace them.
+        changed: the attributes that are added to the attributes of dietlab's kernels, or replace them.
     """
     gpu = gpu_of(hardware)
     attributes = {
@@ -101,8 +102,9 @@ def passes(target: Any) -> list[Any]:
 
 
 def _finishers(*, bfloat16: bool) -> tuple[Any, Any]:
-    """Returns the passes for host and device. Host code must not contain bfloat16. The pass that replaces it
-    fails on pointers cast to numbers, which tests of alignment use; no module has both."""
+    """Returns the passes for host and device. Host code must not contain bfloat16. The pass that replaces
+    bfloat16 fails on pointers cast to numbers. Tests of alignment use such pointers, but no module has both.
+    """
     from tvm import ir, tirx
 
     steps = tirx.transform
@@ -165,7 +167,7 @@ def compile_library(
     """Compiles ``module`` into the shared library ``path``, whose kernels are cubins.
 
     Args:
-        assemble: what makes a cubin of CUDA C++ and the name of an architecture.
+        assemble: a function that makes a cubin of CUDA C++ and the name of an architecture.
 
     Raises:
         BuildError: if TVM, the CUDA compiler or the linker fails.
@@ -230,7 +232,7 @@ def resources_of(cubin: Cubin, device: Any, hardware: Hardware) -> dict[str, int
 
 
 def launch_of(function: Any) -> tuple[int, int]:
-    """Returns the threads of a block, and the bytes of its dynamic shared memory."""
+    """Returns two numbers: of threads in a block, and of bytes in its dynamic shared memory."""
     threads, shared = 1, 0
     for node in _statements(function.body):
         kind = type(node).__name__
@@ -253,7 +255,7 @@ def _statements(statement: Any) -> Iterator[Any]:
 
 
 def _device_module(device: Any, cubin: Cubin) -> Any:
-    """Returns TVM's module of the kernels: the cubin, and the arguments of each."""
+    """Returns TVM's module of the kernels, with the cubin and each kernel's arguments."""
     import tvm_ffi
 
     described = {"tvm_version": tvm_module().__version__, "func_info": launch_table(device)}
@@ -262,7 +264,9 @@ def _device_module(device: Any, cubin: Cubin) -> Any:
 
 
 def launch_table(device: Any) -> dict[str, dict[str, Any]]:
-    """Returns the types of arguments and the launch parameters (grid, block, shared memory) by kernel."""
+    """Returns for each kernel the types of its arguments and its launch parameters (grid, block, shared
+    memory).
+    """
     return {
         str(function.attrs["global_symbol"]): {
             "name": str(function.attrs["global_symbol"]),

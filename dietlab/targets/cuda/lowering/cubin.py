@@ -26,8 +26,8 @@ _SIZED = 4  # the form of attributes whose header is followed by a payload
 _MAX_THREADS, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGISTERS = 0x05, 0x10, 0x11, 0x12, 0x2F
 _RESERVED_SHARED = ".nv.reservedSmem.cap"
 _RESERVED_SHARED_BYTES = 1024
-"""Bytes of a block's shared memory that the driver takes. From 9.0 on the compiler counts it into the
-kernel's section; older compilers do so without naming it by a symbol."""
+"""The bytes of a block's shared memory that the driver takes. From 9.0 on the compiler counts these bytes
+into the kernel's section; older compilers do so without naming them by a symbol."""
 _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
 
 
@@ -36,15 +36,17 @@ class Resources:
     """The resources that one kernel uses.
 
     Args:
-        registers: 32-bit registers of a thread.
-        spill_bytes: bytes of a thread's spill stores and loads in the code, if the compiler reported them
-            (``ptxas -v``); else bytes of the thread's stack, which holds local arrays too.
-        shared_bytes: shared memory of a block that the code declares, without the driver's part and what a
-            launch adds.
-        stack_bytes: local memory of a thread: spilled registers and local arrays.
-        max_threads: most threads of a block (launch bounds); None if the source does not say.
-        code_bytes: machine code, with the padding behind it.
-        code_hash: equal for kernels with equal machine code, constants, registers and shared memory.
+        registers: the number of 32-bit registers of a thread.
+        spill_bytes: the number of bytes of a thread's spill stores and loads in the code, if the compiler
+            reported them (``ptxas -v``); otherwise the bytes of the thread's stack, which holds local arrays
+            too.
+        shared_bytes: the shared memory of a block that the code declares, without the driver's part and what
+            a launch adds.
+        stack_bytes: the local memory of a thread: spilled registers and local arrays.
+        max_threads: the most threads of a block (launch bounds); None if the source does not say.
+        code_bytes: the size of the machine code, with the padding behind it.
+        code_hash: a hash that is equal for kernels with equal machine code, constants, registers and shared
+            memory.
     """
 
     registers: int
@@ -68,12 +70,12 @@ class Cubin:
 
     @property
     def code_bytes(self) -> int:
-        """Machine code of all kernels."""
+        """The size of the machine code of all kernels, in bytes."""
         return sum(kernel.code_bytes for kernel in self.kernels.values())
 
     @property
     def code_hash(self) -> str:
-        """Equal for modules with equal kernels, whatever they are called."""
+        """A hash that is equal for modules with equal kernels, whatever the kernels are called."""
         return _digest(*sorted(kernel.code_hash.encode() for kernel in self.kernels.values()))
 
 
@@ -124,8 +126,8 @@ def read_cubin(data: bytes, arch: str, spills: Mapping[str, int] | None = None) 
     """Returns a cubin's kernels and what they use.
 
     Args:
-        spills: bytes of spill stores and loads by kernel, from the compiler's messages: the file does not
-            separate them from local arrays.
+        spills: for each kernel, the bytes of spill stores and loads in the compiler's messages: the file does
+            not separate spills from local arrays.
 
     Raises:
         BuildError: if ``data`` is no cubin, or a damaged one.
@@ -185,8 +187,9 @@ def _reserved_shared(elf: _Elf, arch: int) -> int:
 
 
 def _max_threads(info: bytes) -> int | None:
-    """Returns the threads of a block by the kernel's launch bounds: the required number, else the maximum,
-    else None."""
+    """Returns the number of threads of a block by the kernel's launch bounds: the required number, else the
+    maximum, else None.
+    """
     blocks = {
         code: struct.unpack_from("<III", payload)
         for code, payload in _attributes(info)
@@ -197,7 +200,9 @@ def _max_threads(info: bytes) -> int | None:
 
 
 def _attributes_by_symbol(elf: _Elf) -> dict[tuple[int, int], int]:
-    """Returns the module's attributes of functions: (attribute, index of the function's symbol) to value."""
+    """Returns the values of the functions' attributes in the module, by attribute and index of the function's
+    symbol.
+    """
     found: dict[tuple[int, int], int] = {}
     for code, payload in _attributes(elf.data(".nv.info")):
         if code in (_REGISTERS, _FRAME_SIZE, _MIN_STACK_SIZE):

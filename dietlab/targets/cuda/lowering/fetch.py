@@ -43,11 +43,12 @@ class Strided:
     """A matrix whose lines lie ``stride`` elements apart.
 
     Args:
-        origin: index of the tile's first row (or column) at reduction step 0 (int64).
+        origin: the index of the tile's first row (or column) at reduction step 0 (int64).
         across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
             steps of one row.
-        rows_left: rows from the tile's first one to the operand's end; None if every tile lies inside.
-        depth: steps of the reduction; None if it is a multiple of the tile's.
+        rows_left: the number of rows from the tile's first one to the operand's end; None if every tile lies
+            inside.
+        depth: the number of steps of the reduction; None if it is a multiple of the tile's.
     """
 
     buffer: Any
@@ -73,7 +74,7 @@ class Clamped:
     may use it: they ignore these elements.
 
     Args:
-        width: elements of one copy, along a line.
+        width: the number of elements of one copy, along a line.
     """
 
     matrix: Strided
@@ -101,7 +102,7 @@ def _at_most(at: Any, end: Any | None, count: int) -> Any:
 class PanelCopy:
     """The copy of one operand's tile to its panel, ``width`` elements at a time, by all threads of the block.
 
-    Draws, for 16-byte copies of float32 and ``threads`` threads::
+    For example, with 16-byte copies of float32 and ``threads`` threads::
 
         before                                 after (copy n of this thread)
         for line in range(lines):              c = thread + n * threads
@@ -114,7 +115,7 @@ class PanelCopy:
     these to shared memory, after the multiply-adds that hide the reads.
 
     Args:
-        thread: number of this thread in the block.
+        thread: the index of this thread in the block.
         held: the registers between ``begin`` and ``finish``; None for copies by cp.async.
     """
 
@@ -135,12 +136,12 @@ class PanelCopy:
 
     @property
     def pieces(self) -> int:
-        """Copies of the whole panel."""
+        """The number of copies of the whole panel."""
         return self.panel.panel.lines * self.panel.panel.length // self.width
 
     @property
     def copies(self) -> int:
-        """Copies of each thread."""
+        """The number of copies of each thread."""
         return -(-self.pieces // self.kernel.threads)
 
     @property
@@ -167,7 +168,9 @@ class PanelCopy:
 
     @contextmanager
     def _piece(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Opens the loop over this thread's copies: their number, row, and first step within the stage."""
+        """Opens the loop over this thread's copies, with the index, the row, and the first step within the
+        stage of each.
+        """
         across = self.panel.panel.length // self.width
         with unrolled(self.copies, "n") as n:
             piece = bound("piece", self.thread + n * int32(self.kernel.threads))

@@ -16,13 +16,13 @@ from dietlab.targets.cuda.space import COPY_BYTES, copied_elements, exchanged_by
 from dietlab.targets.cuda.unit import GROUPED
 
 CELL = 8
-"""16-bit elements in 16 bytes, which swizzling keeps together."""
+"""The number of 16-bit elements in 16 bytes, which swizzling keeps together."""
 
 STRIPS = (64, 32, 16)
-"""16-bit elements of 128, 64 and 32 bytes: the swizzling modes."""
+"""The numbers of 16-bit elements in 128, 64 and 32 bytes: the swizzling modes."""
 
 PATTERN_BYTES = 1024
-"""Eight lines of 128 bytes, after which the widest swizzling repeats."""
+"""The size in bytes of eight lines of 128 bytes, after which the widest swizzling repeats."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BlockGeometry(Contraction):
     """A contraction on a GPU. Nothing is packed: tiles are fetched as the operands lie in memory.
 
     Args:
-        arch: the compiler's name of the processor.
+        arch: the name that the compiler gives the processor.
         asynchronous: whether the processor has cp.async.
         aligned: whether the arrays begin at multiples of 16 bytes, which copies of 16 bytes need.
         multiple: a known divisor of the dynamic extent.
@@ -72,27 +72,27 @@ class BlockGeometry(Contraction):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one operand's element."""
+        """The number of bytes of one operand's element."""
         return require_dtype(self.dtype).itemsize
 
     @property
     def vector(self) -> int:
-        """Elements in the longest copy."""
+        """The number of elements in the longest copy."""
         return COPY_BYTES // self.itemsize
 
     @property
     def x_width(self) -> int:
-        """Elements of ``x`` in one copy; rows begin at multiples of it."""
+        """The number of elements of ``x`` in one copy; rows begin at multiples of it."""
         return self._width(self.depth)
 
     @property
     def w_width(self) -> int:
-        """Elements of ``w`` in one copy."""
+        """The number of elements of ``w`` in one copy."""
         return self._width(self.cols if self.direct else self.depth)
 
     @property
     def y_width(self) -> int:
-        """Elements of ``y`` in the widest store."""
+        """The number of elements of ``y`` in the widest store."""
         return self._width(self.cols)
 
     def _width(self, extent: Extent) -> int:
@@ -126,11 +126,11 @@ class BlockPosition:
     """The place of a block's tile in the operands (int32 expressions).
 
     Args:
-        batch: number of the product.
-        first_row, first_col: of the tile, in the output.
-        size: rows of the whole output.
-        thread: number of this thread in the block.
-        rank: number of this block among those that share the tile's reduction.
+        batch: the index of the product in the batch.
+        first_row, first_col: the tile's first row and column in the output.
+        size: the number of rows of the whole output.
+        thread: the index of this thread in the block.
+        rank: the index of this block among the blocks that share the tile's reduction.
         checked: whether multiply-adds test their bounds, in place of local padding.
     """
 
@@ -148,7 +148,7 @@ class Panel:
     """One operand's tile in shared memory: ``lines`` of ``length`` elements, with ``pad`` elements, 16 bytes,
     behind each ``run`` of lines.
 
-    Draws, for ``w[cols, depth]`` with runs of 2, and for ``w[depth, cols]``::
+    For example, ``w[cols, depth]`` with runs of 2, and ``w[depth, cols]``::
 
         lines = columns, length = step              lines = step, length = columns
         w[0, k .. k + step]                         w[k, 0 .. cols]  pad
@@ -177,7 +177,7 @@ class Panel:
 class SwizzledPanel:
     """An operand's tile in shared memory as ``wgmma`` reads it: 16-bit elements, in strips of ``pitch``.
 
-    Draws, for lines of 128 elements and a pitch of 64 (``|`` between cells of 8 elements, 16 bytes)::
+    For example, with lines of 128 elements and a pitch of 64 (``|`` between cells of 8 elements, 16 bytes)::
 
         before                             after: two strips, one behind the other
         line 0:  0 | 1 | 2 | ... | 15      line 0:  0 | 1 | 2 | ... | 7
@@ -202,7 +202,7 @@ class SwizzledPanel:
 
     @property
     def cells(self) -> int:
-        """Cells in a line of a strip."""
+        """The number of cells in a line of a strip."""
         return self.pitch // CELL
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
@@ -246,8 +246,9 @@ def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Pa
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Returns the elements of a block's shared memory: the larger of its stages and of what threads exchange
-    at the end, plus its barriers."""
+    """Returns the number of elements of a block's shared memory: for its stages or for what threads exchange
+    at the end, whichever is larger, plus its barriers.
+    """
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
     return max(stages, exchanged_bytes(kernel) // geometry.itemsize) + (
         barrier_bytes(kernel) // geometry.itemsize

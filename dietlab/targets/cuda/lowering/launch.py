@@ -26,12 +26,15 @@ from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64
 from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
-"""TVM's attribute for the CUDA compiler: the least blocks that a multiprocessor must have room for."""
+"""TVM's attribute for the CUDA compiler, the least number of blocks that a multiprocessor must have room
+for."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the library: what is known of its operands, the operands, and their rows (int64)."""
+    """One call of the library: its geometry, which says what is known of its operands, the operands, and the
+    number of their rows (int64).
+    """
 
     geometry: BlockGeometry
     arrays: Arrays
@@ -41,7 +44,7 @@ class Call:
 def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> None:
     """Emits one launch, of the kernel with the two heights that this shape needs.
 
-    Draws, for an even split with 128 rows at most, in granules of 16::
+    For example, with an even split of 128 rows at most, in granules of 16::
 
         tiles = ceil(T / 128); low, more = divmod(ceil(T / 16), tiles)
         if low == 1: launch(32 rows for `more` tiles, 16 for the others)
@@ -69,8 +72,9 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
 
 
 def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Returns the launches of a scheme: the lower height in granules, and the regions. A region is its rows
-    and the index of its count of tiles."""
+    """Returns the launches of a scheme: the lower height in granules, and the regions. A region consists of
+    its rows and the index of its count of tiles.
+    """
     granule = scheme.kernel.granule
     if scheme.edge == "even":
         taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
@@ -83,7 +87,7 @@ def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list
 def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
     """Launches the regions of a plan, one below the other, in one grid.
 
-    Draws, for two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
+    For example, with two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
     blocks share the tile of ``w``)::
 
         block  0  5      tile 0 of rows, region 0
@@ -93,7 +97,7 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
                4  9      tile 1
 
     Args:
-        regions: one or two pairs of a scheme and the number of its row tiles.
+        regions: one or two regions, each a pair of a scheme and the number of its row tiles.
     """
     geometry, arrays, size = call.geometry, call.arrays, call.size
     (leading, _), first = regions[0], regions[0][0].kernel
@@ -139,8 +143,8 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
 def _blocks(kernel: CudaMicroKernel, grid: Any, batches: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Opens the program of one block of a grid: its number, batch, rank in its cluster, and thread.
 
-    Neighbouring blocks that share a reduction are a cluster with one number. Blocks that share rows are, too;
-    each has its own tile of columns.
+    Neighbouring blocks that share a reduction are a cluster with one number. Blocks that share rows are also
+    a cluster, in which each block has its own tile of columns.
     """
     cluster, rank = int32(kernel.cluster), int32(0)
     with ExitStack() as stack:

@@ -27,8 +27,8 @@ class Run(NamedTuple):
     """A thread's sums of neighbouring columns.
 
     Args:
-        row, col: numbers of the thread's own rows and columns (int32).
-        first: register of the first sum.
+        row, col: the indices of the run among the thread's own rows and columns (int32).
+        first: the index of the first sum's register.
         there: whether the run exists (a condition); None if it always does.
     """
 
@@ -49,7 +49,9 @@ class Totals:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows, columns and reduction steps from a tile's first ones to the operands' ends (int32)."""
+    """The numbers of rows, columns and reduction steps from a tile's first ones to the operands' ends
+    (int32).
+    """
 
     rows: Any
     cols: Any
@@ -61,7 +63,7 @@ class StagedPanel:
     """The panel of one operand in each stage of shared memory.
 
     Args:
-        base: its first element in a stage, and ``stage``, the elements of a stage.
+        base: the index of its first element in a stage; ``stage``: the number of elements of a stage.
         across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
             steps of one row. The rows of ``w`` are its columns.
     """
@@ -111,7 +113,7 @@ class Layout:
 
     @property
     def part(self) -> int:
-        """Steps of the reduction that one slice computes of each stage."""
+        """The number of reduction steps that one slice computes of each stage."""
         return self.kernel.step // self.kernel.slices
 
     def meet(self) -> None:
@@ -133,8 +135,8 @@ class Layout:
     def add_slices(self, sums: Any, count: int) -> None:
         """Adds up ``count`` sums of each thread over the slices, through shared memory.
 
-        Draws, for two slices (a thread's sums lie ``threads of a slice`` apart, so that neighbouring threads
-        use different banks)::
+        For example, with two slices (a thread's sums lie ``threads of a slice`` apart, so that neighbouring
+        threads use different banks)::
 
             barrier
             if slice 1:  shared[n * group + thread] = sums[n]
@@ -165,7 +167,7 @@ class Layout:
     ) -> Iterator[Totals]:
         """Opens a context with a block's share of the sums of its cluster.
 
-        Draws, for two blocks that share runs 0 to 3 of each thread::
+        For example, with two blocks that share runs 0 to 3 of each thread::
 
             barrier                                          # the stages have been read
             shared[run][thread] = sums of run                # all four
@@ -223,8 +225,8 @@ class Worker(ABC):
     """A thread's part of a tile: where its sums belong, and how they are computed.
 
     Args:
-        x, w: registers for operands, or names of their tiles in shared memory.
-        down, across: its worker's place in the tile.
+        x, w: the registers for operands, or the names of their tiles in shared memory.
+        down, across: the place of its worker in the tile.
     """
 
     layout: Layout
@@ -241,7 +243,7 @@ class Worker(ABC):
     @property
     @abstractmethod
     def held_rows(self) -> int:
-        """Different rows that one thread has sums of."""
+        """The number of different rows that one thread has sums of."""
 
     @property
     @abstractmethod
@@ -275,7 +277,7 @@ class Worker(ABC):
 
     def publish(self) -> None:
         """Makes this thread's writes to shared memory visible to the unit, once the block has passed a
-        barrier. Units that read as threads do need nothing else."""
+        barrier. Units that read shared memory as threads do need nothing else."""
         return
 
     def settle(self) -> None:

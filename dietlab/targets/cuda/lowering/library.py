@@ -25,12 +25,13 @@ from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import GROUPED
 
 NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
-"""Serves 16-bit operands at any address, which a library's own micro-kernels may not: correct, but slow."""
+"""The scheme that serves 16-bit operands at any address, correctly but slowly. A library's own micro-kernels
+may not serve every address."""
 
 
 MOST_BLOCKS = 2**31 - 1
-"""Most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows are
-counted in 32 bits, too."""
+"""The most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows
+are counted in 32 bits, too."""
 
 
 def library_module(
@@ -48,13 +49,13 @@ def library_module(
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
       the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
       (:data:`MOST_BLOCKS`) fails.
-    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
-    - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
-    - ``idle(T) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses. -
+    ``plan(T) -> int``: the index of the plan that ``run`` chooses. - ``idle(T) -> 0``: does nothing; its time
+    is subtracted when ``plan`` is timed.
 
     Args:
-        schemes: those that the tree names, by number.
-        tree: chooses among them; only heights that some shape needs are compiled.
+        schemes: the schemes that the tree names, by index.
+        tree: the tree that chooses among the schemes. Only heights that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
@@ -79,7 +80,7 @@ def _run(
 ) -> Any:
     """Returns the entry function; without a tree the plan is its last argument.
 
-    Draws, for an operand whose rows are of dynamic length::
+    For example, with an operand whose rows are of dynamic length::
 
         if T > 0:
           if arrays begin at multiples of 16 bytes:
@@ -156,8 +157,9 @@ def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
 
 
 def _by_multiple(call: Call, only: Sequence[Sequence[int]] | None, serve: Callable[[Call], None]) -> None:
-    """Serves row counts that are multiples of the widest copy with it, and others without. With ``only``,
-    omits the code that none of its row counts needs."""
+    """Serves row counts that are multiples of the widest copy with that copy, and others without it. With
+    ``only``, omits the code that none of the row counts in ``only`` needs.
+    """
     geometry, wide = call.geometry, _widened(call.geometry)
     multiples = {count % geometry.vector == 0 for counts in only or () for count in counts}
     if wide is None or multiples == {False}:
@@ -175,7 +177,7 @@ def _by_multiple(call: Call, only: Sequence[Sequence[int]] | None, serve: Callab
 def _by_plan(
     call: Call, number: Any, schemes: Sequence[CudaScheme], heights: Sequence[tuple[int, ...]]
 ) -> None:
-    """Serves a call by the plan of that number."""
+    """Serves a call by the plan with that index."""
     for plan, (scheme, needed) in enumerate(zip(schemes, heights, strict=True)):
         if needed:
             with when(number == int64(plan)):

@@ -24,15 +24,15 @@ from dietlab.targets.cuda.nvidia_packages import package_folders
 TOOL, ASSISTANT = "cuobjdump", "nvdisasm"
 
 MULTIPLYING = ("FFMA", "HMMA", "HGMMA")
-"""Instructions that multiply and add: on CUDA cores, on tensor cores for one warp, and for four warps."""
+"""The instructions that multiply and add: on CUDA cores, on tensor cores for one warp, and for four warps."""
 
 DIVIDING = ("I2F", "F2I", "MUFU")
-"""Instructions of an integer division in addition to multiplications: conversions, an approximate
+"""The instructions of an integer division in addition to multiplications: conversions, an approximate
 reciprocal."""
 
 TWO_BYTES = re.compile(r"STG\S*\.[US]16")
 PRINT_SECONDS = 120.0
-"""Most seconds of printing one cubin."""
+"""The longest that printing one cubin may take, in seconds."""
 
 _FUNCTION = re.compile(r"\s*Function : (\S+)")
 _LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
@@ -83,7 +83,7 @@ class MachineCode:
 
     @property
     def main_loop(self) -> Counter[str]:
-        """Counts of the operations in the loop that multiplies most, or in a whole kernel without loops."""
+        """The counts of operations in the loop that multiplies most, or in a whole kernel without loops."""
         counted = [Counter(each.family for each in loop) for loop in self.loops or (self.instructions,)]
         return max(counted, key=_multiplying)
 
@@ -95,28 +95,28 @@ class MachineCode:
 
     @property
     def divisions(self) -> int:
-        """Instructions in loops that belong to divisions of integers."""
+        """The number of instructions in loops that belong to divisions of integers."""
         return sum(each.family in DIVIDING for loop in self.loops for each in loop)
 
     @property
     def stores(self) -> int:
-        """Stores to memory."""
+        """The number of stores to memory."""
         return sum(each.family == "STG" for each in self.instructions)
 
     @property
     def two_byte_stores(self) -> int:
-        """Stores to memory of two bytes each."""
+        """The number of stores to memory of two bytes each."""
         return sum(bool(TWO_BYTES.match(each.name)) for each in self.instructions)
 
     @property
     def narrowest_copy(self) -> int:
-        """Bits of the narrowest load from memory."""
+        """The number of bits of the narrowest load from memory."""
         copies = [each.name for each in self.instructions if each.family in ("LDGSTS", "LDG")]
         return min(map(_bits, copies), default=0)
 
     @property
     def spills(self) -> int:
-        """Stores to and loads from a thread's local memory."""
+        """The number of stores to and loads from a thread's local memory."""
         return sum(each.family in ("STL", "LDL") for each in self.instructions)
 
     @property
@@ -138,7 +138,7 @@ def _multiplying(counts: Counter[str]) -> int:
 
 
 def _bits(name: str) -> int:
-    """Returns the bits that one load brings to a thread."""
+    """Returns the number of bits that one load brings to a thread."""
     return next((bits for bits in (128, 64, 16, 8) if re.search(rf"\.[US]?{bits}\b", name)), 32)
 
 
@@ -167,12 +167,13 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns figures of the kernel whose narrowest copy is widest; of several, the one with most multiplying
-    instructions.
+    """Returns figures of the kernel whose narrowest copy is widest; of several such kernels, the one with the
+    most multiplying instructions.
 
     ``loop_instructions`` counts the instructions of its main loop; ``multiplying_percent`` of them multiply.
     ``divisions`` counts instructions of integer divisions in loops, the most of any kernel. ``stores`` counts
-    all stores to memory, ``two_byte_stores`` those of two bytes, and ``loads_together`` is ``most_loads``.
+    all stores to memory, ``two_byte_stores`` the stores of two bytes, and ``loads_together`` is
+    ``most_loads``.
     """
     if not kernels:
         return {}

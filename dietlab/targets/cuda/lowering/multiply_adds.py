@@ -14,17 +14,18 @@ from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled
 
 QUAD = 4
-"""Steps of the reduction in one read of shared memory along the depth."""
+"""The number of reduction steps in one read of shared memory along the depth."""
 
 WARP_DOWN, WARP_ACROSS = 4, 8
-"""Threads of a warp along rows and columns of the tile: one read uses at most eight different banks."""
+"""The numbers of threads of a warp along rows and columns of the tile: one read uses at most eight different
+banks."""
 
 
 @dataclass(frozen=True)
 class MultiplyAdds(Worker):
     """A thread on CUDA cores: ``tile_rows x tile_cols`` sums, operands read 16 bytes at a time.
 
-    Draws, for a 2 x 1 tile and ``w[cols, depth]``::
+    For example, with a 2 x 1 tile and ``w[cols, depth]``::
 
         before                         after
         for k in range(step):          for q in range(step / 4):
@@ -116,7 +117,7 @@ def _in_runs(number: Any, run: int, workers: int, worker: Any) -> Any:
 def multiply_adds(layout: Layout) -> MultiplyAdds:
     """Returns a thread's place in the tile and its registers.
 
-    Draws the lanes of a warp, four rows of eight::
+    The lanes of a warp, four rows of eight::
 
         before                          after
          0  1  2  3  4  5  6  7          0  2  4  6  8 10 12 14

@@ -25,10 +25,10 @@ from dietlab.targets.cuda.lowering.cubin import Cubin, architecture, read_cubin
 from dietlab.targets.cuda.nvidia_packages import package_folders
 
 COMPILE_SECONDS = 120.0
-"""Most seconds of a compilation."""
+"""The longest that a compilation may take, in seconds."""
 
 VERSION_SECONDS = 30.0
-"""Most seconds until a compiler prints its version."""
+"""The longest that a compiler may take to print its version, in seconds."""
 
 REMEDY = "pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or install the CUDA toolkit with nvcc on the PATH."
 
@@ -41,8 +41,8 @@ class Compiler:
     """A command that makes a cubin: ``command flags -o CUBIN SOURCE``.
 
     Args:
-        name: ``"nvcc"`` or ``"nvrtc"``, whose flags differ.
-        includes: folders with CUDA's headers, where the compiler does not know them.
+        name: the compiler's name, ``"nvcc"`` or ``"nvrtc"``: their flags differ.
+        includes: the folders with CUDA's headers, where the compiler does not know them.
     """
 
     name: str
@@ -93,7 +93,7 @@ def _packaged_nvrtc() -> Iterator[Compiler]:
 
 
 FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _packaged_nvcc, _packaged_nvrtc)
-"""Functions that find compilers, best first: nvcc reports more, and TVM's source is written for it."""
+"""The functions that find compilers, best first: nvcc reports more, and TVM's source is written for it."""
 
 
 def _packaged_headers() -> tuple[str, ...]:
@@ -132,10 +132,11 @@ def compile_cubin(
 
     Args:
         arch: a real architecture, such as ``sm_90`` or ``sm_90a``.
-        fast_math: faster and less exact division, square root and functions (``--use_fast_math``).
-        cache: folder that all processes share, made if it is missing (``~`` is the home folder); None
-            always compiles.
-        timeout: seconds after which the compiler is ended.
+        fast_math: whether division, square root and functions are faster and less exact
+            (``--use_fast_math``).
+        cache: the folder that all processes share, made if it is missing (``~`` is the home folder). With
+            None, every call compiles.
+        timeout: the seconds after which the compiler is ended.
 
     Raises:
         MissingDependencyError: if no CUDA compiler is installed.
@@ -178,7 +179,9 @@ def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: f
 
 
 def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
-    """Returns exit status and output. On an error it ends the compiler and all programs that this started."""
+    """Returns exit status and output. On an error, ends the compiler and all programs that the compiler
+    started.
+    """
     try:
         child = subprocess.Popen(
             command,

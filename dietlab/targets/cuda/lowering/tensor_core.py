@@ -16,7 +16,7 @@ from dietlab.targets.cuda.lowering.tir import bound, int32, registers, unrolled
 class TensorCore(Worker):
     """A warp on tensor cores: ``mma.sync.m16n8k16`` on fragments that ``ldmatrix`` reads.
 
-    Draws, for a 16 x 16 tile of one warp and 16 steps::
+    For example, with a 16 x 16 tile of one warp and 16 steps::
 
         before                                     after
         for i in range(16):                        ldmatrix.x4  a0..a3 <- x[0:16, 0:16]
@@ -36,7 +36,7 @@ class TensorCore(Worker):
 
     @property
     def across_pairs(self) -> int:
-        """Fragments of 16 columns: two instructions' sums."""
+        """The number of fragments of 16 columns, each of which holds two instructions' sums."""
         return self.kernel.tile_cols // 16
 
     @property
@@ -89,8 +89,8 @@ class TensorCore(Worker):
         T.evaluate(T.ptx[name](*sums, *x, *w, *sums))
 
     def _read(self, slot: Any, k: Any) -> None:
-        """Fragments of 16 steps. Each of a warp's four groups of eight threads names the lines of one
-        8 x 8 matrix."""
+        """Reads the fragments of 16 steps. Each of a warp's four groups of eight threads names the lines of
+        one 8 x 8 matrix."""
         layout, shared = self.layout, self.layout.shared
         eight, matrix = tirx.truncmod(self.lane, int32(8)), tirx.truncdiv(self.lane, int32(8))
         low, high = tirx.truncmod(matrix, int32(2)), tirx.truncdiv(matrix, int32(2))

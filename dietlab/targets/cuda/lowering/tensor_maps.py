@@ -17,16 +17,16 @@ from dietlab.targets.cuda.ring import whole_lines
 from dietlab.targets.cuda.unit import PIECES
 
 ENCODE = "runtime.cuTensorMapEncodeTiled"
-"""TVM's way to the driver's function of that name."""
+"""The name in TVM of the driver's function ``cuTensorMapEncodeTiled``."""
 
 PATTERN_LINES = 8
-"""Lines of a swizzled pattern. The box of the last rows has the least multiple of them: a whole box, filled
-with zeros beyond the end, took an H200 16.8 us for one row, and 12.3 us for 64. Many boxes of eight lines are
-slower, too: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``, bfloat16,
+"""The number of lines of a swizzled pattern. The box of the last rows has the least multiple of it: a whole
+box, filled with zeros beyond the end, took an H200 16.8 us for one row, and 12.3 us for 64. Many boxes of
+eight lines are slower, too: 96 rows took 16.9 us, and 128 rows 13.7 us (``data/h200``, bfloat16,
 ``128x64x64.p1x1.s8.k2``)."""
 
 WHOLE_LINES = 2
-"""``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: L2 loads 128 bytes at a time, a line of a strip."""
+"""The value of ``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``: L2 loads 128 bytes at a time, a line of a strip."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
-    """Returns the lines of ``x`` and of ``w`` in one copy. For ``x``: the rows of one instruction, divided by
-    the blocks that share them, so that tiles of every height are whole boxes. For ``w``: a worker's columns
-    (at most 256) or, in ``w[depth, cols]``, a stage's steps."""
+    """Returns the numbers of lines of ``x`` and of ``w`` in one copy. For ``x``: the rows of one instruction,
+    divided by the blocks that share them, so that tiles of every height are whole boxes. For ``w``: a
+    worker's columns (at most 256) or, in ``w[depth, cols]``, a stage's steps."""
     return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 
 def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
-    """Returns the lines, rounded up to whole patterns, in the type that ``integer`` makes."""
+    """Returns the number of lines, rounded up to whole patterns, in the type that ``integer`` makes."""
     pattern = integer(PATTERN_LINES)
     return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
 
@@ -66,7 +66,7 @@ def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
 def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, size: Any) -> Maps:
     """Encodes both descriptors on the host, before the launch: M is known there only.
 
-    Draws, for ``x[T, K]`` and a strip of 64 elements::
+    For example, with ``x[T, K]`` and a strip of 64 elements::
 
         x_map = describe x: T lines of K elements, 2 K bytes apart;
                 a box has 64 lines of 64 elements, swizzled by 128 bytes, zero outside of x

@@ -60,8 +60,8 @@ __forceinline__ __device__ void {KEEP}(float& value) {{
   asm volatile("" : "+f"(value) : : "memory");
 }}
 """
-"""CUDA source of an empty ``asm``, which adds no instruction. The compiler moves no computation of ``value``
-behind it, and no use before it."""
+"""The CUDA source of an empty ``asm``, which adds no instruction. The compiler moves no computation of
+``value`` behind it, and no use before it."""
 
 
 def keep(values: Any, count: int) -> None:
@@ -78,14 +78,14 @@ __forceinline__ __device__ int {OPAQUE}(int value) {{
   return value;
 }}
 """
-"""CUDA source of an empty ``asm``, which adds no instruction. The compiler does not know the value's origin,
-and keeps it in a register."""
+"""The CUDA source of an empty ``asm``, which adds no instruction. The compiler does not know the value's
+origin, and keeps it in a register."""
 
 
 def computed_once(name: str, value: Any) -> Any:
     """Returns a variable that holds an int32 from here on.
 
-    Draws, for a value that costs a division::
+    For example, with a value that costs a division::
 
         before                                        after
         for step in range(steps):                     tile = opaque(block % row_tiles)

@@ -43,8 +43,8 @@ __forceinline__ __device__ void {WAIT}(void* barrier, int parity) {{
   }} while (!done);
 }}
 """
-"""Waits until the phase of this parity is over, the current one or the one before (PTX ISA,
-``mbarrier.try_wait``)."""
+"""The CUDA source of a function that waits until the phase of this parity, the current one or the one before,
+is over (PTX ISA, ``mbarrier.try_wait``)."""
 
 ARRIVE_AT = "dietlab_arrive_at"
 ARRIVE_SOURCE = f"""
@@ -54,8 +54,8 @@ __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
 }}
 """
-"""Arrives at the barrier at the same place of another block's shared memory (PTX ISA, ``mapa`` and
-``mbarrier.arrive``)."""
+"""The CUDA source of a function that arrives at the barrier at the same place of another block's shared
+memory (PTX ISA, ``mapa`` and ``mbarrier.arrive``)."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Ring:
     """Stages of shared memory with two barriers each, and a thread's place among them.
 
     ``full`` counts the producer's arrival and the bytes of a stage. ``empty`` counts an arrival of each warp
-    of workers, in all blocks that share rows. ``at`` holds registers: the slot, its phase (0 or 1), the slot
-    before."""
+    of workers, in all blocks that share rows. ``at`` holds three registers: for the slot, its phase (0 or 1),
+    and the slot before."""
 
     kernel: CudaMicroKernel
     barriers: Any
@@ -113,7 +113,7 @@ def ring_program(
 ) -> None:
     """Computes one tile of the output.
 
-    Draws, for four stages (a slot is the stage that a step lies in)::
+    For example, with four stages (a slot is the stage that a step lies in)::
 
         before (block_program)               after
         fetch steps 0 and 1                  one thread:                   workers:
@@ -130,8 +130,8 @@ def ring_program(
     stored.
 
     Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. A slot is empty
-    when the workers of all blocks have left it. They report only slots that are filled again, so that no
-    block ends while others still report to its barriers::
+    when the workers of all blocks have left it. The workers report only slots that are filled again, so that
+    no block ends while others still report to its barriers::
 
         block 0                              block 1
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
@@ -191,7 +191,7 @@ def _initialize(ring: Ring, thread: Any) -> None:
 
 
 def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
-    """Emits the change from the registers at the launch to a role's, if they differ."""
+    """Emits the change from the number of registers at the launch to a role's number, if the two differ."""
     if roles.worker == roles.launched:
         return
     how, count = ("dec", roles.producer) if producer else ("inc", roles.worker)
@@ -226,9 +226,9 @@ class RowsInside:
     """The rows of a tile that lie inside ``x``.
 
     Args:
-        whole: number of boxes with the rows of one instruction.
-        end: rows of the box behind them; 0 if there is none.
-        brought: rows of all boxes.
+        whole: the number of boxes with the rows of one instruction.
+        end: the number of rows in the box behind these boxes; 0 if there is none.
+        brought: the number of rows in all boxes.
     """
 
     whole: Any
@@ -250,7 +250,7 @@ def _bring_rows(
 ) -> None:
     """Emits the copies of a tile's rows to one slot.
 
-    Draws, for 100 rows of a tile of 128::
+    For example, with 100 rows of a tile of 128::
 
         bring rows 0 to 63      one box; a part of it where blocks share them
         bring rows 64 to 103    another one, in the first of the blocks that share them

@@ -14,26 +14,27 @@ from dietlab.targets.cuda.lowering.tir import bound, int32, int64, keep, registe
 from dietlab.targets.cuda.unit import PIECES
 
 ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
-"""Rows and steps of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
+"""The numbers of rows and steps of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""
 
 IN_FLIGHT = 1
-"""Most steps that may still be unfinished when the next step is issued, so that tensor cores never wait for
-threads. The slot of a step is overwritten two steps later (:attr:`CudaMicroKernel.ahead`)."""
+"""The most steps that may still be unfinished when the next step is issued, so that tensor cores never wait
+for threads. The slot of a step is overwritten two steps later (:attr:`CudaMicroKernel.ahead`)."""
 
 ADDRESS_BITS = 0x3FFFF
-"""Mask of the bits of an address in shared memory that a descriptor holds (PTX ISA, matrix descriptor
+"""The mask of the bits of an address in shared memory that a descriptor holds (PTX ISA, matrix descriptor
 format)."""
 
 ITEM_BYTES = 2
-"""Bytes of an operand's element."""
+"""The number of bytes of an operand's element."""
 
 
 @dataclass(frozen=True)
 class WarpGroup(Worker):
     """Four warps on tensor cores: ``wgmma.mma_async.m64nNk16`` on tiles in shared memory that ``x`` and ``w``
-    describe. N is all of the group's columns; where ``w`` lies along them, the instruction transposes it.
+    describe. N is all of the group's columns; where ``w`` lies along the columns, the instruction transposes
+    it.
 
-    Draws, for a 64 x 128 tile of a group and a step of 32::
+    For example, with a 64 x 128 tile of a group and a step of 32::
 
         before                                     after
         for i in range(64):                        registers of sums are ready (wgmma.fence)
@@ -43,9 +44,9 @@ class WarpGroup(Worker):
                                                    (the next fetch begins)
                                                    wait until the step before is computed
 
-    The tensor cores compute while the threads go on: sums are valid only after :meth:`finish`. They read
-    shared memory through the async proxy, which :meth:`publish` orders behind the threads' writes. After a
-    wait, what they have read may be overwritten (PTX ISA, "Async proxy" of ``wgmma``).
+    The tensor cores compute while the threads go on: sums are valid only after :meth:`finish`. The tensor
+    cores read shared memory through the async proxy, which :meth:`publish` orders behind the threads' writes.
+    After a wait, what they have read may be overwritten (PTX ISA, "Async proxy" of ``wgmma``).
 
     A warp has 16 of the 64 rows. Of each of its 16 x 8 sums a thread holds rows ``lane / 4`` and ``lane / 4 +
     8``, columns ``lane % 4 * 2`` and the next (PTX ISA, "Register fragments", accumulator of ``m64nNk16``).
@@ -83,7 +84,7 @@ class WarpGroup(Worker):
 
     @property
     def _of_piece(self) -> int:
-        """Sums of one instruction that a thread holds."""
+        """The number of sums of one instruction that a thread holds."""
         return self.kernel.tile_cols // 2
 
     def _first_row(self, piece: Any) -> Any:

@@ -21,11 +21,11 @@ class Output:
     """The output around a block's tile.
 
     Args:
-        origin: the element at the tile's first row and column (int64).
-        width: columns of the output.
-        rows_left, cols_left: rows and columns from the tile's first ones to the output's end; None for
-            columns if all tiles lie inside.
-        finished: registers of the ``wide`` neighbouring values of one store.
+        origin: the index of the element at the tile's first row and column (int64).
+        width: the number of columns of the output.
+        rows_left, cols_left: the numbers of rows and columns from the tile's first ones to the output's end;
+            None for columns if all tiles lie inside.
+        finished: the registers of the ``wide`` neighbouring values of one store.
     """
 
     geometry: BlockGeometry
@@ -39,7 +39,7 @@ class Output:
     finished: Any
 
     def at(self, row: Any, col: Any) -> Any:
-        """Returns the element of the output at a row and column of the tile (int64)."""
+        """Returns the index of the output's element at a row and column of the tile (int64)."""
         return self.origin + int64(row * int32(self.width) + col)
 
     def inside(self, col: Any) -> Any:
@@ -118,7 +118,7 @@ def write_back(
 def _store(worker: Worker, totals: Totals, output: Output) -> None:
     """Emits stores of neighbouring values.
 
-    Draws, for runs of four and an output whose width is a multiple of four::
+    For example, with runs of four and an output whose width is a multiple of four::
 
         before                                    after
         if row < rows left:                       if row < rows left and col < columns left:
@@ -144,7 +144,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
 def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any) -> None:
     """Emits stores of 16 bytes, after values are put in order in shared memory.
 
-    Draws, for a row of 16 columns, of which four threads have two neighbours each::
+    For example, with a row of 16 columns, of which four threads have two neighbours each::
 
         before: 8 stores of 4 bytes               after: 8 stores to shared memory, barrier, 2 of 16 bytes
         t0 t0 t1 t1 t2 t2 t3 t3 | t0 t0 ...       t0 t0 t0 t0 t0 t0 t0 t0 | t1 t1 t1 t1 t1 t1 t1 t1

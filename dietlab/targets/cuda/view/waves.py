@@ -1,5 +1,5 @@
-"""Waves of thread blocks on a GPU: how many blocks a multiprocessor holds and why, and what the last wave
-leaves empty."""
+"""Waves of thread blocks on a GPU: how many a multiprocessor holds and why, and how the last wave is left
+partly empty."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_ROUNDS = 64
-"""The most rounds that are drawn: the cells of more would be thinner than the lines between them. The last
-rounds are drawn, since places stay empty there."""
+"""The most rounds that are drawn: cells of more rounds would be thinner than the lines between them. The last
+rounds are kept, since places stay empty there."""
 
 CURVE_POINTS = 192
-"""The most lengths at which expected times are drawn: enough to see each wave's step, and few enough to
-compute in milliseconds."""
+"""The most lengths at which expected times are drawn: enough to see each wave's step, and computed in
+milliseconds."""
 
 EMPTY, EARLIER, LAST = 0, 1, 2
-"""The values of a cell: no block, a block of a full wave, and a block of the last wave."""
+"""Values of a cell: no block, a block of a full wave, and one of the last wave."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Occupancy:
     """The blocks of a micro-kernel that one multiprocessor holds.
 
     Args:
-        registers: the registers of a thread.
-        shared_bytes: the bytes of shared memory of a block.
-        bounds: the number of blocks that each resource alone has room for.
-        by: the resource that bounds the number of blocks.
+        registers: the number of registers of a thread.
+        shared_bytes: shared memory of a block.
+        bounds: for each resource, the number of blocks that it alone has room for.
+        by: the resource that bounds the blocks.
     """
 
     registers: int
@@ -71,8 +71,8 @@ def occupancy_of(
     """Returns the occupancy of a micro-kernel.
 
     Args:
-        registers: the registers of a thread, as a compiler reports them (default: an estimate from the
-            sizes).
+        registers: the number of registers of a thread, as a compiler reports it (default: an estimate from
+            the sizes).
     """
     gpu = gpu_of(hardware)
     used = compiled_registers(kernel, gpu) if registers is None else registers
@@ -90,7 +90,7 @@ class Waves:
     Args:
         blocks: the number of blocks of the launch.
         multiprocessors: the number of multiprocessors of the GPU.
-        resident: the number of blocks that one multiprocessor holds, 1 or more.
+        resident: blocks that one multiprocessor holds, 1 or more.
     """
 
     blocks: int
@@ -125,7 +125,7 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
     """Returns the waves of a scheme's launch at a length.
 
     Args:
-        resident: the number of blocks that one multiprocessor holds.
+        resident: blocks that one multiprocessor holds.
     """
     sizes = extents(workload, shape_at(workload, length))
     tiles = plan_for(scheme, sizes["rows"]).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
@@ -143,16 +143,15 @@ def shape_at(workload: Workload, length: int) -> Shape:
 def frame_waves(
     workload: Workload, hardware: Hardware, scheme: Scheme, length: int, registers: int | None = None
 ) -> pd.DataFrame:
-    """Returns one row for each round; in a round, each multiprocessor gets at most one block. Columns:
-    ``wave`` (of the round), ``blocks`` (their number) and ``idle`` (the number of multiprocessors without a
-    block).
+    """Returns one row for each round, in which each multiprocessor gets at most one block: the ``wave`` it
+    belongs to, the number of its ``blocks``, and the number of multiprocessors without one (``idle``).
 
     Args:
-        workload: an operator with one dynamic dimension.
+        workload: the workload, with one dynamic dimension.
         hardware: the GPU.
         scheme: a scheme of thread blocks.
         length: the extent of the dynamic dimension.
-        registers: the registers of a thread (default: an estimate).
+        registers: the number of registers of a thread (default: an estimate).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.
@@ -178,8 +177,8 @@ def waves_cost(
     """Returns the bound of a micro-kernel with its occupancy.
 
     Args:
-        registers: the registers of a thread (default: an estimate).
-        cache: the cache state, which says where operands are when a call begins.
+        registers: the number of registers of a thread (default: an estimate).
+        cache: the place of operands when a call begins.
     """
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
     return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})
@@ -200,8 +199,9 @@ def frame_wave_times(
 
     Args:
         workload, hardware, scheme, registers: as in :func:`frame_waves`.
-        records: records of this workload on this GPU; records of other schemes do not count.
-        lengths: the extents of the dynamic dimension (default: evenly over its range, and the measured ones).
+        records: the records of this workload on this GPU; records of other schemes do not count.
+        lengths: the extents of the dynamic dimension (default: some evenly over its range, and the measured
+            ones).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
@@ -243,12 +243,12 @@ def plot_waves(
     records: Sequence[Record] = (),
     template: str | None = None,
 ) -> go.Figure:
-    """Draws two plots: above, the launch as a grid of multiprocessors and rounds, with empty places; below,
-    the expected and the measured times over lengths.
+    """Draws the launch as a grid of multiprocessors and rounds, with empty places, and below it the expected
+    time over lengths with measured ones.
 
     Args:
         workload, hardware, scheme, length, registers: as in :func:`frame_waves`.
-        records: records of this workload on this GPU.
+        records: the records of this workload on this GPU.
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 
     Raises:
@@ -271,7 +271,7 @@ def plot_waves(
 
 
 def _add_grid(figure: go.Figure, launch: Waves) -> None:
-    """Adds the last rounds as cells, and a legend entry for each colour of a cell."""
+    """Adds the last rounds as cells, and a name for each of their colours."""
     first = max(0, launch.rounds - MOST_ROUNDS)
     rounds = np.arange(first, launch.rounds)
     block = rounds[:, None] * launch.multiprocessors + np.arange(launch.multiprocessors)[None, :]
@@ -343,6 +343,5 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
 
 
 def bounds_words(occupancy: Occupancy) -> str:
-    """Returns the number of blocks that each resource has room for, in words: ``"threads 8, blocks 32,
-    ..."``."""
+    """Returns a text that says what each resource has room for: ``"threads 8, blocks 32, ..."``."""
     return ", ".join(f"{name} {occupancy.bounds[name]}" for name in LIMITERS)

@@ -1,4 +1,4 @@
-"""An explorer of waves of thread blocks: a tile, its occupancy, and what the last wave leaves empty."""
+"""Waves of thread blocks to play with: a tile, its occupancy, and what the last wave leaves empty."""
 
 from __future__ import annotations
 
@@ -38,29 +38,28 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Explorer
 
 OWN = "the tile below"
-"""The option that takes the tile of the controls below; the other options are measured schemes."""
+"""The option for a tile of the controls below; the others are measured schemes."""
 
 WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
-"""Names of the workers that share a block's tile."""
+"""The names of the workers that share a block's tile."""
 
 ESTIMATED = 0
 REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
 """The numbers of registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
 
 SIZES = ("down", "across", "each_rows", "each_cols")
-"""The controls of a tile: the number of workers in both directions, and the part that each worker
-computes."""
+"""The controls of a tile: workers in both directions, and what each of them computes."""
 
 SPLITS = (1, 2, 4, CLUSTER)
 MIDDLE = 1024
-"""The extent that is shown first (or the nearest one in the range): most tiles need several waves for it."""
+"""The extent that is shown first, or the one nearest to it in the range: several waves of most tiles."""
 OPENING: dict[Unit, tuple[int, int, int, int]] = {
     "fma": (16, 16, 8, 4),
     "mma": (2, 2, 64, 64),
     "wgmma": (2, 1, 64, 256),
     "tma": (2, 1, 64, 256),
 }
-"""The arrangement that an explorer opens with: for each unit, a usual one."""
+"""The arrangement that an explorer opens with: a usual one of each unit."""
 
 EDGES: tuple[tuple[str, Edge], ...] = (
     ("even", "even"),
@@ -87,8 +86,8 @@ TOOLTIPS = {
     "edge": "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded",
 }
 MOST_KEYS = 40
-"""The most measured schemes to choose from: first the fastest at each length, then others by their mean
-ratio."""
+"""The most measured schemes to choose from: first those that were fastest at a length, then others by their
+mean."""
 
 
 def waves_explorer(
@@ -96,22 +95,22 @@ def waves_explorer(
     gpu: Hardware | Study | str,
     records: Study | str | Path | Iterable[Record] = (),
 ) -> Explorer:
-    """Explores waves and occupancy: the number of blocks that a multiprocessor holds and the resource that
-    bounds it, the grid of a launch with its empty places, and the expected and measured times.
+    """Explores waves and occupancy: the blocks that a multiprocessor holds and the limit that bounds them,
+    the grid of a launch with its empty places, and the time that the bound expects beside measured ones.
 
-    The controls of the tile apply while ``scheme`` is :data:`OWN`. ``explorer.frame`` is the table of
-    :func:`~dietlab.targets.cuda.view.waves.frame_wave_times`.
+    The controls of the tile apply while ``scheme`` is :data:`OWN`. ``explorer.frame`` is
+    :func:`~dietlab.targets.cuda.view.waves.frame_wave_times` over lengths.
 
     Args:
-        workload: an operator with one dynamic dimension, or a study of one.
-        gpu: the GPU to begin with, the name of a preset, or a study on a GPU; all presets can be chosen, too.
-        records: records measured on ``gpu``, or a study or its folder. They are drawn when their scheme is
-            chosen.
+        workload: a workload with one dynamic dimension, or a study of one.
+        gpu: the GPU to begin with, the name of a preset, or a study's; all presets can be chosen, too.
+        records: records measured on ``gpu``, or a study or its folder, which has some. They are drawn where
+            their scheme is chosen.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
         HardwareError: if ``gpu`` is no GPU.
-        RecordError: if ``records`` holds anything but records.
+        RecordError: if something else than records is given.
     """
     work, chip = workload_of(workload), hardware_of(gpu)
     only_dim(work)
@@ -165,8 +164,8 @@ def _checked(records: object) -> tuple[Record, ...]:
 
 
 def _keys(records: Iterable[Record], workload: Workload) -> tuple[str, ...]:
-    """Returns the measured schemes to choose from: first the fastest of each length, then the others, by the
-    mean ratio of their time to the fastest."""
+    """Returns the measured schemes to choose from: the fastest of each length, and then the best of the
+    others by their mean time over the fastest."""
     name, _ = only_dim(workload)
     times: dict[int, dict[str, float]] = {}
     for record in records:
@@ -184,12 +183,12 @@ def _keys(records: Iterable[Record], workload: Workload) -> tuple[str, ...]:
 
 
 def _options(unit: Unit) -> dict[str, tuple[int, ...]]:
-    """Returns the sizes to choose from for a unit's tiles, by control."""
+    """Returns the sizes that a unit's tiles have, by control."""
     return {**dict(zip(SIZES, ARRANGEMENTS[unit], strict=True)), "step": STEPS[unit], "stages": STAGES[unit]}
 
 
 def _opening(unit: Unit) -> dict[str, int]:
-    """Returns the sizes that the explorer begins with for a unit."""
+    """Returns the sizes that a unit begins with."""
     first = {field: options[0] for field, options in _options(unit).items()}
     return {**first, **dict(zip(SIZES, OPENING[unit], strict=True))}
 
@@ -235,7 +234,7 @@ def _numbers(
 
 
 def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int | None) -> str:
-    """Returns a sentence on whether the tile can run and is in the space, or why not."""
+    """Returns a sentence that says whether the tile can run and is in the space, and the reason if not."""
     fits: Occupancy = occupancy_of(scheme.kernel, workload, hardware, registers)
     if not fits.blocks:
         return f"Not one block fits a multiprocessor, by {fits.by}: times and waves are those of one."
@@ -273,5 +272,5 @@ def _controls(
 
 
 def _workers(unit: Unit) -> dict[str, str]:
-    """Returns, by control, the labels of the controls for the number of a unit's workers."""
+    """Returns by control the labels of a unit's worker counts."""
     return {way: f"{WORKERS[unit]} {way}" for way in ("down", "across")}
