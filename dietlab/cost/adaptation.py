@@ -1,5 +1,5 @@
-"""The analytic half of the cost model: the adaptation cost, the time lost by stitching micro-kernels over a
-shape.
+"""The analytic half of the cost model: the adaptation cost, which is the time lost by stitching micro-kernels
+over a shape.
 
 A micro-kernel computes at a throughput ``f_mk``. A plan made of it also pays for
 padding (``f_pad``) and for idle processors (``f_occ``)::
@@ -30,7 +30,7 @@ MEASURED_SECONDS = 0.01
 """The longest call, in seconds at the processor's peak, of a shape that a candidate is measured on."""
 
 Formula = Callable[[Bundle, Calls], FloatArray]
-"""A value for each call of a bundle."""
+"""A function that returns a value for each call of a bundle."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class AdaptationCost:
     """The adaptation of schemes of one workload to shapes on one processor: for tables and for single pairs.
 
     Args:
-        formulas: those of the kind of processor.
+        formulas: the formulas of the kind of processor.
     """
 
     formulas: Formulas
@@ -64,7 +64,7 @@ class AdaptationCost:
         return self.formulas.cache
 
     def changed(self, **fields: Any) -> AdaptationCost:
-        """Returns the cost with other fields of its formulas."""
+        """Returns the cost with other values in the fields of its formulas."""
         return AdaptationCost(replace(self.formulas, **fields))
 
     def with_cache(self, cache: CacheState) -> AdaptationCost:
@@ -83,8 +83,8 @@ class AdaptationCost:
         """Returns the predicted seconds of a call.
 
         Args:
-            throughput: returns the flop/s that a scheme reaches by itself on one core or multiprocessor, also
-                for the lower ones of a composed plan.
+            throughput: a function that returns the flop/s that a scheme, or a lower scheme of a composed
+                plan, reaches by itself on one core or multiprocessor.
         """
         return float(self.seconds_of([scheme], [shape], throughput)[0])
 
@@ -93,8 +93,8 @@ class AdaptationCost:
         return self._table(schemes, shapes, throughput, self.formulas.seconds)
 
     def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        """Returns :meth:`seconds` of single pairs, ``[pairs]``: the first scheme on the first shape, and so
-        on."""
+        """Returns :meth:`seconds` of single pairs, ``[pairs]``: the first scheme on the first shape, the
+        second scheme on the second shape, and so on."""
         return self._pairs(schemes, shapes, throughput, self.formulas.seconds)
 
     def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
@@ -107,8 +107,8 @@ class AdaptationCost:
         return self._pairs(schemes, shapes, self.formulas.peak, self.formulas.seconds)
 
     def expected(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        """Returns the seconds of calls that are expected before any is measured, ``[schemes, shapes]``. The
-        first round of a search uses these."""
+        """Returns the expected seconds of calls before any call is measured, ``[schemes, shapes]``. The first
+        round of a search uses these."""
         return self._table(schemes, shapes, self.formulas.expected, self.formulas.seconds)
 
     def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
@@ -164,7 +164,7 @@ class AdaptationCost:
     def _bundles(
         self, schemes: Sequence[Any], throughput: Speed | None
     ) -> Iterator[tuple[list[int], Bundle]]:
-        """Yields the numbers of the schemes of each group, and their bundle."""
+        """Yields, for each group of schemes, the indices of the schemes and their bundle."""
         sizes = [self.formulas.sizes(scheme) for scheme in schemes]
         found: dict[Hashable, list[int]] = {}
         for number, one in enumerate(sizes):
@@ -180,7 +180,7 @@ def adaptation_cost(
     cache: CacheState = "hot",
     **constants: Any,
 ) -> AdaptationCost:
-    """Returns the adaptation cost of ``workload`` on ``hardware``, whose target has the formulas.
+    """Returns the adaptation cost of ``workload`` on ``hardware``, with the formulas of its target.
 
     The ``kind`` ``"paper"`` counts padding and idle processors only; ``"streamed"`` adds the traffic of
     operands, which depends on the cache state: hot operands come from the last-level cache, rotating ones
@@ -188,7 +188,7 @@ def adaptation_cost(
 
     Args:
         cache: where a call finds its operands.
-        constants: constants of its target, such as ``resident`` of a GPU or ``hiding`` of a CPU.
+        constants: the constants of the formulas, such as ``resident`` of a GPU or ``hiding`` of a CPU.
     """
     make: Callable[..., Formulas] = part(hardware.kind, "cost").adaptation
     return AdaptationCost(make(workload, hardware, kind, cache, **constants))
@@ -200,7 +200,7 @@ def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) 
 
     Args:
         shapes: the shapes to choose among, at least one.
-        cost: gives the waste of each shape.
+        cost: the adaptation cost, which gives the waste on each shape.
     """
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]

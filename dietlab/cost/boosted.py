@@ -21,14 +21,14 @@ from dietlab.scheme import Scheme, Space
 Objective = Literal["reg:squarederror", "rank:pairwise"]
 
 TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.5}, 200
-"""XGBoost's parameters, for some hundreds of pairs, and boosting rounds."""
+"""XGBoost's parameters, and the number of boosting rounds, for some hundreds of pairs."""
 
 LEFT_OUT = 0.2
 """The share of pairs left out of each fit of an ensemble; the errors on these pairs give the doubt."""
 
 UNKNOWN_DOUBT = 0.15
 """The assumed doubt of a single fit, as the standard deviation of a time's logarithm: about as large as
-errors on held-out pairs, of which a single fit has none."""
+errors on held-out pairs. A single fit holds no pairs out."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class BoostedPredictor:
             processor's peak, or to throughputs.
         objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
             LambdaMART, 2010); then a line from scores to logarithms of times is fitted.
-        fits: the number of fits, each on a random draw of the pairs; predictions are their mean.
+        fits: the number of fits, each on a random draw of the pairs. Predictions are the mean over the fits.
         cache: where operands are while candidates are timed.
     """
 
@@ -81,7 +81,7 @@ class BoostedPredictor:
 
 
 def _line(scores: Any, values: Values) -> tuple[float, float]:
-    """Returns the height and the slope of the line from scores to values, by least squares."""
+    """Returns the height and the slope of the line from scores to values, fitted by least squares."""
     if np.ptp(scores) == 0:
         return float(values.mean()), 0.0
     slope, height = np.polyfit(scores.astype(np.float64), values, 1)
@@ -89,8 +89,8 @@ def _line(scores: Any, values: Values) -> tuple[float, float]:
 
 
 def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, values: Values) -> float | None:
-    """Returns the root mean square error of the fits on pairs left out of them; None if no pair was left
-    out."""
+    """Returns the root mean square error of the fits, each on the pairs left out of it; None if no pair was
+    left out."""
     errors = []
     for member, at in zip(fitted, drawn, strict=True):
         unseen = np.setdiff1d(np.arange(len(values)), at)
@@ -174,15 +174,15 @@ class BlendedPredictor:
 
 @dataclass(frozen=True)
 class Blended:
-    """Two fitted predictors. For a measured pair only the first one counts."""
+    """Two fitted predictors. For a measured pair, only the first predictor counts."""
 
     learned: Fitted
     trees: Boosted
     records: tuple[Record, ...]
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns seconds ``[schemes, shapes]``: the geometric mean of both predictors; of measured pairs the
-        first one's."""
+        """Returns seconds ``[schemes, shapes]``: for a measured pair, the first predictor's value; for any
+        other pair, the geometric mean of both predictors."""
         learned = self.learned.seconds(schemes, shapes)
         halfway = np.sqrt(learned * self.trees.seconds(schemes, shapes))
         known = [[(scheme, shape) in self._measured for shape in shapes] for scheme in schemes]

@@ -1,7 +1,7 @@
 """The formulas of a kind of processor, over arrays of schemes and calls.
 
-Schemes that differ in sizes only take the same branches of the formulas: they form a bundle, and one pass
-over arrays computes them all. A single plan is a bundle of one.
+Schemes that differ only in sizes take the same branches of the formulas. Such schemes form a bundle, and one
+pass over arrays computes all of them. A single plan is a bundle of one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rows = Sequence[Sequence[float]]
 """A row of numbers for each scheme."""
 
 Speed = Callable[[Any], float]
-"""The flop/s of one core or multiprocessor that a scheme reaches by itself."""
+"""A function that returns the flop/s that a scheme reaches by itself on one core or multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Same:
 
 
 UNKNOWN_PEAK = 100.0
-"""The assumed peak of a core, in GFLOP/s, where none was measured: the ranking does not depend on it."""
+"""The assumed peak of a core, in GFLOP/s, if no peak was measured: the ranking does not depend on the
+peak."""
 
 
 def peak_speed(workload: Workload, hardware: Hardware) -> float:
@@ -72,7 +73,7 @@ class FiveParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Calls:
-    """The shapes of many calls, and their extents by role, ``[shapes]`` each."""
+    """The shapes of many calls, and the extents of these shapes by role, each ``[shapes]``."""
 
     shapes: tuple[Shape, ...]
     extents: Mapping[Role, IntArray]
@@ -94,9 +95,9 @@ class Sizes(NamedTuple):
     """The numbers of a scheme that formulas use.
 
     Args:
-        group: equal for schemes of one bundle, whose formulas differ in numbers only.
-        sizes: by name; ``rows``, ``cols`` and ``granule`` are among them.
-        paid: extents by role; a plan executes multiples of these.
+        group: a key that is equal for all schemes of one bundle, whose formulas differ only in numbers.
+        sizes: the sizes by name; ``rows``, ``cols`` and ``granule`` are among them.
+        paid: the extents by role of which a plan executes multiples.
     """
 
     group: Hashable
@@ -109,12 +110,12 @@ class Bundle:
     """The sizes of the schemes of one group, as arrays.
 
     Args:
-        like: one of the schemes, for what they have in common.
-        sizes: by name, ``[schemes]`` each.
-        paid: extents by role, ``[schemes]`` each; a plan executes multiples of these.
-        speeds: flop/s of the first scheme's tiles, lowest first, then of the second's, and so on; empty if
-            the formulas compute a bound instead.
-        first: where the speeds of each scheme begin.
+        like: one of the schemes, for the values that all schemes have in common.
+        sizes: the sizes by name, each ``[schemes]``.
+        paid: the extents by role of which a plan executes multiples, each ``[schemes]``.
+        speeds: the flop/s of the first scheme's tiles, the lowest tile first, then the flop/s of the second
+            scheme's tiles, and so on; empty if the formulas compute a bound instead.
+        first: the index at which the speeds of each scheme begin.
     """
 
     like: Scheme
@@ -128,7 +129,7 @@ class Bundle:
         """Returns the bundle of the schemes of one group.
 
         Args:
-            throughput: of each tile by itself (None: the formulas compute a bound instead).
+            throughput: the throughput of each tile by itself (None: the formulas compute a bound instead).
         """
         speeds: list[list[float]] = []
         if isinstance(throughput, Same):
@@ -156,8 +157,8 @@ class Bundle:
         return replace(self, sizes=sizes, paid=paid, first=self.first[:, None])  # type: ignore[arg-type]
 
     def tiles(self, rows: IntArray) -> list[tuple[IntArray, IntArray]]:
-        """Returns the height and number of the tiles of each region; a region without tiles gets the tallest
-        height."""
+        """Returns the height and the number of the tiles of each region; a region without tiles gets the
+        tallest height."""
         found = tiles_of(self.like.edge, self["granule"], self["rows"], rows)
         return [(np.where(tiles > 0, height, self["rows"]), tiles) for height, tiles in found]
 
@@ -176,20 +177,20 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Formulas(ABC):
-    """The formulas of one kind of processor, for a bundle of schemes at a time, and the features of its
-    schemes that learned models use. :class:`~dietlab.cost.adaptation.AdaptationCost` makes tables and pairs
-    of them.
+    """The formulas of one kind of processor, for one bundle of schemes at a time, and the features of schemes
+    that learned models use. :class:`~dietlab.cost.adaptation.AdaptationCost` computes tables and pairs from
+    the formulas.
 
     Args:
-        kind: which parts they count.
+        kind: the parts that the formulas count.
         cache: where a call finds its operands.
     """
 
     FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
     """The names of :meth:`features`."""
     DEALT: ClassVar[float] = 1.0
-    """The share of the untried schemes, those expected to be fastest, that a search chooses from in each
-    round."""
+    """The share of the untried schemes from which a search chooses in each round: the schemes expected to be
+    fastest."""
 
     workload: Workload
     hardware: Hardware
@@ -197,7 +198,7 @@ class Formulas(ABC):
     cache: CacheState = "hot"
 
     def sizes(self, scheme: Any) -> Sizes:
-        """Returns the numbers of a scheme that the other methods use: the sizes of its tile."""
+        """Returns the sizes of a scheme's tile, which the other methods use."""
         sizes = {"rows": scheme.rows, "cols": scheme.cols, "granule": scheme.kernel.granule}
         return Sizes(scheme.edge, sizes, scheme.cover_tile)
 
@@ -206,7 +207,8 @@ class Formulas(ABC):
         """Returns the seconds of the calls by part."""
 
     def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        """Returns ``f_pad * f_occ`` of the calls; for a single processor, which is never idle, ``f_pad``."""
+        """Returns ``f_pad * f_occ`` of the calls; for a single processor, ``f_pad``, since it is never
+        idle."""
         return bundle.useful(calls)
 
     @abstractmethod
@@ -219,7 +221,7 @@ class Formulas(ABC):
 
     @property
     def peak(self) -> Speed | None:
-        """The throughputs that give the bound (None: a bundle without speeds gives it)."""
+        """The throughputs that give the bound (None: a bundle without speeds gives the bound)."""
         return Same(peak_speed(self.workload, self.hardware))
 
     @property
@@ -233,7 +235,8 @@ class Formulas(ABC):
         return self.peak
 
     def features(self, schemes: Sequence[Any]) -> Rows:
-        """Returns the features that a throughput is learned from; none depends on a dynamic dimension."""
+        """Returns the features that a throughput is learned from; no feature depends on a dynamic
+        dimension."""
         return [[scheme.rows, scheme.cols] for scheme in schemes]
 
     def knobs(self, schemes: Sequence[Any]) -> Rows:
@@ -241,19 +244,20 @@ class Formulas(ABC):
         return self.features(schemes)
 
     def loops(self, kernel: Any) -> tuple[int, int]:
-        """Returns the reduction steps of a pass (0: all), and the vectors or threads across a tile."""
+        """Returns two numbers: the reduction steps of a pass (0: all), and the vectors or threads across a
+        tile."""
         return 0, 1
 
     @property
     def levels(self) -> Mapping[str, int]:
-        """The bytes of each level of memory by name, the nearest first."""
+        """The number of bytes of each level of memory by name, the nearest level first."""
         return {}
 
     def fitted(self: Own, records: Sequence[Record], throughput: Speed | None = None) -> Own:
         """Returns the formulas with constants fitted on successful records.
 
         Args:
-            throughput: of schemes (None: not learned yet).
+            throughput: the throughput of schemes (None: not learned yet).
         """
         return self
 

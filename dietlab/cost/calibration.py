@@ -19,10 +19,10 @@ from dietlab.problem import Shape
 from dietlab.scheme import Scheme
 
 SHARES = 0.5, 1.0
-"""Weights of the prior to try; 0 is always tried, and predicts as without a prior."""
+"""The weights of the prior to try. The weight 0 is always tried too, and predicts as without a prior."""
 
 LEFT = 0.15, 0.3, 0.6
-"""Standard deviations to try, of a logarithm, for the errors of a prior that depend on parameters and
+"""The standard deviations to try for the logarithms of a prior's errors that depend on parameters and
 extents."""
 
 EVIDENCE = 5.0
@@ -42,7 +42,7 @@ class Calibration:
 
     Args:
         cost: the adaptation cost.
-        records: measured, in the cache state of ``cost``.
+        records: the records that were measured in the cache state of ``cost``.
         prior: a model of other records. The process then predicts logarithms less ``share`` times the
             prior's; ``share`` is 0 or the value of :data:`SHARES` under which the records are most likely.
 
@@ -95,8 +95,8 @@ class Calibration:
     def doubt(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
     ) -> Values:
-        """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
-        pairs that were measured often.
+        """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``. The doubt
+        is least for pairs that were measured often.
 
         The lowest of many predictions tend to be too low, so a choice of the lowest must allow for the doubt.
 
@@ -113,8 +113,8 @@ class Calibration:
         return in_single_precision(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
-        """Yields ``(row, column, number)`` for each pair of the table whose program was measured: the number
-        of the measured pair with this program, on the same shape or one of the same work
+        """Yields ``(row, column, number)`` for each pair of the table whose program was measured. ``number``
+        is the index of the measured pair with this program, on the same shape or on a shape of the same work
         (:func:`~dietlab.cost.measured.same_work`)."""
         workload = self._cost.workload
         columns: dict[object, dict[Shape, list[int]]] = {}
@@ -132,7 +132,7 @@ class Calibration:
                     yield from ((row, column, known) for column in at)
 
     def _by_work(self, family: Scheme, shapes: Iterable[Shape]) -> dict[Shape, list[int]]:
-        """Returns the numbers of shapes, grouped by the work that a family does on them."""
+        """Returns the indices of shapes, grouped by the work that a family does on each shape."""
         found: dict[Shape, list[int]] = {}
         for number, shape in enumerate(shapes):
             found.setdefault(same_work(family, self._cost.workload, shape), []).append(number)
@@ -141,8 +141,8 @@ class Calibration:
     def _places(
         self, family: Scheme, shapes: Sequence[Shape], columns: Mapping[Shape, list[int]]
     ) -> list[tuple[Shape, list[int]]]:
-        """Returns the shapes that a family was measured on, each with the columns that use its times: columns
-        of the same work for which no other measured shape is nearer.
+        """Returns the shapes that a family was measured on, each with the columns that use the times on this
+        shape: the columns of the same work for which no other measured shape is nearer.
 
         Args:
             columns: the columns by their work.

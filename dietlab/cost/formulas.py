@@ -1,4 +1,4 @@
-"""The paper's formulas for the losses of stitching a micro-kernel over a shape, the same on every
+"""The paper's formulas for the losses of stitching a micro-kernel over a shape. They are the same for every
 processor."""
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def f_pad(
 
 
 def f_pad(sizes: Mapping[Role, Any], tile: Mapping[Role, Any], *, spatial_only: bool = False) -> Any:
-    """Returns the ratio of useful over executed multiply-adds: ``prod extent / (tile * ceil(extent /
-    tile))``, for numbers or for arrays of them.
+    """Returns the number of useful multiply-adds over the number of executed ones: ``prod extent / (tile *
+    ceil(extent / tile))``, for numbers or for arrays of them.
 
     The paper's definition (section 3.3) counts the spatial axes only (``spatial_only``); a padded
     reduction axis costs as much, so it is counted by default. An empty shape wastes nothing.
 
     Args:
-        sizes: extent of each axis by role, as numbers or as arrays of one size.
+        sizes: the extent of each axis by role, as numbers or as arrays of one size.
         tile: the tile's extents, of the same roles.
         spatial_only: whether the depth is left out.
     """
@@ -46,7 +46,8 @@ def f_pad(sizes: Mapping[Role, Any], tile: Mapping[Role, Any], *, spatial_only: 
 
 
 def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
-    """Returns the padding waste: multiply-adds that no output needs over all executed, in [0, 1).
+    """Returns the padding waste: the number of multiply-adds that no output needs over the number of all
+    executed ones, in [0, 1).
 
     Args:
         sizes: extent of each axis by role.
@@ -66,16 +67,16 @@ def f_occ(
 
 
 def f_occ(tiles: Any, processors: Any, imbalance: Any = None) -> Any:
-    """Returns the occupancy: busy over paid processors for ``g`` equal tiles on ``C`` processors (paper,
-    section 3.3), for numbers or for arrays of them.
+    """Returns the occupancy, for numbers or for arrays of them: the number of busy processors over the number
+    of paid ones, for ``g`` equal tiles on ``C`` processors (paper, section 3.3).
 
     ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
     ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the
     paper fits c = 1.433 below one wave and 2.14 above on a T4.
 
     Args:
-        tiles: their number, all of equal cost.
-        processors: cores, or blocks that a GPU runs at once.
+        tiles: the number of tiles, all of equal cost.
+        processors: the number of cores, or of blocks that a GPU runs at once.
         imbalance: the constant c, at least 1 (None: ``g / G``).
     """
     none = tiles == 0
@@ -102,5 +103,5 @@ class Parts:
 
     @property
     def total(self) -> float:
-        """Their sum: the predicted seconds of the call."""
+        """The sum of the parts: the predicted seconds of the call."""
         return self.compute + self.edges + self.padding + self.weights + self.idle

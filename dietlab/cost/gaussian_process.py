@@ -27,26 +27,26 @@ import numpy.typing as npt
 from dietlab.cost.places import Numbers, Parts, Table, Values
 
 WIDE, LEVEL = 0.6, 0.15
-"""Standard deviations of a logarithm: of the part that depends on parameters and extents, and of the part
+"""The standard deviations, of a logarithm, of the part that depends on parameters and extents and of the part
 that all pairs share. Maximum likelihood finds 0.63 to 0.74 and 0.13 to 0.34 on four layers of one CPU."""
 
 OWN, UNEXPLAINED = (0.03, 0.06, 0.12), (0.02, 0.04, 0.08, 0.16)
-"""Standard deviations to try: of one family's own part, and of a pair's own part and the noise together.
-Machines differ in both; the likelihood of the records decides."""
+"""The standard deviations to try for one family's own part, and for a pair's own part together with the
+noise. Machines differ in both; the likelihood of the records decides."""
 
 PIVOTS = 256
-"""The most measured pairs that the uncertainty is computed from: those that explain most variance. More pairs
-lower the uncertainty little, and the computation grows with the square of their number."""
+"""The most measured pairs that the uncertainty is computed from: the pairs that explain most variance. More
+pairs lower the uncertainty little, and the computation grows with the square of their number."""
 
 SAMPLE = 400
-"""The most pairs that the likelihood is computed from: it chooses among a few values only."""
+"""The most pairs that the likelihood is computed from: the likelihood chooses among a few values only."""
 
 SMALLEST = 1e-8
-"""The least singular value, as a share of the largest, that is kept of the shapes' factors."""
+"""The least singular value of the shapes' factors that is kept, as a share of the largest one."""
 
 CHUNK = 32
-"""Pairs of a family and a height whose uncertainty is computed at once: intermediate arrays, some 4 MB, stay
-in the caches."""
+"""The number of pairs of a family and a height whose uncertainty is computed at once: intermediate arrays,
+some 4 MB, stay in the caches."""
 
 
 class GaussianProcess:
@@ -54,10 +54,11 @@ class GaussianProcess:
 
     Args:
         seen: the places of the measured pairs.
-        values: measured at them, ``[n]``.
-        times: how often each was measured, ``[n]``: the noise falls with the square root.
-        wide: standard deviations to try, of the part that depends on parameters and extents; smaller if a
-            prior explains most of this part.
+        values: the values measured for these pairs, ``[n]``.
+        times: the number of measurements of each pair, ``[n]``. The noise falls with the square root of this
+            number.
+        wide: the standard deviations to try for the part that depends on parameters and extents. They are
+            smaller if a prior explains most of this part.
 
     ``unlikeliness`` is the negative logarithm of the values' likelihood, less a constant.
     """
@@ -97,7 +98,7 @@ class GaussianProcess:
         """Returns the standard deviation of :meth:`mean`, ``[schemes, shapes]``.
 
         Args:
-            at: the pairs to compute (None: all); the others are 0.
+            at: the pairs to compute (None: all); other pairs get 0.
         """
         pivots, inverse = self._pivots
         nears = (places.near(seen) for places, seen in zip(table.places, self._seen, strict=True))
@@ -130,7 +131,7 @@ class GaussianProcess:
 
     @property
     def own(self) -> Values:
-        """The own part of each measured pair's expected value, which adds to :meth:`mean`, ``[n]``."""
+        """The own part of each measured pair's expected value, ``[n]``. It is added to :meth:`mean`."""
         return np.asarray(self.pair**2 * self._weights)
 
     @property
@@ -147,14 +148,15 @@ class GaussianProcess:
 
     @cached_property
     def _pivots(self) -> tuple[Numbers, Values]:
-        """The pairs that explain most, and the inverse Cholesky factor of their covariance with noise."""
+        """The pairs that explain most variance, and the inverse Cholesky factor of the covariance of these
+        pairs, noise included."""
         chosen = pivots(self._covariance, PIVOTS)
         factor = np.linalg.cholesky(self._covariance[np.ix_(chosen, chosen)])
         return chosen, np.linalg.inv(factor)
 
     def _most_likely(self, widths: Sequence[float]) -> tuple[float, float, float, float]:
-        """Returns ``(unlikeliness, wide, own, unexplained)``: the standard deviations under which the values
-        are most likely, after the values' unlikeliness."""
+        """Returns ``(unlikeliness, wide, own, unexplained)``: the unlikeliness of the values, and the three
+        standard deviations under which the values are most likely."""
         count = len(self._values)
         sample = np.unique(np.linspace(0, count - 1, min(SAMPLE, count)).astype(int))
         values, noise = self._values[sample], np.eye(len(sample))
@@ -172,7 +174,7 @@ class GaussianProcess:
 
 
 def _same_rows(table: Numbers) -> list[Numbers]:
-    """Returns the row numbers of a table, an array for each set of equal rows."""
+    """Returns an array for each set of equal rows of a table, with the indices of these rows."""
     groups: dict[bytes, list[int]] = {}
     for number, row in enumerate(table):
         groups.setdefault(row.tobytes(), []).append(number)
@@ -180,8 +182,8 @@ def _same_rows(table: Numbers) -> list[Numbers]:
 
 
 def pivots(covariance: Values, count: int) -> Numbers:
-    """Returns the numbers of ``count`` pairs; each is the pair that the earlier ones explain least (pivoted
-    Cholesky factorisation)."""
+    """Returns the indices of ``count`` pairs. Each pair is the one that the earlier pairs explain least
+    (pivoted Cholesky factorisation)."""
     left = covariance.diagonal().copy()
     columns = np.zeros((len(left), min(count, len(left))))
     chosen: list[int] = []
@@ -199,7 +201,7 @@ def unlikeliness(covariance: Values, values: Values) -> float:
     """Returns the negative logarithm of the likelihood of values ``[n]``, less a constant.
 
     Args:
-        covariance: noise included, ``[n, n]``.
+        covariance: the covariance of the values, noise included, ``[n, n]``.
     """
     factor = np.linalg.cholesky(covariance)
     scaled = np.linalg.solve(factor, values)
@@ -207,9 +209,9 @@ def unlikeliness(covariance: Values, values: Values) -> float:
 
 
 def _quadratic_forms(factors: Values, shapes: Values, precision: Values) -> Values:
-    """Returns ``x @ precision @ x`` for the elementwise product ``x`` of each row of ``factors`` with each
-    row of ``shapes``, ``[factors, shapes]``; rows are ``[pivots]``, and ``precision`` is symmetric.
-    ``shapes`` has a low rank, so the forms of its few singular vectors suffice."""
+    """Returns ``x @ precision @ x`` for each row of ``factors`` and each row of ``shapes``, ``[factors,
+    shapes]``. ``x`` is the elementwise product of the two rows, which are ``[pivots]``, and ``precision`` is
+    symmetric. ``shapes`` has a low rank, so it suffices to compute the forms of its few singular vectors."""
     left, sizes, right = np.linalg.svd(shapes, full_matrices=False)
     kept = sizes > SMALLEST * sizes.max(initial=0.0)
     places, basis = left[:, kept] * sizes[kept], right[kept].T

@@ -1,4 +1,4 @@
-"""Judges cost models on held-out measurements, by the number of measurements that they were fitted on."""
+"""Judges cost models on held-out measurements, for several numbers of measurements to fit on."""
 
 from __future__ import annotations
 
@@ -43,22 +43,23 @@ AGAIN = "measured again"
 """The name of a second measurement among the models."""
 
 DEVIATIONS = 2.0
-"""The least difference of two measured times that counts, in its standard deviations."""
+"""The least difference of two measured times that counts, in standard deviations of the difference."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Measured pairs of one operator on one processor.
+    """The measured pairs of one operator on one processor.
 
     Args:
-        name: of the file.
+        name: the name of the file.
         space: the schemes that were measured.
-        cache: where operands were.
-        told: one record of each pair, from the first round that measured it: models are fitted on these.
-        truth: one record of each pair, averaged over all rounds, with its noise as ``spread``: models are
-            judged by these.
-        again: one record of each pair that several rounds measured, from the last one, in the order of
-            ``told``.
+        cache: the cache state in which a call found its operands.
+        told: one record of each pair, from the first round that measured the pair. Models are fitted on these
+            records.
+        truth: one record of each pair, averaged over all rounds, with its noise as ``spread``. Models are
+            judged by these records.
+        again: one record of each pair that several rounds measured, from the last of these rounds, in the
+            order of ``told``.
     """
 
     name: str
@@ -70,10 +71,10 @@ class Survey:
 
     @classmethod
     def of(cls, file: RecordFile, name: str = "") -> Survey:
-        """Returns the pairs of a file that were measured successfully.
+        """Returns the survey of the successfully measured pairs of a file.
 
         Raises:
-            ModelError: if there is none.
+            ModelError: if no pair was measured successfully.
         """
         rounds: dict[tuple[Scheme, Shape], dict[Round | None, Record]] = {}
         for record in file.records:
@@ -96,19 +97,19 @@ class Survey:
         return cls.of(read_records(path), Path(path).parent.name if name == "records" else name)
 
     def layer_of(self, shape: Shape) -> tuple[int, int]:
-        """Returns the columns and the depth of the weights."""
+        """Returns the number of columns and the depth of the weights of a shape's layer."""
         sizes = extents(self.space.workload, shape)
         return sizes["cols"], sizes["depth"]
 
     @cached_property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """The columns and the depth of the weights of each layer that was measured, ascending."""
+        """The number of columns and the depth of the weights of each measured layer, ascending."""
         return tuple(sorted({self.layer_of(record.shape) for record in self.truth}))
 
     def held_out(self, split: str, seed: int) -> Callable[[Record], bool] | None:
         """Returns a predicate that is true for the held-out records of a split; None if the survey has none.
 
-        ``pairs`` holds nothing out beforehand: a model is judged by all pairs that it was not fitted on.
+        ``pairs`` holds nothing out beforehand: a model is judged by all pairs outside its fit.
         """
         random = np.random.default_rng((seed, sorted(SPLITS).index(split)))
         if split == "pairs":
@@ -132,9 +133,9 @@ def _part(random: np.random.Generator, values: Sequence[object], share: float) -
 
 def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]]) -> Iterator[Record]:
     """Yields one record of each pair: the geometric mean over its rounds, each time divided by the slowness
-    of its round on the shape. Differences between rounds give the noise of one round on the shape; a record's
-    noise is this over the square root of its number of rounds. On a shape with a single round, the noise is
-    the spread of the blocks."""
+    of its round on the shape. Differences between rounds give the noise of one round on the shape. A record's
+    noise is that noise divided by the square root of its number of rounds. On a shape with a single round,
+    the noise is the spread of the blocks."""
     by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
     for (scheme, shape), found in rounds.items():
         by_shape.setdefault(shape, []).append((scheme, found))
@@ -162,12 +163,12 @@ class Judgement:
     """The quality of one model's predictions of measurements that it was not fitted on.
 
     Args:
-        survey, model, split: names.
-        seed: of the draws.
-        told: the number of measurements that it was fitted on.
-        metrics: those of :func:`~dietlab.cost.metrics.ranking_metrics`, means over shapes; ``inside`` 1 and 2
-            are the shares of held-out times within one and two standard deviations of the prediction (0.68
-            and 0.95 if errors are normal); ``fit_seconds``.
+        survey, model, split: the names of the survey, the model and the split.
+        seed: the seed of the random draws.
+        told: the number of measurements that the model was fitted on.
+        metrics: the metrics of :func:`~dietlab.cost.metrics.ranking_metrics`, as means over shapes;
+            ``fit_seconds``; and ``inside`` 1 and 2, the shares of held-out times within one and two standard
+            deviations of the prediction (0.68 and 0.95 if errors are normal).
     """
 
     survey: str
@@ -191,12 +192,12 @@ def judge(
     measured in several rounds, the model ``measured again`` predicts the last round by the first one.
 
     Args:
-        surveys: recorded spaces, each a task.
-        models: names of cost models, keys of :data:`COST_MODELS` or ``MODULE:NAME`` (None: all that are
-            known).
-        splits: names of :data:`SPLITS`: what is held out.
-        told: numbers of measurements to fit on, each judged separately.
-        seeds: the number of draws of each; seeds are numbered from 0.
+        surveys: the surveys, each of which is a task for the models.
+        models: the names of cost models: keys of :data:`COST_MODELS` or ``MODULE:NAME`` (None: all known
+            models).
+        splits: the ways to hold measurements out, as names of :data:`SPLITS`.
+        told: the numbers of measurements to fit on. Each number is judged separately.
+        seeds: the number of random draws for each judgement; seeds are numbered from 0.
 
     Raises:
         ModelError: for an unknown model or split.
@@ -225,8 +226,8 @@ def judge(
 
 
 def measured_again(survey: Survey) -> dict[str, float]:
-    """Returns the metrics of a survey's first round as a prediction of its last one, scaled on each shape to
-    equal levels."""
+    """Returns the metrics of a survey's first round as a prediction of the last round. Both are scaled to
+    equal levels on each shape."""
     noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
     by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
     for pair in zip(survey.told, survey.again, strict=True):
@@ -242,8 +243,9 @@ def measured_again(survey: Survey) -> dict[str, float]:
 def judge_operator(
     source: Survey, survey: Survey, models: Sequence[str], told: Sequence[int] = (400,), seeds: int = 5
 ) -> list[Judgement]:
-    """Returns judgements, on ``survey``, of models fitted on ``source`` only: another operator or processor.
-    Only ``analytic`` and the boosted models can predict such a survey; others are left out."""
+    """Returns judgements, on ``survey``, of models that were fitted on ``source``, the survey of another
+    operator or processor. Only ``analytic`` and the boosted models can predict such a survey; other models
+    are left out."""
     COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     found = []
@@ -265,7 +267,8 @@ def judge_operator(
 def _divided(
     survey: Survey, held_out: Callable[[Record], bool], count: int, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """Returns the records that a model is fitted on, and those that it is judged by."""
+    """Returns two sets of records: the records that a model is fitted on, and the records that it is judged
+    by."""
     pool = [record for record in survey.told if not held_out(record)]
     order = np.random.default_rng(seed).permutation(len(pool))[:count]
     train = [pool[number] for number in order]
@@ -277,14 +280,15 @@ def _divided(
 def _fitted(
     survey: Survey, model: str, train: Sequence[Record], seed: int
 ) -> tuple[Fitted, dict[str, float]]:
-    """Returns a model that is fitted on records of a survey, and ``fit_seconds``."""
+    """Returns a model that is fitted on records of a survey, and the seconds of the fit, as
+    ``fit_seconds``."""
     started = perf_counter()
     fitted = fitted_by(predictor_named(model, survey.cache, seed), survey.space, train)
     return fitted, {"fit_seconds": perf_counter() - started}
 
 
 def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
-    """Returns the metrics of one fitted model on records, means over their shapes."""
+    """Returns the metrics of one fitted model on records, as means over the records' shapes."""
     by_shape: dict[Shape, list[Record]] = {}
     for record in test:
         by_shape.setdefault(record.shape, []).append(record)
@@ -303,10 +307,11 @@ def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
 
 def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.DataFrame:
     """Returns a table with one row for each survey, split, number of measurements and model: the mean of each
-    metric over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
+    metric over seeds, and the ends ``low`` and ``high`` of the 95 % interval of that mean (bootstrap of the
+    seeds).
 
     Args:
-        judgements: what :func:`judge` returned.
+        judgements: the judgements that :func:`judge` returned.
         raw: whether to return one row for each judgement instead.
     """
     import pandas as pd

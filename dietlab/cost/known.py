@@ -19,13 +19,13 @@ from dietlab.scheme import Scheme, Space
 
 @dataclass(frozen=True, repr=False)
 class Known:
-    """Records of a tuning, and the predictions from them.
+    """The records of a tuning, and the predictions from these records.
 
     Args:
         space: the schemes that are searched.
         shapes: the shapes that are tuned for.
         records: every measurement and failure so far.
-        predictor: fitted on all of them.
+        predictor: the predictor, fitted on all records.
     """
 
     space: Space
@@ -43,7 +43,7 @@ class Known:
         """The cost model behind the predictor.
 
         Raises:
-            ModelError: if it has none.
+            ModelError: if the predictor has no cost model.
         """
         found: object = getattr(self.predictor, "model", self.predictor)
         if isinstance(found, CostModel):
@@ -57,21 +57,23 @@ class Known:
     def seconds_table(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], cached: bool = False
     ) -> Seconds:
-        """Returns seconds ``[schemes, shapes]`` as predicted from the records: in the cache state of tuning
-        or, if ``cached``, from the last-level cache (if the predictor distinguishes them)."""
+        """Returns the seconds that are predicted from the records, ``[schemes, shapes]``: in the cache state
+        of tuning or, if ``cached``, with operands in the last-level cache (if the predictor distinguishes
+        cache states)."""
         if isinstance(self.predictor, Calibrated):
             return self.predictor.seconds_in(schemes, shapes, cached=cached)
         return self.predictor.seconds(schemes, shapes)
 
     def mean_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
-        """Returns seconds ``[schemes, shapes]`` over all cache states, as the predictor weighs them."""
+        """Returns the predicted seconds over all cache states, ``[schemes, shapes]``, as the predictor weighs
+        the states."""
         return self.predictor.seconds(schemes, shapes)
 
     def doubts(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_]
     ) -> Seconds:
         """Returns the standard deviations of the logarithms of predictions, ``[schemes, shapes]``, where
-        ``at`` is true, and 0 elsewhere: computing all takes long."""
+        ``at`` is true. Elsewhere the result is 0: computing all deviations takes long."""
         if isinstance(self.predictor, Calibrated):
             return np.where(at, self.predictor.doubt(schemes, shapes, at), 0.0)
         return np.where(at, self.predictor.doubt(schemes, shapes), 0.0)

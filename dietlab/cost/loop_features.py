@@ -1,10 +1,10 @@
 """Features of pairs of a scheme and a shape: the knobs of the scheme, or the loops of the program.
 
 ``knobs`` are the parameters in the scheme's key, and the extents. ``loops`` describe each loop of the lowered
-nest, outermost first: its length, the bytes of each operand that its body touches over the size of each
-cache, the bytes that are touched before an operand is read again, and the multiply-adds per byte (curve and
-itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 3.1 and appendix
-A.2; Zheng et al., Ansor, OSDI 2020, appendix B). The loops of weight-stationary (``ws``) and
+nest, the outermost loop first, by its length, by the bytes of each operand that its body touches (over the
+size of each cache), by the bytes that are touched before an operand is read again, and by the multiply-adds
+per byte (curve and itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section
+3.1 and appendix A.2; Zheng et al., Ansor, OSDI 2020, appendix B). The loops of weight-stationary (``ws``) and
 input-stationary programs (``is``)::
 
     ws    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile
@@ -27,7 +27,7 @@ from dietlab.problem.contraction import Weights
 from dietlab.scheme import Scheme, tiles_of
 
 Seen = Literal["knobs", "loops"]
-"""The features of a pair that a model uses."""
+"""The set of features of a pair that a model uses."""
 
 Table = npt.NDArray[np.float32]
 Named = Mapping[str, npt.NDArray[Any]]
@@ -70,7 +70,7 @@ def _stacked(
 
 
 def _sizes(schemes: Sequence[Scheme], formulas: Formulas) -> dict[str, IntArray]:
-    """Returns the sizes that determine the loops, ``[schemes]`` each."""
+    """Returns the sizes that determine the loops, each ``[schemes]``."""
     kernels = [scheme.kernel for scheme in schemes]
     block, vectors = zip(*map(formulas.loops, kernels), strict=True)
     named: dict[str, Sequence[int]] = {
@@ -142,7 +142,8 @@ def _loops(sizes: Mapping[str, IntArray], calls: Calls, formulas: Formulas) -> N
 
 
 def _tiles(sizes: Mapping[str, IntArray], rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Returns the height of the tallest and of the lowest tile, and the number of row tiles."""
+    """Returns three values: the height of the tallest tile, the height of the lowest tile, and the number of
+    row tiles."""
     found = []
     for edge in ("even", "rest", "padded"):
         (tall, many), *rest = tiles_of(edge, sizes["granule"], sizes["rows"], rows)

@@ -1,4 +1,4 @@
-"""One time for each measured program, from rounds in which the machine was faster or slower."""
+"""Computes one time for each measured program, from rounds in which the machine was faster or slower."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dietlab.scheme import Scheme, tiling
 Values = npt.NDArray[np.float64]
 
 Program = tuple[Hashable, Shape]
-"""What runs (:func:`program_on`), and on which shape."""
+"""The key of a program (:func:`program_on`), and the shape that the program runs on."""
 
 Times = Mapping[Hashable, Mapping[Hashable, float]]
-"""Seconds on one shape by program and round."""
+"""The seconds on one shape, by program and round."""
 
 FITS = 16
-"""Number of reweighted fits of the rounds' slowness; each gives less weight to times with large errors in the
-last."""
+"""The number of reweighted fits of the rounds' slowness. Each fit gives less weight to times with large
+errors in the fit before."""
 
 NOISE = 0.01
 """The least error of a time, as a logarithm, that lowers its weight: smaller errors are noise."""
@@ -34,11 +34,11 @@ NOISE = 0.01
 
 @dataclass(frozen=True)
 class Measured:
-    """Pairs that were measured, each program once: schemes, shapes, settled seconds, and how often each was
-    timed, ``[n]``.
+    """The measured pairs, each program once: their schemes, shapes and settled seconds, and the number of
+    times that each was measured, ``[n]``.
 
     Args:
-        programs: what ran, as keys.
+        programs: the keys of the programs that ran.
     """
 
     programs: tuple[Program, ...]
@@ -74,7 +74,7 @@ class Measured:
 
 
 def successful(records: Iterable[Record]) -> list[Record]:
-    """Returns the records that have a time; if there is none, raises a ModelError."""
+    """Returns the records that have a time. Raises a ModelError if there are none."""
     found = [record for record in records if record.ok and record.seconds]
     if not found:
         raise ModelError(
@@ -90,9 +90,9 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
 
     Schemes that run the same program on a shape share its time. On each shape, a measured time is the
     program's own time multiplied by the slowness of its round (``asked_by``), since records of a round ran in
-    turns. Programs that several rounds measured determine the slowness of these rounds. Of a program's times,
-    each divided by the slowness, the lower of two counts, and the middle one of three: disturbances only slow
-    down.
+    turns. Programs that several rounds measured determine the slowness of these rounds. Each of a program's
+    times is divided by the slowness of its round. Of two such times the lower one counts, of three the middle
+    one: disturbances only slow down.
     """
     shapes: dict[Shape, dict[Hashable, dict[Hashable, float]]] = {}
     for record in records:
@@ -118,9 +118,8 @@ def _settled(times: Times) -> dict[Hashable, float]:
 
 @lru_cache(maxsize=1 << 10)  # a round of a tuning measures on a few of all shapes
 def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Hashable, float]:
-    """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
-    reweighted least squares. The programs' times are eliminated, which leaves one normal equation for each
-    round."""
+    """Returns the slowness of each round, 1 on average. Reweighted least squares minimise the absolute
+    deviations of logarithms. Eliminating the programs' times leaves one normal equation for each round."""
     found = dict.fromkeys(name for rounds in times for name, _ in rounds)
     names = {name: number for number, name in enumerate(found)}
     groups: list[Values] = [
@@ -143,19 +142,21 @@ def _slowness(times: tuple[tuple[tuple[Hashable, float], ...], ...]) -> dict[Has
 
 
 def _weights(own: Values) -> Values:
-    """Returns the weights of one program's times, which fall with the distance from their median."""
+    """Returns the weights of one program's times. A weight falls with the distance of its time from the
+    median."""
     found: Values = 1.0 / np.maximum(np.abs(own - median(own.tolist())), NOISE)
     return found
 
 
 def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
-    """Returns a key that is equal for schemes that run the same program on a shape and share its time:
-    schemes with the same tiles, unless the launch reserves resources for its tallest tile."""
+    """Returns a key that is equal for schemes that run the same program on a shape, so that they share one
+    time. Schemes with the same tiles run the same program, unless the launch reserves resources for its
+    tallest tile."""
     return scheme if scheme.kernel.reserves else tiling(scheme, workload, shape)
 
 
 def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
-    """Returns a representative shape: it is equal for all shapes on which a scheme does the same work.
+    """Returns a representative shape, which is equal for all shapes on which a scheme does the same work.
 
     A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
     same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on

@@ -1,5 +1,5 @@
-"""Ranking metrics of predicted times, as defined in TenSet (NeurIPS 2021 D&B, section 5), over the pairs
-whose measured times differ by more than the measurement's noise."""
+"""Ranking metrics of predicted times, as defined in TenSet (NeurIPS 2021 D&B, section 5). They are computed
+over the pairs whose measured times differ by more than the noise of measuring."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ FEWEST_PAIRS = 10
 the accuracy by at most 10 %."""
 
 OF_PAIRS = ("pairwise", "r2")
-"""The metrics over pairs; the others are of single times, so that near-ties do not matter."""
+"""The metrics over pairs. Other metrics are over single times, so near-ties do not matter for them."""
 
 TOO_FEW = "too few pairs differ by more than the noise"
 """The text in place of a metric of too few pairs."""
 
 
 def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
-    """Returns two arrays, the first and the second index of each pair of times whose ratio exceeds the larger
-    noise of the two."""
+    """Returns two arrays: the first and the second index of each pair of times whose ratio exceeds the larger
+    of their two noises."""
     first, second = np.triu_indices(len(measured), 1)
     apart = np.abs(np.log(measured[first] / measured[second]))
     known = apart > np.log1p(np.maximum(noise[first], noise[second]))
@@ -34,15 +34,15 @@ def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
 
 
 def peak_at(k: int, predicted: Values, measured: Values) -> float:
-    """Returns the least measured time of all, divided by the least among the ``k`` predicted fastest; in (0,
-    1]."""
+    """Returns the least of all measured times over the least measured time among the ``k`` programs that are
+    predicted fastest; in (0, 1]."""
     chosen = np.argsort(predicted, kind="stable")[:k]
     return float(measured.min() / measured[chosen].min())
 
 
 def spearman(one: Values, other: Values) -> float:
-    """Returns the correlation of the ranks of two arrays, where equal values have their mean rank; 0 if one
-    of the arrays is constant."""
+    """Returns the correlation of the ranks of two arrays; 0 if one of the arrays is constant. Equal values
+    have their mean rank."""
     import pandas as pd
 
     if min(np.ptp(one), np.ptp(other)) == 0:
@@ -57,15 +57,16 @@ def ranking_metrics(
 
     ``pairs`` is the number of pairs that differ by more than the noise; ``pairwise`` is the share of these
     pairs whose order is predicted right; ``r2`` is the predicted share of their squared differences of
-    throughput. The latter two are missing if there is no such pair.
+    throughput. ``pairwise`` and ``r2`` are missing if there is no such pair.
 
     Args:
-        predicted, measured: times in seconds of the same programs *on the same shape*; to judge
-            several shapes, average over them (:func:`mean_metrics`).
-        noise: of each measured time, as a share of it (``Record.spread``); none if empty.
+        predicted, measured: the times of the same programs *on the same shape*, in seconds; to judge several
+            shapes, average over the shapes (:func:`mean_metrics`).
+        noise: the noise of each measured time, as a share of the time (``Record.spread``); empty for no
+            noise.
 
     Raises:
-        ModelError: if there are fewer than two values or one is not positive.
+        ModelError: if there are fewer than two values, or a value is not positive.
     """
     guess, truth = (np.asarray(list(values), np.float64) for values in (predicted, measured))
     if len(guess) != len(truth) or len(truth) < 2 or min(guess.min(), truth.min()) <= 0:
@@ -88,11 +89,11 @@ def ranking_metrics(
 
 
 def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each metric over the shapes that have it, and the sum of ``pairs``; if that is
-    below :data:`FEWEST_PAIRS`, the metrics of pairs are left out. Empty for no shapes.
+    """Returns the mean of each metric over the shapes that have this metric, and the sum of ``pairs``; empty
+    for no shapes. If the sum is below :data:`FEWEST_PAIRS`, the metrics over pairs are left out.
 
     Args:
-        metrics: of each shape, values by name.
+        metrics: for each shape, the metrics by name.
     """
     rows = list(metrics)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -105,9 +106,9 @@ def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def too_few_pairs(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Returns the texts in place of the metrics that have too few pairs; empty if all are known.
+    """Returns the texts that replace metrics with too few pairs; empty if all metrics are known.
 
     Args:
-        metrics: values by name, as :func:`mean_metrics` returns them.
+        metrics: the metrics by name, as returned by :func:`mean_metrics`.
     """
     return dict.fromkeys((name for name in OF_PAIRS if "pairs" in metrics and name not in metrics), TOO_FEW)

@@ -30,11 +30,11 @@ TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "
 """XGBoost's parameters: shallow trees, since a few hundred records are the usual size of a study."""
 
 ROUNDS = 120
-"""Boosting rounds."""
+"""The number of boosting rounds."""
 
 TELLING = 0.5
-"""The least share of computing, relative to the scheme's best shape, and the largest share of waiting for
-memory, of a measurement that counts for a scheme's throughput."""
+"""The least share of computing, relative to the scheme's best shape, of a measurement that counts for a
+scheme's throughput. It is also the largest share of waiting for memory."""
 
 
 class Predicts(Protocol):
@@ -46,7 +46,7 @@ class Predicts(Protocol):
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicted seconds of any (scheme, shape), fitted by :func:`fit_cost_model`.
+    """Predicts the seconds of any scheme on any shape; fitted by :func:`fit_cost_model`.
 
     ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput per core on its
     features. The adaptation is divided out of a measurement, so that one measurement on one shape counts for
@@ -55,7 +55,7 @@ class CostModel:
     Args:
         cost: the adaptation cost.
         booster: the trees of XGBoost.
-        samples: the number of schemes that it was fitted on.
+        samples: the number of schemes that the model was fitted on.
     """
 
     cost: AdaptationCost
@@ -95,7 +95,7 @@ class CostModel:
         return self.cost.parts(scheme, shape, self.speeds([scheme]).__getitem__)
 
     def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
-        """Returns the throughput of the schemes and of all lower micro-kernels in their plans."""
+        """Returns the throughput of the schemes, and of all lower micro-kernels in the schemes' plans."""
         known = self._speeds
         needed = dict.fromkeys(lower for scheme in dict.fromkeys(schemes) for lower in scheme.heights)
         new = [scheme for scheme in needed if scheme not in known]
@@ -108,7 +108,8 @@ class CostModel:
         return {}
 
     def importances(self) -> dict[str, float]:
-        """Returns the share of the loss that splits on each feature removed, largest first."""
+        """Returns, for each feature, the share of the loss that splits on this feature removed, the largest
+        share first."""
         gains = self.booster.get_score(importance_type="total_gain")
         total = sum(gains.values()) or 1.0
         names = self.cost.formulas.FEATURES
@@ -135,11 +136,11 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:
-        """Reads a file of :meth:`save`.
+        """Reads a file that :meth:`save` wrote.
 
         Raises:
-            ModelError: if it is unreadable or damaged, its features are not those of this version, or a later
-                version of XGBoost wrote its trees.
+            ModelError: if the file is unreadable or damaged, its features differ from the features of this
+                version, or a later version of XGBoost wrote its trees.
         """
         with reading(ModelError, "a model file is readable JSON", path):
             value = read_json(path)
@@ -166,17 +167,17 @@ def fit_cost_model(
     """Fits ``f_mk`` on the successful records, and then the constants of the adaptation, such as the share of
     the weights' fetch that computing hides on a CPU.
 
-    A scheme's throughput is its largest on the shapes where it mostly computes: on others something else
-    bounded the time. Throughputs above the processor's peak count as the peak: for very short calls, the
-    adaptation cost is too rough to be divided out.
+    A scheme's throughput is the largest one on the shapes where the scheme mostly computes: on other shapes,
+    something else bounded the time. Throughputs above the processor's peak count as the peak: for very short
+    calls, the adaptation cost is too rough to be divided out.
 
     Args:
         workload: the operator that was measured.
         hardware: the processor that it was measured on.
         records: measurements; failures are ignored.
         adaptation: ``"streamed"`` or ``"paper"``; see :func:`~dietlab.cost.adaptation_cost`.
-        seed: of the boosting; equal seeds fit equal trees.
-        cache: where calls found their operands when they were measured.
+        seed: the seed of the boosting; equal seeds fit equal trees.
+        cache: the cache state in which measured calls found their operands.
 
     Raises:
         ModelError: if no record is successful.
@@ -208,7 +209,7 @@ def features(formulas: Formulas, schemes: Sequence[Scheme]) -> npt.NDArray[np.fl
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:
-    """Returns whether a measurement mostly waited for memory, so that it says little about the scheme."""
+    """Returns whether a measurement mostly waited for memory, and so says little about the scheme."""
     memory = cost.hardware.dram_gbps
     if cost.cache != "rotating" or not memory or not record.seconds:
         return False
@@ -223,12 +224,12 @@ def _best_label(labels: Sequence[tuple[float, float]]) -> float:
 
 
 def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, float]:
-    """Returns ranking metrics on records, averaged over the shapes that have at least two
-    (:func:`dietlab.cost.metrics.mean_metrics`); the noise is the spread of each record.
+    """Returns ranking metrics on records, averaged over the shapes with at least two records
+    (:func:`dietlab.cost.metrics.mean_metrics`). The noise of each time is its record's spread.
 
     Args:
-        model: what predicts seconds.
-        records: measurements that it is compared with; failures are ignored.
+        model: any object that predicts seconds.
+        records: the measurements that predictions are compared with; failures are ignored.
     """
     by_shape: dict[Shape, list[Record]] = {}
     for record in records:

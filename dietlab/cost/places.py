@@ -1,7 +1,7 @@
 """Coordinates of schemes and shapes, from which a Gaussian process computes covariances of pairs.
 
-Two pairs of one label have a covariance of ``near(parameters) * near(tile height) * near(extents)``, each
-factor a squared exponential of the distance. So three small matrices give the covariances of a table
+Two pairs of one label have a covariance of ``near(parameters) * near(tile height) * near(extents)``. Each
+factor is a squared exponential of the distance. So three small matrices give the covariances of a table
 ``[schemes, shapes]``.
 """
 
@@ -22,20 +22,21 @@ Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
 
 ROWS, OTHERS, HEIGHT, WIDTH = 2.5, 8.0, 1.0, 2.0
-"""Distances, in natural logarithms, at which the covariance has fallen to 0.6: of rows, other extents, tile
-heights and tile widths. Maximum likelihood finds similar values on four layers of one CPU."""
+"""The distances of rows, other extents, tile heights and tile widths, in natural logarithms, at which the
+covariance has fallen to 0.6. Maximum likelihood finds similar values on four layers of one CPU."""
 
 PARAMETER = 20.0
-"""The distance, in factors of two, at which the covariance has fallen to 0.6, of any other numeric parameter:
+"""The distance of any other numeric parameter, in factors of two, at which the covariance has fallen to 0.6:
 unrolling, prefetch and K-blocks change times a little, by the same factor for all sizes."""
 
 NEAR_HEIGHT, NEAR_EXTENT = 0.1, 5.0
-"""Distances, in natural logarithms, at which the covariance within one family has fallen to 0.6: of tile
-heights and extents."""
+"""The distances of tile heights and of extents, in natural logarithms, at which the covariance within one
+family has fallen to 0.6."""
 
 
 class Near(NamedTuple):
-    """The factors of a covariance with ``n`` pairs: of schemes, shapes and heights, each ``[., n]``."""
+    """The three factors of a covariance with ``n`` pairs: for schemes, for shapes and for heights, each ``[.,
+    n]``."""
 
     schemes: Values
     shapes: Values
@@ -47,8 +48,8 @@ class Places:
     """Coordinates of schemes, shapes and tile heights; at a distance of 1 the covariance has fallen to 0.6.
 
     Args:
-        labels: of schemes, ``[schemes]``; those with different labels have nothing in common.
-        schemes, shapes, heights: coordinates, ``[., axes]``.
+        labels: the label of each scheme, ``[schemes]``; schemes with different labels have nothing in common.
+        schemes, shapes, heights: the coordinates of each, ``[., axes]``.
     """
 
     labels: Numbers
@@ -57,8 +58,8 @@ class Places:
     heights: Values
 
     def near(self, pairs: Places) -> Near:
-        """Returns the factors of the covariance with ``pairs``, which have one scheme, shape and height
-        each."""
+        """Returns the factors of the covariance with ``pairs``. Each pair has one scheme, one shape and one
+        height."""
         schemes = squared_exponential(self.schemes, pairs.schemes)
         return Near(
             schemes * (self.labels[:, None] == pairs.labels),
@@ -68,14 +69,14 @@ class Places:
 
     @cached_property
     def covariance(self) -> Values:
-        """The covariance of pairs with each other, ``[n, n]``."""
+        """The covariance of these pairs with each other, ``[n, n]``."""
         near = self.near(self)
         return near.schemes * near.shapes * near.heights
 
 
 class Parts(NamedTuple):
-    """The coordinates for two parts of a covariance: of all schemes (``wide``), and within one family
-    (``own``)."""
+    """The coordinates for two parts of a covariance: the part of all schemes (``wide``), and the part within
+    one family (``own``)."""
 
     wide: Places
     own: Places
@@ -86,10 +87,11 @@ class Table:
     """Pairs of every scheme with every shape; plans of one family, height and shape are predicted once.
 
     Args:
-        places: of one scheme of each family and group, of the shapes, and of the different heights.
-        families: the place of each plan's family, ``[plans]``.
-        heights: the place of the height of each plan's tallest tile, ``[plans, shapes]``.
-        plans: the plan of each scheme.
+        places: the places of one scheme of each family and group, of the shapes, and of the different
+            heights.
+        families: the index of each plan's family among the places, ``[plans]``.
+        heights: the index of the height of each plan's tallest tile, ``[plans, shapes]``.
+        plans: the index of each scheme's plan.
     """
 
     places: Parts
@@ -99,7 +101,7 @@ class Table:
 
 
 class Pairs:
-    """The coordinates of measured pairs of ``schemes`` and ``shapes``, ``[n]`` each, and of tables of other
+    """The coordinates of measured pairs of ``schemes`` and ``shapes``, each ``[n]``, and of tables of other
     pairs."""
 
     def __init__(self, workload: Workload, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> None:
@@ -147,7 +149,8 @@ class Pairs:
 
 
 def squared_exponential(some: Values, others: Values) -> Values:
-    """Returns ``exp(-distance^2 / 2)`` of points ``[., axes]``, ``[some, others]``."""
+    """Returns ``exp(-distance^2 / 2)`` for each two points of ``some`` and ``others``, ``[some, others]``.
+    Points are ``[., axes]``."""
     squares = np.zeros((len(some), len(others)))
     for here, there in zip(some.T, others.T, strict=True):
         squares += (here[:, None] - there) ** 2
@@ -160,16 +163,17 @@ def _numbered(keys: Iterable[Hashable]) -> dict[Hashable, int]:
 
 @lru_cache(maxsize=1 << 16)
 def group_of(scheme: Scheme) -> Hashable:
-    """Returns the key that schemes must share for their times to be correlated: all parameters that are no
-    numbers, such as the loop order. The edge of composed plans is left out, since their tiles are the
-    same."""
+    """Returns the key that schemes must share for their times to be correlated: all parameters that are not
+    numbers, such as the loop order. The edge of composed plans is left out, since plans with different edges
+    have the same tiles."""
     named = {name: value for name, value in scheme.parameters.items() if isinstance(value, str)}
     edge = "" if scheme.composed else scheme.edge
     return tuple(sorted({**named, "edge": edge}.items()))
 
 
 def coordinates(scheme: Scheme) -> list[float]:
-    """Returns the numeric parameters of a family, without its height, each divided by its distance."""
+    """Returns the numeric parameters of a family, without the height. Each is divided by the distance at
+    which the covariance has fallen to 0.6."""
     numbers = {name: v for name, v in scheme.kernel.parameters.items() if not isinstance(v, str)}
     del numbers["rows"]
     width = float(np.log(numbers.pop("cols"))) / WIDTH
@@ -177,7 +181,7 @@ def coordinates(scheme: Scheme) -> list[float]:
 
 
 def height(scheme: Scheme, rows: int) -> int:
-    """Returns the height of the tallest tile that a scheme has for ``rows`` rows."""
+    """Returns the height of the tallest tile that a scheme uses for ``rows`` rows."""
     return int(heights_of([scheme], np.array([rows]))[0, 0])
 
 

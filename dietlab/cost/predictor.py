@@ -26,7 +26,7 @@ Seconds = npt.NDArray[np.float64]
 """``[schemes, shapes]``."""
 
 DOUBT = 0.4
-"""The standard deviation of the logarithm of a time that is predicted from no measurement."""
+"""The standard deviation of the logarithm of a time that is predicted without any measurement."""
 
 
 class Fitted(Protocol):
@@ -40,13 +40,13 @@ class Fitted(Protocol):
 
 
 class Predictor(Protocol):
-    """A predictor is fitted on records of a space; ``tune(predictor=...)`` takes any."""
+    """A predictor is fitted on records of a space; ``tune(predictor=...)`` takes any predictor."""
 
     def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
         """Returns the predictor fitted on the records.
 
         Raises:
-            ModelError: if none of them is successful.
+            ModelError: if no record is successful.
         """
 
 
@@ -55,9 +55,9 @@ class LearnedPredictor:
     """The predictor that is used by default: a cost model, calibrated by measurements.
 
     Args:
-        adaptation: the adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
+        adaptation: the kind of adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
         cache: where operands are while candidates are timed.
-        seed: of the model.
+        seed: the seed of the model.
         prior: a model of records of other shapes, layers, operators or processors.
     """
 
@@ -67,12 +67,12 @@ class LearnedPredictor:
     prior: Prior | None = None
 
     def fit(self, space: Space, records: Sequence[Record]) -> Calibrated | Expected:
-        """Returns the predictor fitted on the records; before the first successful one, the prior of this
+        """Returns the predictor fitted on the records. Before the first successful record, the prior of this
         processor predicts.
 
         Raises:
-            ModelError: if none is successful and there is no such prior, or it is of another kind of
-                processor.
+            ModelError: if no record is successful and there is no such prior, or if the prior is for another
+                kind of processor.
         """
         if self.prior is not None:
             self.prior.require_kind(space.hardware)
@@ -87,13 +87,13 @@ class LearnedPredictor:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A cost model and the records that it was fitted on, which correct its predictions near them
-    (:class:`~dietlab.cost.Calibration`).
+    """A cost model and the records that it was fitted on. The records correct the model's predictions near
+    them (:class:`~dietlab.cost.Calibration`).
 
     Args:
         model: the fitted cost model.
-        records: those that it was fitted on.
-        prior: the prior that it started from, if any.
+        records: the records that the model was fitted on.
+        prior: the prior that the fit started from, if any.
     """
 
     model: CostModel
@@ -102,8 +102,8 @@ class Calibrated:
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns seconds ``[schemes, shapes]``: the geometric mean over both cache states if times were
-        measured in both. Plans that memory bandwidth makes equal still differ in computing, and a plan that
-        is fast in one state only is a bad one."""
+        measured in both. Plans that are equal because of memory bandwidth still differ in computing, and a
+        plan that is fast in one state only is a bad plan."""
         seconds = self.seconds_in(schemes, shapes)
         if not self._measured_cached:
             return seconds
@@ -112,11 +112,11 @@ class Calibrated:
     def seconds_in(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], *, cached: bool = False
     ) -> Seconds:
-        """Returns seconds ``[schemes, shapes]`` in the cache state of tuning or, if ``cached``, from the
-        last-level cache.
+        """Returns seconds ``[schemes, shapes]`` in the cache state of tuning or, if ``cached``, with operands
+        in the last-level cache.
 
-        Without a record from cache, each time from memory is multiplied by the ratio of the model's
-        predictions for both states."""
+        Without a record in that state, each time with operands in memory is multiplied by the ratio of the
+        model's predictions for the two states."""
         if not cached:
             return self._calibration.seconds(schemes, shapes)
         if self._measured_cached:
@@ -127,8 +127,8 @@ class Calibrated:
     def doubt(
         self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
     ) -> Seconds:
-        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``; where
-        ``at`` is false the values mean nothing."""
+        """Returns the standard deviation of the logarithms of the seconds, ``[schemes, shapes]``. Where
+        ``at`` is false, the values mean nothing."""
         return self._calibration.doubt(schemes, shapes, at)
 
     @cached_property
@@ -147,7 +147,8 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Expected:
-    """A prior before any measurement: it ranks schemes, but the level of their times is not known yet."""
+    """A prior before any measurement. The prior ranks schemes, but the level of their times is not known
+    yet."""
 
     cost: AdaptationCost
     prior: Prior
@@ -162,8 +163,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class PaperPredictor:
-    """DietCode's model: learned throughput, times occupancy, times padding (section 3.3, equation 2), without
-    a correction near measurements.
+    """DietCode's model: the learned throughput, multiplied by occupancy and padding (section 3.3, equation
+    2), without a correction near measurements.
 
     Args:
         cache: where operands are while candidates are timed.
@@ -182,7 +183,7 @@ class PaperPredictor:
 
 @dataclass(frozen=True)
 class ProductForm:
-    """A cost model, with its root mean square error of log time on the records that it was fitted on."""
+    """A cost model, and the root mean square error of its log times on the records that it was fitted on."""
 
     model: CostModel
     missed: float
@@ -210,8 +211,8 @@ class AnalyticPredictor:
 
 @dataclass(frozen=True)
 class Analytic:
-    """The adaptation cost of a space at the highest throughput that its target expects of a tile. Without a
-    measured peak of the processor, only ratios of times have a meaning.
+    """The adaptation cost of a space at the highest throughput that the target expects of a tile. If the
+    processor's peak was not measured, only ratios of times have a meaning.
 
     Args:
         cost: the adaptation cost.
@@ -239,7 +240,7 @@ class Analytic:
 
 @dataclass(frozen=True)
 class Checked:
-    """Checks every prediction of a fitted predictor from outside of dietlab."""
+    """Checks every prediction of a fitted predictor that is not dietlab's own."""
 
     fitted: Fitted
 
@@ -262,7 +263,8 @@ class Checked:
 
 
 def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> Fitted:
-    """Returns a predictor fitted on records; every prediction of one from outside of dietlab is checked.
+    """Returns a predictor fitted on records. If the predictor is not dietlab's own, every prediction is
+    checked.
 
     Args:
         predictor: any :class:`Predictor`.

@@ -1,9 +1,10 @@
 """Transfer: predictions for a new tuning from records of other shapes, layers, operators or processors.
 
-Boosted trees are fitted to the ratios of these times to the adaptation cost at the peak of their processor,
-with features that relate sizes to its caches (:mod:`dietlab.cost.loop_features`). A new tuning corrects the
-trees: its Gaussian process predicts their errors (:class:`~dietlab.cost.calibration.Calibration`), and the
-trees get the weight, possibly 0, under which its own measurements are most likely.
+Boosted trees are fitted to the ratios of the recorded times to the adaptation cost at the processor's peak,
+with features that relate sizes to the processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
+corrects the trees: its Gaussian process predicts their errors
+(:class:`~dietlab.cost.calibration.Calibration`), and the trees get the weight, possibly 0, under which its
+own measurements are most likely.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ from dietlab.scheme import Scheme
 SCHEMA_VERSION = 1
 
 MOST = 3000
-"""The most pairs of each source to fit on: more cost time, and the trees learn little more."""
+"""The most pairs of each source to fit on: with more pairs, a fit takes longer, and the trees learn little
+more."""
 
 TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
-"""XGBoost's parameters, for thousands of pairs of several sources, and boosting rounds."""
+"""XGBoost's parameters, and the number of boosting rounds, for thousands of pairs of several sources."""
 
 FOREIGN_POINTS = 12
 """The fewest measurements on this processor with which a prior of other processors is used: fewer cannot
-determine its weight."""
+determine the weight of the prior."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of records that a prior was fitted on: operator, processor, cache state, number of pairs."""
+    """A source of records that a prior was fitted on, with its operator, processor, cache state and number of
+    pairs."""
 
     workload: Workload
     hardware: Hardware
@@ -66,7 +69,7 @@ class Prior:
     """A model of records from several sources, made by :meth:`fit`; ``tune(prior=...)`` takes it.
 
     Args:
-        sources: of the records, one for each file or study.
+        sources: the sources of the records, one for each file or study.
         missed: the root mean square error of the logarithm of a time, on measurements left out of a fit.
         booster: the trees of XGBoost.
     """
@@ -77,10 +80,10 @@ class Prior:
 
     @classmethod
     def fit(cls, files: Sequence[RecordFile], seed: int = 0) -> Prior:
-        """Fits the trees on the records of one file or more; each file has its own level.
+        """Fits the trees on the records of one file or more. The level of times may differ between files.
 
         Raises:
-            ModelError: if there is no file, one has no successful record, or both CPUs and GPUs were
+            ModelError: if there is no file, if a file has no successful record, or if both CPUs and GPUs were
                 measured.
         """
         if not files:
@@ -110,8 +113,8 @@ class Prior:
         return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), trees)
 
     def values(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the predicted logarithms of times over the adaptation cost at the peak, less their median
-        in the source, ``[schemes, shapes]``."""
+        """Returns the predicted logarithms of times over the adaptation cost at the peak, ``[schemes,
+        shapes]``. The median of these logarithms in the source is subtracted."""
         size = len(schemes), len(shapes)
         if not all(size):
             return np.zeros(size)
@@ -129,7 +132,7 @@ class Prior:
         return measured >= FOREIGN_POINTS or not self.strangers(hardware)
 
     def strangers(self, hardware: Hardware) -> tuple[str, ...]:
-        """Returns the names of the source processors that are not this one."""
+        """Returns the names of the source processors other than this processor."""
         every = dict.fromkeys(source.hardware for source in self.sources)
         others = [one for one in every if not (one.is_same_as(hardware) and one.cores == hardware.cores)]
         return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
@@ -145,7 +148,8 @@ class Prior:
             )
 
     def told(self, hardware: Hardware) -> str:
-        """Returns a sentence on the prior's sources and, if they are other processors, on its adaptation."""
+        """Returns a text about the prior's sources and, if these are other processors, about how the prior is
+        adapted."""
         known = "; ".join(map(str, self.sources))
         others = self.strangers(hardware)
         if not others:
@@ -171,11 +175,11 @@ class Prior:
 
     @classmethod
     def load(cls, path: str | Path) -> Prior:
-        """Reads a file of :meth:`save`.
+        """Reads a file that :meth:`save` wrote.
 
         Raises:
-            ModelError: if the file is missing, damaged, or of another version, or a later version of XGBoost
-                wrote its trees.
+            ModelError: if the file is missing, damaged or of another version, or if a later version of
+                XGBoost wrote its trees.
         """
         with reading(ModelError, "a prior's file is readable JSON", path):
             value = read_json(path)

@@ -16,7 +16,7 @@ from dietlab.cost.prior import Prior
 from dietlab.measure import CacheState
 
 COST_MODEL = "learned"
-"""The default's name."""
+"""The name of the default cost model."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Registered:
     """A cost model with a name.
 
     Args:
-        told: its description, in one line.
-        make: returns its predictor, for a cache state and a seed.
+        told: the description of the cost model, in one line.
+        make: a function that returns the predictor for a cache state and a seed.
     """
 
     told: str
@@ -33,8 +33,9 @@ class Registered:
 
 
 def _cost_model(name: str, value: object) -> Registered:
-    """Returns a function that makes the predictor: it calls a class, with ``cache`` and ``seed`` if the
-    constructor has these parameters, or returns an object."""
+    """Returns the registered cost model. If ``value`` is a class, each predictor is a new object of the
+    class, made with ``cache`` and ``seed`` if the constructor has these parameters. Else ``value`` is the
+    predictor."""
     if isinstance(value, Registered):
         return value
     if not callable(getattr(value, "fit", None)):
@@ -98,12 +99,12 @@ NearestPredictor`` enters a class, or an object, of your own."""
 
 
 def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int = 0) -> Predictor:
-    """Returns the cost model of that name, or the predictor itself.
+    """Returns the predictor of the cost model ``name``, or ``name`` itself if it is a predictor.
 
     Args:
         name: a key of :data:`COST_MODELS`, ``MODULE:NAME``, or a predictor, which is returned as it is.
-        cache: where the measured calls find their operands.
-        seed: for a model that draws at random.
+        cache: the cache state in which measured calls find their operands.
+        seed: the seed of a model that draws at random.
 
     Raises:
         ModelError: for an unknown name, or anything without ``fit``.
@@ -115,7 +116,7 @@ def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int 
 
 
 def predictor_found(name: str, cache: CacheState = "hot", seed: int = 0) -> Predictor:
-    """Returns the cost model that a file names; no module is imported for it.
+    """Returns the cost model that a file names. No module is imported to find the model.
 
     Args:
         name: a key of :data:`COST_MODELS`.
@@ -138,10 +139,10 @@ def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
 
     Args:
         predictor: the cost model.
-        prior: a model of other tasks' records (None: the predictor stays as it is).
+        prior: a model of the records of other tasks (None: the predictor stays as it is).
 
     Raises:
-        ModelError: if the predictor takes none.
+        ModelError: if the predictor takes no prior.
     """
     if prior is None:
         return predictor

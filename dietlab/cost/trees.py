@@ -16,10 +16,12 @@ from dietlab.base.files import reading
 Values = npt.NDArray[np.float64]
 
 Booster = Any
-"""XGBoost's class, which has no types; the package is loaded when trees are fitted, applied or read."""
+"""XGBoost's class, which has no type annotations. The package is loaded when trees are fitted, applied or
+read."""
 
 ONE_THREAD = {"nthread": 1}
-"""XGBoost's threads: trees of this size gain nothing by more, and waiting threads disturb measurements."""
+"""The number of XGBoost's threads: trees of this size gain nothing by more, and waiting threads disturb
+measurements."""
 
 AGAIN = "Fit it again from the records: `dietlab tune` on the study does."
 
@@ -35,13 +37,13 @@ def fit_trees(
     seed: int = 0,
     groups: Sequence[int] | None = None,
 ) -> Booster:
-    """Returns trees that are fitted to ``values [n]`` or, with ``groups [n]`` in ascending order, to the
-    order of the values within each group, the least first.
+    """Returns trees that are fitted to ``values [n]``. With ``groups [n]`` in ascending order, the trees are
+    fitted to the order of the values within each group instead, the least value first.
 
     Args:
-        features: ``[n, features]``.
-        rounds: of boosting.
-        parameters: XGBoost's, without seed, threads and ``base_score``.
+        features: the features of each value, ``[n, features]``.
+        rounds: the number of boosting rounds.
+        parameters: the parameters of XGBoost, without seed, threads and ``base_score``.
     """
     import xgboost as xgb
 
@@ -55,7 +57,7 @@ def fit_trees(
 
 
 def ask_trees(booster: Booster, features: Any) -> Values:
-    """Returns the trees' value for each row, ``[n]``."""
+    """Returns the sum of the trees for each row of features, ``[n]``."""
     import xgboost as xgb
 
     try:
@@ -72,7 +74,7 @@ def trees_to_json(booster: Booster) -> Any:
 
 
 def trees_from_json(value: Any) -> Booster:
-    """Returns the trees of :func:`trees_to_json`; reading them runs no code.
+    """Returns the trees of a JSON value made by :func:`trees_to_json`; reading them runs no code.
 
     Raises:
         ModelError: if XGBoost cannot read them, or a later version wrote them. (3.0 reads the JSON of 3.1

@@ -13,11 +13,11 @@ from dietlab.measure.timing.disturbance import Pace
 from dietlab.measure.timing.turns import Questions
 
 UNKNOWN_SECONDS = 1.0
-"""Assumed seconds of the first measurement: about the time to compile a scheme on one core."""
+"""The assumed cost of the first measurement, in seconds: about the time to compile a scheme on one core."""
 
 AHEAD = 1.5
-"""Ratio of the seconds reserved for the model's last fit to its longest fit so far: the last has more
-records."""
+"""The ratio of the time reserved for the model's last fit to the time of its longest fit so far: the last fit
+has more records."""
 
 
 class BudgetSpentError(DietlabError, RuntimeError):
@@ -28,10 +28,10 @@ class Budget:
     """The seconds that a tuning may take, from now on.
 
     The limit is checked before each build and each block, and interrupts neither: a tuning exceeds the limit
-    by at most one build or block (on servers of a tracker, by one round).
+    by at most one build or block. On servers of a tracker, it exceeds the limit by at most one round.
 
     Args:
-        seconds: the limit, above 0; infinite: no limit.
+        seconds: the limit, above 0 (infinite: no limit).
         now: a monotonic clock, in seconds.
 
     Attributes:
@@ -54,19 +54,19 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds left to measure: the limit less the seconds spent and those reserved for the model's last
-        fit."""
+        """Seconds left to measure: the limit less the seconds spent and the seconds reserved for the model's
+        last fit."""
         return self.seconds - self.spent - AHEAD * self._thought
 
     def thought(self, seconds: float) -> None:
-        """Notes the seconds of a fit of the model."""
+        """Stores how long a fit of the model took, in seconds."""
         self._thought = max(self._thought, seconds)
 
     def require(self) -> None:
         """Checks that seconds are left.
 
         Raises:
-            BudgetSpentError: if none are.
+            BudgetSpentError: if no seconds are left.
         """
         if self.left <= 0:
             self.stopped = True
@@ -82,7 +82,7 @@ class Budget:
 
     @property
     def note(self) -> str:
-        """A text for progress; empty without a limit."""
+        """A text about the seconds left, for progress messages; empty without a limit."""
         return "" if math.isinf(self.seconds) else f", {self.spent:.0f} of {self.seconds:.0f} s"
 
 

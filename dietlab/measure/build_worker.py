@@ -42,8 +42,8 @@ def answer(artifact: Artifact) -> dict[str, Any]:
 
 
 def request_key(request: dict[str, Any]) -> str | None:
-    """Returns the key of a request's library in the store; None if the library depends on code outside
-    dietlab, a user's operator or target."""
+    """Returns the key of a request's library in the store. Returns None if the library depends on a user's
+    operator or target, whose code is outside dietlab."""
     kind = Hardware.from_json(request["hardware"]).kind
     own = type(workload_from_json(request["workload"])).__module__.startswith("dietlab.")
     made_by = fingerprint(kind) if own else None

@@ -20,7 +20,7 @@ from dietlab.problem import Workload
 from dietlab.scheme import Scheme
 
 BUILDER = "dietlab.measure.build_worker"
-"""Module of the processes that build."""
+"""The module that building processes run."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Libraries(Protocol):
     """A source of candidates' libraries."""
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns a library for each trial, in their order. Builds overlap: ``seconds`` is a library's share
-        of the wall-clock time."""
+        """Returns a library for each trial, in their order. Builds overlap, so the ``seconds`` of a library
+        are its share of the wall-clock time."""
 
 
 class Builders:
     """A pool of compiling processes that write libraries, and temporary files, to one folder.
 
     Args:
-        workers: parallel builds (default: the processors this process may use).
-        timeout: seconds for one library.
-        begins: called before each build; if it raises an error, no further build begins.
+        workers: the number of parallel builds (default: the number of processors that this process may use).
+        timeout: the limit for building one library, in seconds.
+        begins: a function that is called before each build. If it raises an error, no further build begins.
     """
 
     def __init__(
@@ -72,15 +72,16 @@ class Builders:
         self._workers.close()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
-        """Yields a library for each trial, in their order, each as soon as it is built.
+        """Yields a library for each trial, in the order of trials, as soon as it is built.
 
         Raises:
-            BuildError: if libraries cannot be written, which is not a scheme's fault.
+            BuildError: if libraries cannot be written. No scheme is at fault then.
         """
         return self._workers.each(partial(self._one, workload), trials)
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns all libraries at once; ``seconds`` is each one's share of the wall-clock time."""
+        """Returns all libraries at once. The ``seconds`` of a library are its share of the wall-clock
+        time."""
         started = perf_counter()
         found = list(self.build(workload, trials))
         wall, busy = perf_counter() - started, sum(built.seconds for built in found) or 1.0

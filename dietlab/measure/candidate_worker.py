@@ -1,7 +1,7 @@
 """Checks and times candidates: ``python -m dietlab.measure.candidate_worker``.
 
-It answers requests as :mod:`dietlab.measure.timing.bench` describes. ``plan`` is a library's path;
-``options`` are those of :class:`~dietlab.measure.timing.target.TimingTarget`.
+The worker answers the requests that :mod:`dietlab.measure.timing.bench` describes. In a request, ``plan`` is
+a library's path, and ``options`` are made by :class:`~dietlab.measure.timing.target.TimingTarget`.
 """
 
 from __future__ import annotations

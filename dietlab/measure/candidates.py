@@ -1,4 +1,4 @@
-"""The candidates of a tuning as one contender: a library for each scheme, named by its path.
+"""The candidates of a tuning as one contender. Each scheme has a library, which is named by its path.
 
 Libraries stay loaded between turns. Libraries with the same layout of packed weights share one array. A
 rotation uses parts of an arena in place of copies of packed weights.
@@ -22,16 +22,16 @@ from dietlab.measure.timing.lru_by_bytes import LruByBytes
 from dietlab.problem import FloatArray, Shape, Workload
 
 KEPT_BYTES = 1 << 26
-"""Most bytes of packed weights in memory: for example four layers of 16 MB, or one in four layouts. They are
-used in checks and in timing with weights in a cache."""
+"""The most bytes of packed weights in memory: for example four layers of 16 MB, or one layer in four layouts.
+Checks, and timing with weights in a cache, use these weights."""
 
 KEPT_LIBRARIES = 256
-"""Most libraries that stay loaded. A library that was dropped is loaded, and packs its weights, again."""
+"""The most libraries that stay loaded. A dropped library must be loaded, and must pack its weights, again."""
 
 
 class Candidates:
     """The libraries of a workload's candidates on one kind of processor (``cpu`` or ``cuda``). The arena is
-    used in place of copies of packed weights; it is None if libraries do not pack."""
+    used in place of copies of packed weights; the arena is None if libraries do not pack."""
 
     def __init__(self, kind: str, cores: int, arena: Arena | None = None) -> None:
         self._arena = arena
@@ -53,8 +53,8 @@ class Candidates:
 
     def packed(self, library: Library, constants: Operands, *, copied: bool) -> FloatArray:
         """Returns packed weights or, if ``copied``, the next part of the arena: a call takes the same time on
-        it as on a copy. Weights are cached by their contents, which are equal for most libraries of a
-        workload."""
+        the arena as on a copy. Packed weights are cached by their contents: most libraries of a workload have
+        equal ones."""
         layer = constants["w"].shape
         if layer not in library.weights:
             packed = library.pack(constants)
@@ -73,7 +73,7 @@ class Weights:
     """A description of packed weights that need not be in memory.
 
     Args:
-        digest: equal for equal contents.
+        digest: a hash of the contents.
         header: the first cache line, with the tag by which a library recognises its weights.
     """
 
@@ -106,7 +106,7 @@ class Library:
 
 @dataclass(frozen=True)
 class PreparedCandidates:
-    """A shape's candidates with constant operands; ``copied`` ones use the arena in place of copies."""
+    """A shape's candidates with constant operands; with ``copied``, they use the arena in place of copies."""
 
     candidates: Candidates
     workload: Workload

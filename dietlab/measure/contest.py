@@ -1,4 +1,5 @@
-"""Contests: candidates on the same shape are timed in turns, the fast ones longest, and become records."""
+"""Contests: candidates on the same shape are timed in turns, and fast candidates take the most turns. Each
+result becomes a record."""
 
 from __future__ import annotations
 
@@ -17,21 +18,22 @@ from dietlab.measure.timing.turns import Player, Questions, play
 from dietlab.problem import Shape, Workload
 
 CACHED_SHARE = 1 / 4
-"""Ratio of a block's length on operands in the last-level cache to its length on operands in memory."""
+"""The ratio of a block's length with operands in the last-level cache to its length with operands in
+memory."""
 
 FEWEST_TURNS = 3
-"""Fewest turns after which a program leaves because it is slow or behind the fastest: one block of calls of
-15 ms or more is 10 % off now and then, and good plans differ by less. A program that is both leaves after its
-first turn."""
+"""The fewest turns after which a program leaves because it is slow or behind the fastest: one block of calls
+of 15 ms or more is 10 % off now and then, and good plans differ by less. A program that is both slow and
+behind leaves after its first turn."""
 
 BEHIND = 1.1
-"""Ratio to the fastest time above which a program is behind."""
+"""The ratio of a program's time to the fastest time above which the program is behind."""
 
 
 def built_contests(
     libraries: Libraries, workload: Workload, trials: Sequence[Trial]
 ) -> tuple[list[list[Candidate]], list[Built]]:
-    """Builds the libraries of trials; returns the candidates on each shape, and the libraries."""
+    """Builds the libraries of trials. Returns two values: the candidates on each shape, and the libraries."""
     built = libraries.built(workload, trials)
     rivals: dict[Shape, list[Candidate]] = {}
     for trial, library in zip(trials, built, strict=True):
@@ -49,8 +51,8 @@ def play_contests(
     Args:
         seat: the process that checks and times them.
         contests: the candidates on each shape.
-        states: the processor's cache states; with ``interleaved`` among them, candidates that are timed on
-            operands in memory are also timed on operands in the last-level cache.
+        states: the processor's cache states. If ``interleaved`` is among them, candidates that are timed with
+            operands in memory are also timed with operands in the last-level cache.
     """
     playing = [_different(contest) for contest in contests]
     for candidate in (candidate for rivals in playing for candidate in rivals):
@@ -67,9 +69,9 @@ def play_contests(
 
 
 def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:
-    """Takes one turn of a candidate: a block, and a shorter one on operands in the last-level cache. Slow
-    programs skip the second block. Programs with calls longer than a block take it in the first turn only,
-    since their times vary little."""
+    """Takes one turn of a candidate: a block, and a shorter block with operands in the last-level cache. Slow
+    programs skip the second block. Programs with calls longer than a block take the second block in the first
+    turn only, since their times vary little."""
     player.take(timing.cache, timing.block_seconds)
     if timing.cache != "rotating" or not cached or not player.correct:
         return
@@ -98,8 +100,9 @@ def _different(contest: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Player]:
-    """Returns the rivals on a shape that take another turn after ``turns`` turns: before :data:`FEWEST_TURNS`
-    all but those both slow and behind the fastest, afterwards those that are neither."""
+    """Returns the rivals on a shape that take another turn after ``turns`` turns. Before
+    :data:`FEWEST_TURNS`, rivals that are both slow and behind the fastest are left out. Afterwards, all
+    rivals that are slow or behind are left out."""
     most = BEHIND * min(map(_mean_seconds, rivals), default=0.0)
 
     def plays_on(player: Player) -> bool:
@@ -110,7 +113,7 @@ def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Pl
 
 
 def _mean_seconds(player: Player) -> float:
-    """Returns the geometric mean over the cache states that were timed so far."""
+    """Returns the geometric mean of a candidate's seconds over the cache states that were timed so far."""
     return geometric_mean(quick(player.seconds(cache)) for cache in player.blocks)
 
 
@@ -119,7 +122,7 @@ class Candidate:
     """A library on one shape while it is measured, and its record so far.
 
     Args:
-        player: times it; None if it is not timed.
+        player: the player that times the candidate; None if the candidate is not timed.
         twin: a candidate with the same machine code, whose times hold for both.
     """
 
@@ -146,7 +149,7 @@ class Candidate:
 
     @property
     def code(self) -> str:
-        """Equal for equal machine code."""
+        """A text that is equal for equal machine code."""
         return self.record.code_hash or self.record.scheme.key
 
     def settled(self, timing: Timing) -> bool:
@@ -162,7 +165,8 @@ class Candidate:
         return len(blocks) >= min(FEWEST_TURNS, timing.blocks) or (bool(blocks) and timing.slow(min(blocks)))
 
     def result(self, cache: str) -> Record:
-        """Returns the record after all turns; its ``seconds`` are those in the cache state ``cache``."""
+        """Returns the record after all turns. The record's ``seconds`` were measured in the cache state
+        ``cache``."""
         if self.twin is not None:
             twin = self.twin.result(cache)
             return replace(

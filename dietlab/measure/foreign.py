@@ -1,4 +1,4 @@
-"""Recognises logs of other tuners by their first line: users mistake them for files of records."""
+"""Recognises logs of other tuners by their first line: users mistake such logs for files of records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ OURS = (
 
 
 def recognised(line: str) -> tuple[str, str]:
-    """Returns what a file with this first line is, as in ``"is a log of AutoTVM"``, and a remedy; both are
-    empty for an unknown line."""
+    """Returns two texts about a file with this first line: the kind of file, as in ``"is a log of AutoTVM"``,
+    and a remedy. Both are empty for an unknown line."""
     if line.rstrip() in ("{", "["):
         return "is JSON over several lines, such as a report, a study's or a model's", ""
     try:
@@ -34,8 +34,8 @@ def _is_ansor(value: Any) -> bool:
 
 
 def _has_versions(value: Any) -> bool:
-    """Returns whether a line has the fields of early AutoTVM logs (version 0.1) and of Ansor's
-    (``"v0.6"``)."""
+    """Returns whether a line has the fields that early logs of AutoTVM (version 0.1) and logs of Ansor
+    (``"v0.6"``) share."""
     return isinstance(value, dict) and {"i", "r", "v"} <= {*value}
 
 

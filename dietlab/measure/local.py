@@ -24,12 +24,12 @@ from dietlab.measure.timing.threads import pool_env
 from dietlab.problem import Workload, require_entered
 
 TIMER = "dietlab.measure.candidate_worker"
-"""Module of the process that checks and times."""
+"""The module that the checking and timing process runs."""
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Environment of a timing process: NumPy gets one thread. Its other threads would spin for some 25 ms after
-computing the reference and leave no core to a candidate's second thread: a call of 80 us then takes 4 ms, the
-system's time slice."""
+"""The environment of a timing process: NumPy gets one thread. Other threads of NumPy would spin for some 25
+ms after they computed the reference and leave no core to a candidate's second thread: a call of 80 us would
+then take 4 ms, the system's time slice."""
 
 
 @dataclass
@@ -44,16 +44,16 @@ class LocalRunner:
     spills registers or does not fit.
 
     Args:
-        hardware: the processor to compile for; the operator uses as many threads as it has ``cores``.
+        hardware: the processor to compile for. The operator uses one thread for each of its ``cores``.
         timing: the protocol of timing.
-        builders: parallel builds (default: the processors this process may use).
-        build_timeout, time_timeout: seconds for one library; the first answer of a process may take its
-            target's ``START_SECONDS`` longer.
+        builders: the number of parallel builds (default: the number of processors that this process may use).
+        build_timeout, time_timeout: the limits for building and for timing one library, in seconds. The first
+            answer of a process may take its target's ``START_SECONDS`` longer.
         builder_module: the module of the processes that build.
         timer_module: the module of the process that verifies and times.
-        ready: libraries that were built before (:mod:`dietlab.measure.ready`). They are measured, and kept;
-            nothing is built and no compiler is needed.
-        budget: seconds within which builds and blocks may begin (default: no limit).
+        ready: libraries that were built before (:mod:`dietlab.measure.ready`). These are measured and not
+            deleted; nothing is built and no compiler is needed.
+        budget: the time within which builds and blocks may begin (default: no limit).
     """
 
     hardware: Hardware
@@ -86,11 +86,11 @@ class LocalRunner:
         self._folder = self._seat = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Yields a record for every shape of every trial, shape by shape; failures are records too.
+        """Yields a record for every shape of every trial, shape by shape. A failure is a record too.
 
         Raises:
             MeasureError: if this machine cannot time candidates.
-            BudgetSpentError: if the budget is spent; before, candidates with enough blocks get their records.
+            BudgetSpentError: if the budget is spent. Candidates with enough blocks get their records first.
             WorkloadError: if the operator cannot be sent to the processes that measure.
         """
         require_entered(workload)
@@ -111,7 +111,8 @@ class LocalRunner:
             library.path.unlink(missing_ok=True)
 
     def _opened(self, workload: Workload) -> Seat:
-        """Returns the process that times a workload's candidates; it is kept until another workload comes."""
+        """Returns the process that times a workload's candidates. The process is kept until another workload
+        comes."""
         if self._seat is not None and self._seat[0] == workload:
             return self._seat[1]
         if self._seat is not None:
@@ -168,8 +169,8 @@ def candidates_seat(
     """Returns the process that checks and times the candidates of a workload on this machine.
 
     Args:
-        workload: the operator as JSON, which this process need not know.
-        seconds: timeout of an answer.
+        workload: the operator as JSON; this process need not know its class.
+        seconds: the longest time to wait for an answer.
         entered: objects entered in the process of the client for which this process measures (None: objects
             entered here).
     """

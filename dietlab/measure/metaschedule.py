@@ -1,4 +1,4 @@
-"""Reads databases of MetaSchedule, whose programs are tuned for one shape each, as tables.
+"""Reads databases of MetaSchedule as tables. Each of their programs is tuned for one shape.
 
 A database is a folder of two files with a line of JSON for each entry. Its programs are not loaded or run::
 
@@ -33,8 +33,8 @@ def frame_metaschedule(folder: str | Path) -> pd.DataFrame:
     missing if it failed), ``spread`` (the slowest run over the fastest, minus 1), ``steps`` of its trace and
     ``target``.
 
-    If a file was cut off, its whole lines are used and a :class:`~dietlab.base.errors.DietlabWarning` reports
-    it.
+    If a file was cut off, its complete lines are used and a :class:`~dietlab.base.errors.DietlabWarning`
+    reports the loss.
 
     Raises:
         RecordError: if a file is missing, a line has another form, or the workload of a program is missing.

@@ -17,9 +17,9 @@ Answer = TypeVar("Answer")
 
 
 class WorkerPool:
-    """A pool of ``python -m module`` processes, by default one for each processor that this process may use;
-    each starts with its first request and is kept. ``scratch`` is the folder of their temporary files, which
-    a killed process leaves behind (default: the system's)."""
+    """A pool of ``python -m module`` processes, by default one for each processor that this process may use.
+    Each process starts with its first request and is kept. ``scratch`` is the folder of their temporary
+    files, which a killed process leaves behind (default: the system's)."""
 
     def __init__(self, module: str, workers: int | None = None, scratch: Path | None = None) -> None:
         self._count = workers or usable_cores()
@@ -34,8 +34,8 @@ class WorkerPool:
         self._open.close()
 
     def each(self, ask: Callable[[WorkerProcess, Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-        """Yields ``ask(child, item)`` for every item, computed in parallel, in the order of items, each as
-        soon as it is known. After an error no further item begins."""
+        """Yields ``ask(child, item)`` for every item, in the order of items, as soon as each answer is known.
+        Items are computed in parallel. After an error no further item begins."""
         with ThreadPoolExecutor(self._count) as threads:
             futures = [threads.submit(self._lent, ask, item) for item in items]
             try:

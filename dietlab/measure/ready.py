@@ -25,12 +25,12 @@ from dietlab.scheme import Scheme
 
 LISTING = "libraries.jsonl"
 PACKED = ".xz"
-"""Suffix of compressed libraries, which have an eighth of the size."""
+"""The suffix of compressed libraries. Compression makes a library eight times smaller."""
 SCHEMA_VERSION = 1
 TOGETHER = 16
-"""Libraries that are built between two writes of the listing: enough to keep all cores busy."""
+"""The number of libraries that are built between two writes of the listing: enough to keep all cores busy."""
 BUILD_SECONDS = 300.0
-"""Longest time to build one library, in seconds."""
+"""The longest time to build one library, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Entry:
         shapes: the shapes that the library can be called with.
         file: the library's name in the folder, without the suffix :data:`PACKED`; empty if there is none.
         digest: SHA-256 of the library.
-        seconds: its share of the wall-clock time of building.
-        answer: the builder's answer: bytes and hash of the code, resources.
-        failure: status and reason of a scheme that is not measured.
+        seconds: the library's share of the wall-clock time of building.
+        answer: the builder's answer, with the bytes and the hash of the code, and its resources.
+        failure: the status and the reason if the scheme is not measured.
     """
 
     scheme: Scheme
@@ -78,10 +78,10 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """Returns the inverse of ``to_json``.
+        """Returns the entry of a JSON object made by ``to_json``.
 
         Raises:
-            ValueError: if the file is in another folder.
+            ValueError: if the object's file is in another folder.
         """
         file, failure = str(value["file"]), value["failure"]
         if Path(file).name != file:
@@ -132,10 +132,11 @@ class ReadyLibraries:
             )
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
-        """Returns the library of each trial; a missing or damaged file is a failure with a reason.
+        """Returns the library of each trial. A missing or damaged file becomes a failure with a reason.
 
         Raises:
-            MeasureError: if the libraries are of another operator, or lack a trial's scheme or shapes.
+            MeasureError: if the libraries are for another operator, or a trial's scheme or shapes are
+                missing.
         """
         if workload != self.workload:
             raise MeasureError(f"the libraries in {self.folder} are of this operator", workload)
@@ -156,7 +157,8 @@ class ReadyLibraries:
         return Built(entry.scheme, path, dict(entry.answer), failure, seconds)
 
     def _damage(self, path: Path, digest: str) -> tuple[Status, str] | None:
-        """Unpacks a library beside its compressed file; returns a failure if it is damaged, else None."""
+        """Unpacks a library beside its compressed file. Returns a failure if the file is damaged, else
+        None."""
         try:
             data = lzma.decompress(path.with_name(path.name + PACKED).read_bytes())
         except (OSError, lzma.LZMAError) as error:
@@ -177,8 +179,8 @@ def pack_libraries(
     progress: Stage,
     workers: int | None = None,
 ) -> ReadyLibraries:
-    """Builds the libraries of trials into a folder, except those that it already lists; ``progress`` advances
-    by one for each trial.
+    """Builds the libraries of trials into a folder, except the libraries that the folder already lists.
+    ``progress`` advances by one for each trial.
 
     Raises:
         MeasureError: if the folder has libraries of another operator or processor.

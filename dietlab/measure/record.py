@@ -16,10 +16,11 @@ from dietlab.scheme import Scheme
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
 SEARCH = "search"
-"""First stage of tuning: tries schemes of the whole space."""
+"""The first stage of tuning, which tries schemes of the whole space."""
 
 DECIDE = "decide"
-"""Second stage of tuning: measures plans that compete for a shape, where the library depends on them."""
+"""The second stage of tuning, which measures plans that compete for a shape, if the library depends on which
+is faster."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Round:
     Args:
         stage: the stage of tuning: ``search`` or ``decide``; older files also have ``confirm``, ``verify``
             and ``check``.
-        number: for ``search`` the number of schemes tried before, for ``decide`` the number of the round,
+        number: for ``search``, the number of schemes tried before; for ``decide``, the number of the round,
             from 1.
-        part: 0 for a whole round; the rest of an interrupted round counts up from 1 (for an older ``check``,
-            the number of its round).
+        part: 0 for a whole round. The parts after an interruption are numbered from 1. For an older
+            ``check``, the number of its round.
     """
 
     stage: str
@@ -65,7 +66,7 @@ class Round:
         """Returns the round of a name.
 
         Raises:
-            RecordError: if it is not the name of a round.
+            RecordError: if the text is not the name of a round.
         """
         match = _ROUND.fullmatch(text)
         if not match:
@@ -82,22 +83,24 @@ class Record:
         scheme: the scheme.
         shape: the shape of its calls.
         status: ``ok``, or the kind of failure; ``reason`` explains it in words.
-        seconds: seconds of one call: the mean over the two fastest of several blocks of calls (before
-            2026-11-28 the fastest block). Thread CPU time on one core, wall-clock time on several. None
-            unless ``ok``.
-        spread: median of the blocks over ``seconds``, minus 1: the noise of the machine.
-        phases: wall-clock seconds that this record took, by phase.
-        code_bytes: bytes of machine code in the scheme's own library.
-        code_hash: equal for equal machine code.
-        at: time of the measurement in UTC (ISO 8601).
-        resources: on a GPU, resources of the compiled scheme: ``registers`` of a thread, ``spill_bytes``,
-            ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
-        cached_seconds: like ``seconds``, with operands in the last-level cache and cold private caches; None
-            if not measured (on a GPU, for a slow program, or if ``seconds`` is with operands in cache).
+        seconds: the seconds of one call: the mean over the two fastest of several blocks of calls (before
+            2026-11-28, of the fastest block). On one core this is thread CPU time, on several cores
+            wall-clock time. None unless ``ok``.
+        spread: the median of the blocks over ``seconds``, minus 1: the noise of the machine.
+        phases: the wall-clock seconds that this record took, by phase.
+        code_bytes: the number of bytes of machine code in the scheme's own library.
+        code_hash: a text that is equal for equal machine code.
+        at: the time of the measurement in UTC (ISO 8601).
+        resources: on a GPU, the resources of the compiled scheme: the ``registers`` of a thread,
+            ``spill_bytes``, the ``shared_bytes`` of a block, and ``blocks_per_sm``, the number of blocks that
+            fit a multiprocessor.
+        cached_seconds: the seconds of one call with operands in the last-level cache and cold private caches.
+            None if not measured: on a GPU, for a slow program, or if ``seconds`` already is with operands in
+            cache.
         asked_by: the round of tuning that requested it, if any. Records of one round and shape were timed
             in turns, next to each other, so their ratios are not affected by changes of the machine
             between rounds.
-        device: the server that measured it; empty for this machine.
+        device: the name of the server that measured; empty for this machine.
     """
 
     scheme: Scheme
@@ -145,7 +148,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Record:
-        """Returns the inverse of ``to_json``.
+        """Returns the record of a JSON value made by ``to_json``.
 
         Raises:
             RecordError: if a field is missing or of the wrong kind.
@@ -180,12 +183,12 @@ def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
 
 class Measures(Protocol):
     """The smallest interface of a runner: ``tune(runner=...)`` takes any object with ``measure``. Records may
-    come in any order, each as soon as it is known. Other members of :class:`Runner` are used if the object
-    has them."""
+    come in any order, as soon as they are known. Other members of :class:`Runner` are used if the object has
+    them."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Returns one record for every shape of every trial; a candidate that fails gets a record and raises
-        no error. A runner that really measures should time trials of the same shape in turns."""
+        """Returns one record for every shape of every trial. A failed candidate gets a record and raises no
+        error. A runner that really measures should time trials of the same shape in turns."""
 
 
 class Runner(Measures, Protocol):
@@ -193,11 +196,11 @@ class Runner(Measures, Protocol):
 
     @property
     def pairs(self) -> Collection[tuple[Scheme, Shape]] | None:
-        """The pairs of a scheme and a shape that it can measure, as in a replay (None: all)."""
+        """The pairs of a scheme and a shape that the runner can measure, as in a replay (None: all)."""
 
     @property
     def devices(self) -> int:
-        """The number of devices that it measures on at the same time."""
+        """The number of devices that the runner measures on at the same time."""
 
     def close(self) -> None:
         """Ends the processes that the runner started; the runner can be used again."""

@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EQUAL = ("workload", "hardware", "cache")
-"""Fields in which the headers of merged records must agree."""
+"""The fields in which the headers of merged records must agree."""
 
 FASTER_THAN_PEAK = 1.05
-"""Ratio to the processor's peak above which a throughput must be wrong: the measured peak is off by a few
-percent."""
+"""The ratio of a throughput to the processor's peak above which the throughput must be wrong: the measured
+peak is off by a few percent."""
 
 RESTLESS = 0.5
-"""Spread above which a record's time is not trusted: the machine was too noisy."""
+"""The spread above which a record's time is not trusted: the machine was too noisy."""
 
 TABLES = (".parquet", ".csv")
-"""Suffixes of the files that :func:`write_table` writes."""
+"""The suffixes of the files that :func:`write_table` writes."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A record that should not be trusted: its number in the file, from 1, and the reason."""
+    """The ``number`` in the file, from 1, of a record that should not be trusted, and the reason."""
 
     record: int
     reason: str
 
 
 def merge_records(files: Sequence[RecordFile]) -> RecordFile:
-    """Returns the records of several files in the order of measurement, equal ones once. All must be of one
-    operator, processor, cache state and lowering.
+    """Returns the records of several files in the order of measurement; equal records are returned once. All
+    files must be of one operator, processor, cache state and lowering.
 
     Raises:
-        RecordError: if there are no files, or they differ in one of these; it names both values.
+        RecordError: if there are no files, or two files differ in one of these values; the error names both.
     """
     if not files:
         raise RecordError("one file of records or more is merged", "none")
@@ -73,13 +73,15 @@ def filter_records(
     schemes: str = "*",
     stages: Collection[str] = (),
 ) -> RecordFile:
-    """Returns the records that satisfy every condition; an empty condition is satisfied by all.
+    """Returns the records that satisfy every condition. All records satisfy an empty condition.
 
     Args:
-        statuses: statuses of a record, such as ``ok`` and ``wrong``.
-        shapes: extents of some dimensions, such as ``{"T": 5}``; a record must match one entry.
-        schemes: a shell pattern of keys: ``14x32*``.
-        stages: stages of tuning that requested the record: ``search``, ``decide``.
+        statuses: the accepted statuses, such as ``ok`` and ``wrong``.
+        shapes: entries with the extents of some dimensions, such as ``{"T": 5}``; a record must match one
+            entry.
+        schemes: a shell pattern that keys must match, such as ``14x32*``.
+        stages: the accepted stages of tuning, such as ``search`` and ``decide``; one of them must have
+            requested the record.
     """
 
     def fits(record: Record) -> bool:
@@ -95,9 +97,9 @@ def filter_records(
 
 
 def check_records(file: RecordFile) -> tuple[Doubt, ...]:
-    """Returns the doubtful records of a file: ``ok`` without a time, failed with a time, faster than the
-    processor's peak, from a noisy machine, of a shape that the operator does not have, or equal to an earlier
-    record.
+    """Returns the doubtful records of a file. A record is doubtful if it is ``ok`` without a time, failed
+    with a time, is faster than the processor's peak, is from a noisy machine, has a shape that the operator
+    does not have, or equals an earlier record.
 
     Raises:
         RecordError: if the header has no operator or processor.
@@ -132,10 +134,10 @@ def _of(dims: Mapping[str, Dim], record: Record) -> bool:
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Writes a table as Parquet or CSV, by its name's suffix, whole or not at all.
+    """Writes a table as Parquet or CSV, whole or not at all; the suffix of the file's name decides.
 
     Raises:
-        RecordError: for another suffix, or if it cannot be written.
+        RecordError: for another suffix, or if the file cannot be written.
         MissingDependencyError: for Parquet without ``pyarrow``.
     """
     path = Path(path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PHASES = ("compile", "verify", "measure")
-"""Phases with a time for each record; the others belong to a whole round."""
+"""The phases with a time for each record; other phases belong to a whole round."""
 
 COLUMNS = (
     "record",
@@ -86,7 +86,8 @@ def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
 
 
 def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold, ...]:
-    """Returns sections of a card: the fastest of each shape, failures with reasons, and the first records.
+    """Returns three sections of a card: the fastest record of each shape, the failures with reasons, and the
+    first records.
 
     Args:
         records: measurements, failures included.

@@ -18,7 +18,7 @@ class ReplayRunner:
     A missing record is an error, never a guess.
 
     Args:
-        records: the records; if a scheme has several on a shape, the last one counts.
+        records: the records to replay. If a scheme has several on a shape, the last one counts.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -41,7 +41,7 @@ class ReplayRunner:
 
     @property
     def pairs(self) -> frozenset[tuple[Scheme, Shape]]:
-        """The pairs of a scheme and a shape that were recorded: a tuning can request no others."""
+        """The recorded pairs of a scheme and a shape: a tuning can request no others."""
         return frozenset(self._records)
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:

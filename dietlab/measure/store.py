@@ -33,7 +33,7 @@ class RecordFile(Carded):
     """The contents of a records file: its header and its records.
 
     Args:
-        header: the first line: schema, operator, processor, cache state, versions.
+        header: the first line, with schema, operator, processor, cache state and versions.
         records: the other lines, in order.
     """
 
@@ -60,8 +60,8 @@ class RecordFile(Carded):
 
     @property
     def lowering(self) -> Lowering:
-        """The lowering of the programs that were measured; decisions that the file does not name are those of
-        :data:`~dietlab.lower.decisions.UNRECORDED`.
+        """The lowering of the programs that were measured. Decisions that the file does not name are taken
+        from :data:`~dietlab.lower.decisions.UNRECORDED`.
 
         Raises:
             RecordError: if this version does not know a decision.
@@ -105,15 +105,15 @@ class RecordStore:
     """Records in memory and, if there is a path, on disk.
 
     The first line is a header; every other line is one record. A line is written by one ``write`` and forced
-    to disk, so that a killed process leaves at most one truncated last line, which is cut off when the file
-    is opened again.
+    to disk, so a killed process leaves at most one truncated last line. That line is cut off when the file is
+    opened again.
 
     Args:
-        path: the file; it is made if missing.
+        path: the file, which is made if missing.
         header: workload, hardware, lowering and versions; an existing file must have the same first three.
 
     Raises:
-        RecordError: if the file has another workload, hardware, lowering or schema, or a line other than the
+        RecordError: if the file has another workload, hardware, lowering or schema, or if a line before the
             last is damaged.
     """
 
@@ -159,10 +159,10 @@ def compared(header: Mapping[str, Any], name: str) -> Any:
 
 
 def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) -> None:
-    """Checks that records are of programs with a given lowering.
+    """Checks that the recorded programs have a given lowering.
 
     Raises:
-        RecordError: if not; it names the differences.
+        RecordError: if they have another; the error names the differences.
     """
     changes = file.lowering.differences(lowering)
     if changes:
@@ -174,8 +174,8 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
 
 
 def read_records(path: str | Path) -> RecordFile:
-    """Reads ``.jsonl`` or ``.jsonl.gz``. If the file was cut off, its whole records are returned and a
-    :class:`~dietlab.base.errors.DietlabWarning` reports it.
+    """Reads ``.jsonl`` or ``.jsonl.gz``. If the file was cut off, its complete records are returned and a
+    :class:`~dietlab.base.errors.DietlabWarning` reports the loss.
 
     Args:
         path: the file.
@@ -192,7 +192,7 @@ def read_records(path: str | Path) -> RecordFile:
 
 
 def header_of(path: Path, line: str) -> dict[str, Any]:
-    """Returns the header in the first line, which identifies a file of records.
+    """Returns the header, the first line of a file of records.
 
     Raises:
         RecordError: if the line is no header, or of another schema.
@@ -246,7 +246,7 @@ def write_compressed(path: str | Path, header: Mapping[str, Any], records: Itera
     Args:
         path: the file, which is replaced whole.
         header: the fields of the first line, without the schema's version.
-        records: one line each.
+        records: the records, each of which becomes a line.
     """
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:

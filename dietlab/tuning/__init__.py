@@ -1,4 +1,4 @@
-"""Stages 3 and 4: the loop that tunes all shapes at once, and what it ends in: portfolio, tree, operator."""
+"""Stages 3 and 4: the loop that tunes all shapes at once, and its results: portfolio, tree and operator."""
 
 from dietlab.tuning.build import build, versions
 from dietlab.tuning.candidates import best_together, candidate_plans, distinct

@@ -12,12 +12,12 @@ from dietlab.base.errors import DispatchError
 from dietlab.lower.runtime import shareable
 
 Array = Any
-"""A NumPy array or a PyTorch tensor: of the operator's type, C-contiguous, on its processor."""
+"""A NumPy array or a PyTorch tensor, C-contiguous, of the operator's type and on the operator's processor."""
 
 
 def as_input(array: Array) -> Array:
-    """Returns an operand, which is only read, as a library takes it: the same memory. A read-only array of
-    NumPy in another order, such as those of pandas, is copied.
+    """Returns an operand in the form that a library takes, in the same memory. A library only reads operands.
+    A read-only NumPy array in another order, such as an array of pandas, is copied.
 
     Raises:
         DispatchError: if an entry is masked, since NumPy's own functions disagree on such a product
@@ -38,7 +38,7 @@ def as_input(array: Array) -> Array:
 
 
 def as_output(array: Array) -> Array:
-    """Returns an output as a library takes it: the same memory, which must be writable."""
+    """Returns an output in the form that a library takes, in the same memory, which must be writable."""
     if type(array) is not np.ndarray and isinstance(array, np.ndarray):
         array = _unmasked(array)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
@@ -63,7 +63,8 @@ def is_empty(array: Array) -> bool:
 
 
 def empty_like(x: Array, shape: Sequence[int], dtype: str | None = None) -> Array:
-    """Returns a new array of the library of ``x``, and of its type if ``dtype`` is None."""
+    """Returns a new array of the library that ``x`` belongs to. If ``dtype`` is None, the array has the type
+    of ``x``."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, dtype or x.dtype)
     return x.new_empty(shape, dtype=dtype and getattr(sys.modules["torch"], dtype))
@@ -85,13 +86,13 @@ def overlap(x: Array, out: Array) -> bool:
 
 
 def _extent(array: Array) -> tuple[int, int]:
-    """Returns the address of the first byte of a contiguous array, and of the byte after its last."""
+    """Returns two addresses: of the first byte of a contiguous array, and of the byte after its last."""
     start = int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
     return start, start + int(array.nbytes)
 
 
 def described(array: Array) -> str:
-    """Returns type, shape and strides of an array, or the class of another object, for errors."""
+    """Returns a text for errors: type, shape and strides of an array, or the class of another object."""
     shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
     if shape is None:
         return type(array).__name__

@@ -36,19 +36,20 @@ def build(
     """Builds ``path/library/`` and returns its operator, ready to call on a machine like that of the
     dispatcher; elsewhere each call raises an error.
 
-    Processes that build into one folder take turns. A process that waited uses the library that another has
-    built, if it is the same.
+    Processes that build into one folder take turns. A process that waited uses the library that another
+    process has built, if both libraries are the same.
 
-    The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
-    if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
+    The folder holds ``library.so``, which needs neither Python nor TVM's compiler, and ``manifest.json``. If
+    the operator runs on several cores, the folder also holds a copy of TVM's runtime, whose thread pool the
+    operator uses.
 
     Args:
-        dispatcher: the schemes to compile and the tree over them.
+        dispatcher: the schemes to compile, and the tree that chooses among them.
         path: the folder that gets ``library/``.
-        every_plan: whether any scheme can be run on any shape, for comparing them; such a library has
-            more code.
-        only: for each scheme the shapes that it will be called with (default: any). For measurement
-            only: other shapes have undefined results.
+        every_plan: whether any scheme can be run on any shape, to compare schemes; such a library has more
+            code.
+        only: for each scheme, the shapes that it will be called with (default: any shape). Use this for
+            measurements only: on other shapes results are undefined.
         lowering: the decisions for a CPU that no scheme contains; the manifest keeps them.
 
     Raises:
@@ -95,7 +96,8 @@ class Request:
         }
 
     def built_before(self, folder: Path) -> Operator | None:
-        """Returns the operator that another process has just built into a folder, if it is the same."""
+        """Returns the operator that another process has just built into a folder, if that operator is the
+        same."""
         try:
             manifest = read_manifest(folder)
             wanted = json.loads(json.dumps(self.recorded))
@@ -143,7 +145,7 @@ class Request:
 
 
 def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict[str, str]:
-    """Returns the library's functions with the shapes of their arguments, for its manifest."""
+    """Returns the library's functions with the shapes of their arguments, for the library's manifest."""
     shapes = {name: f"{name} [{', '.join(map(str, shape))}]" for name, shape in workload.signature.items()}
     out = shapes.pop("out").replace("out", "y", 1)
     packs = packs and bool(workload.constants)

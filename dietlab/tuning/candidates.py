@@ -1,4 +1,4 @@
-"""Candidate plans: the measured schemes, and other heights and edges of the best families."""
+"""Candidate plans: the measured schemes, and schemes of the best families with other heights and edges."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
 
     Args:
         run: measurements and predictions.
-        shapes: those whose best times count, with equal weights.
-        count: the most schemes.
+        shapes: the shapes whose best times count, with equal weights.
+        count: the largest number of schemes.
     """
     schemes = run.schemes
     logs = np.log(run.seconds_table(schemes, shapes))
@@ -35,12 +35,12 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
 
 
 def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
-    """Returns the measured schemes and, if plans are composed, the families that are fastest together on
-    ``shapes``, with all lower heights and both edges.
+    """Returns the measured schemes. If plans are composed, also returns the schemes of the families that are
+    fastest together on ``shapes``, with all lower heights and both edges.
 
     Args:
         run: measurements and predictions.
-        shapes: those that the families are judged on.
+        shapes: the shapes that the families are judged on.
     """
     measured = run.schemes
     plans = set(measured)
@@ -59,15 +59,15 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
 def distinct(
     plans: Sequence[Scheme], order: Iterable[int], workload: Workload, shape: Shape, count: int
 ) -> list[int]:
-    """Returns the first ``count`` plan numbers of ``order`` that run different tiles on a shape, so that two
-    finalists are never the same program.
+    """Returns the first ``count`` indices in ``order`` whose plans run different tiles on a shape, so that no
+    two of these plans are the same program.
 
     Args:
         plans: all plans.
-        order: numbers of plans, the best first.
+        order: the indices of plans, the best plan first.
         workload: the operator.
         shape: the shape whose tiles are compared.
-        count: the most numbers.
+        count: the largest number of indices.
     """
     found: dict[Hashable, int] = {}
     for number in order:

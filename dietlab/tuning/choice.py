@@ -1,4 +1,4 @@
-"""Chooses micro-kernels among those that the schemes of a table need: greedily, then by exchanges."""
+"""Chooses micro-kernels among all that the schemes of a table need: greedily, then by exchanges."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STARTS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of micro-kernels for the schemes of a table: what a set of micro-kernels covers, and the
-    best set.
+    """The choice of micro-kernels for the schemes of a table. It finds the schemes that a set of
+    micro-kernels covers, and the best set.
 
     Args:
         workload: the operator.
         schemes: the candidates.
         shapes: the weighted shapes.
-        table: expected seconds, ``[schemes, shapes]``.
+        table: the expected seconds, ``[schemes, shapes]``.
     """
 
     workload: Workload
@@ -51,11 +51,11 @@ class Choice:
 
     @property
     def kernels(self) -> tuple[MicroKernel, ...]:
-        """All micro-kernels that some scheme needs; a micro-kernel's number is its index here."""
+        """All micro-kernels that some scheme needs. A set of micro-kernels holds indices of this tuple."""
         return self.needs.kernels
 
     def with_table(self, table: Values) -> Choice:
-        """Returns the choice among the same schemes at other times, ``[schemes, shapes]``."""
+        """Returns the choice among the same schemes with other expected seconds, ``[schemes, shapes]``."""
         found = Choice(self.workload, self.schemes, self.shapes, table)
         found.__dict__["needs"] = self.needs
         return found
@@ -66,7 +66,8 @@ class Choice:
 
     def fastest(self, chosen: Sequence[int]) -> npt.NDArray[np.intp]:
         """Returns the index of the fastest scheme on each shape, ``[shapes]``, among the schemes that the
-        chosen micro-kernels cover; among all if they cover none, as in a replay with gaps."""
+        chosen micro-kernels cover. If they cover no scheme, as in a replay with gaps, the fastest of all
+        schemes is taken."""
         covered = self.covered(chosen)
         covered |= ~covered.any(axis=0)
         return np.asarray(np.where(covered, self.table, np.inf).argmin(axis=0))
@@ -87,8 +88,8 @@ class Choice:
         lowest micro-kernels of each of the best families.
 
         Args:
-            max_kernels: the most micro-kernels.
-            max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
+            max_kernels: the largest number of micro-kernels.
+            max_slowdown: the mean slowdown, a ratio, at which the choice stops early (1: never).
         """
         losses = self.losses
         chosen: Chosen = ()
@@ -148,7 +149,7 @@ def filled_in_pairs(losses: Losses, size: int) -> Chosen:
 
 
 def exchanged(losses: Losses, chosen: Chosen) -> Chosen:
-    """Exchanges one member for the best other as long as that lowers the loss."""
+    """Exchanges one micro-kernel of a set for the best other one, as long as an exchange lowers the loss."""
     least, improved = losses.loss(chosen), True
     while improved:
         improved = False
@@ -162,7 +163,7 @@ def exchanged(losses: Losses, chosen: Chosen) -> Chosen:
 
 
 def family_starts(kernels: Sequence[MicroKernel], size: int) -> list[Chosen]:
-    """Returns each family's lowest ``size`` micro-kernels: even splits cover every shape with them."""
+    """Returns the lowest ``size`` micro-kernels of each family. Even splits into these cover every shape."""
     families: dict[MicroKernel, list[int]] = {}
     for number, kernel in enumerate(kernels):
         families.setdefault(with_rows(kernel, kernel.granule), []).append(number)

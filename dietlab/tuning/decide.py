@@ -23,30 +23,30 @@ Values = npt.NDArray[np.float64]
 Pair = tuple[Scheme, Shape]
 
 BAND = 0.3
-"""The largest ratio, as a natural logarithm, of a measured pair's predicted time to the fastest on its shape:
-35 % slower."""
+"""The largest ratio of a measured pair's predicted time to the fastest time on its shape, as a natural
+logarithm: 35 % slower."""
 
 NEAR = 0.15
-"""The largest ratio, as a natural logarithm, of a considered scheme's predicted time on its best shape to the
-fastest there: 16 % slower."""
+"""The largest ratio of a considered scheme's predicted time on its best shape to the fastest time on that
+shape, as a natural logarithm: 16 % slower."""
 
 CANDIDATES = 600
 """The most schemes that are considered: choosing a library among them takes half a second a round. A CPU has
 about as many; a GPU's space has ten times more."""
 
 HOPE, LEAST_HOPE = 2.0, 0.5
-"""Standard deviations from a prediction down to its optimistic time, in the first decision and in the last:
-at first any library may be the best, at last mostly schemes of the shipped library compete."""
+"""The number of standard deviations from a prediction down to its optimistic time, in the first decision and
+in the last. At first any library may be the best; at last mostly schemes of the shipped library compete."""
 
 REACH = 0.5
-"""The distance between extents, in natural logarithms, at which a measurement decides 0.6 of another shape's
-gain."""
+"""The distance between the extents of two shapes, in natural logarithms, at which a measurement on one shape
+decides 0.6 of the other shape's gain."""
 
 PAIR_SECONDS = 0.02
-"""The seconds to start and check the measurement of a pair."""
+"""The time to start and check the measurement of a pair, in seconds."""
 
 CALLS = 10
-"""The calls of a measurement."""
+"""The number of calls in a measurement."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,19 @@ class Decision:
     """A decision compares the library that would ship now with the best one that is still possible.
 
     A *library* is the few micro-kernels that lose least over all shapes. The best library at pessimistic
-    times (predictions raised by their doubt) would ship now; the best one at optimistic times (predictions
-    lowered by their doubt) is still possible. The scheme that would serve a shape has two rivals, which may
-    be faster: the scheme of the possible library, and the runner-up of the shipped one::
+    times (predictions raised by their doubt) would ship now. The best library at optimistic times
+    (predictions lowered by their doubt) is still possible. The scheme that would serve a shape has two rivals
+    that may be faster: the scheme of the possible library, and the second-best scheme of the shipped
+    library::
 
         gain(shape) = loss of the scheme that would serve it, at its pessimistic time
                       over the better of the two rivals, at its optimistic time
 
     Args:
         known: the measurements and the predictions.
-        max_kernels: the most micro-kernels of the library.
-        progress: the share of the effort's decisions taken so far, 0 to 1.
-        measurable: pairs that can be measured (None: all).
+        max_kernels: the largest number of micro-kernels in the library.
+        progress: the share of the effort's decisions that were taken so far, from 0 to 1.
+        measurable: the pairs that can be measured (None: all pairs).
     """
 
     known: Known
@@ -75,26 +76,28 @@ class Decision:
 
     @property
     def expected_loss(self) -> float:
-        """The share of the time that undecided pairs may still cost the library, at most: a weighted mean
-        over shapes."""
+        """The largest share of the time that undecided pairs may still cost the library: a weighted mean over
+        shapes."""
         return float(np.expm1(self._gained) @ np.array(self._grid.weights))
 
     def trials(self, count: int, asked: Collection[Shape] = ()) -> tuple[Trial, ...]:
-        """Returns trials of up to ``count`` pairs, those with the largest gain per second of measuring first.
+        """Returns trials of up to ``count`` pairs. Shapes with the largest gain per second of measuring are
+        chosen first.
 
-        On each shape the scheme that would serve it is timed next to its rivals and to the predicted fastest.
-        A measurement also informs about neighbouring shapes, so these come later.
+        On each shape, the scheme that would serve the shape is timed next to its rivals and to the scheme
+        that is predicted fastest. A measurement also informs about neighbouring shapes, so neighbours come
+        later.
 
         Args:
-            count: the most pairs.
-            asked: shapes on which the rivals are being measured already.
+            count: the largest number of pairs.
+            asked: the shapes on which the rivals are already being measured.
         """
         seconds = np.exp(self._candidates[1][self._shipped, self._every])
         left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / (PAIR_SECONDS + CALLS * seconds)
         near = self._nearness
 
         def after(left: Values, column: int) -> Values:
-            """Returns the gains left once the rivals on a shape were measured."""
+            """Returns the gains that remain after the rivals on a shape were measured."""
             same = (self._hoped == self._hoped[column]) & (self._shipped == self._shipped[column])
             found = np.where(same, left * (1 - near[column]), left)
             found[column] = 0.0
@@ -116,7 +119,7 @@ class Decision:
         return tuple(Trial(scheme, tuple(sorted(wanted[scheme]))) for scheme in sorted(wanted))
 
     def _rivals(self, column: int) -> list[Scheme]:
-        """Returns the schemes that compete for a shape, and the predicted fastest."""
+        """Returns the schemes that compete for a shape, and the scheme that is predicted fastest."""
         rivals = self._shipped, self._hoped, self._runner_up, self._leader
         plans, _ = self._candidates
         found = [plans[number] for number in dict.fromkeys(numbers[column] for numbers in rivals)]
@@ -183,7 +186,7 @@ class Decision:
     @cached_property
     def _runner_up(self) -> npt.NDArray[np.intp]:
         """The index of the other candidate with the least optimistic time in the library that would ship,
-        ``[shapes]``; of the serving candidate itself if no other may be faster."""
+        ``[shapes]``. If no other candidate may be faster, the index of the serving candidate itself."""
         choice, kernels = self._library
         logs = np.where(choice.covered(kernels), self._at_best, np.inf)
         logs[self._shipped, self._every] = np.inf
@@ -193,7 +196,8 @@ class Decision:
 
     @cached_property
     def _leader(self) -> npt.NDArray[np.intp]:
-        """The index of the fastest candidate on each shape at pessimistic times, in the library or not."""
+        """The index of the fastest candidate on each shape at pessimistic times, whether the library has this
+        candidate or not."""
         return np.asarray(self._at_worst.argmin(axis=0))
 
     @property

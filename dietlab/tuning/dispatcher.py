@@ -48,16 +48,17 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class Dispatcher(Carded):
-    """A dispatcher: schemes and the decision tree over them, all that :func:`dietlab.build` compiles.
+    """A dispatcher has schemes and the decision tree that chooses among them: all that :func:`dietlab.build`
+    compiles.
 
     Args:
         workload: the operator.
         hardware: the processor that it was tuned on.
-        schemes: the schemes; the tree's leaves name them by index.
-        tree: its leaves name schemes by number.
-        expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
-            time over the best candidate's, measured or predicted.
-        reach: the extents that were measured (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
+        schemes: the schemes that the tree chooses among.
+        tree: the decision tree, whose leaves name schemes by their index.
+        expected_slowdown: the time of the chosen scheme over the time of the best candidate, both measured or
+            predicted, as a weighted geometric mean over the training shapes.
+        reach: the measured extents (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
     """
 
     workload: Workload
@@ -74,7 +75,8 @@ class Dispatcher(Carded):
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        """The micro-kernels that are compiled: all that a scheme needs for the shapes that reach it."""
+        """The micro-kernels to compile: all that some scheme needs for the shapes that the tree assigns to
+        it."""
         rows = axis_of(self.workload, "rows").name
         reached = boxes(self.tree, {rows: (1, None)})
         found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
@@ -82,7 +84,7 @@ class Dispatcher(Carded):
 
     @property
     def caution(self) -> str:
-        """The warning if the range reaches far beyond the measurements; else empty."""
+        """A warning if the range reaches far beyond the measurements; else an empty text."""
         return beyond_measured(self.workload.dims, self.reach)
 
     def scheme(self, shape: Shape) -> Scheme:
@@ -116,9 +118,9 @@ class Dispatcher(Carded):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table, one row a rule: the extents that it serves, ``low`` to ``high`` (both included;
-        missing where there is no end; of several dimensions ``low_T``, ``high_T`` and so on), the number of
-        its ``plan``, and its ``scheme`` with each parameter.
+        """Returns a table with a row for each rule. Columns: the extents that the rule serves, from ``low``
+        to ``high`` (both included; missing if there is no end; for several dimensions ``low_T``, ``high_T``
+        and so on), the index of its scheme (``plan``), and the ``scheme`` with each of its parameters.
         """
         import pandas as pd
 
@@ -130,7 +132,7 @@ class Dispatcher(Carded):
 
     @property
     def _boxes(self) -> list[tuple[int, Box]]:
-        """Each rule: the number of its scheme, and the extents of every dynamic dimension."""
+        """For each rule, the index of its scheme and the extents of every dynamic dimension."""
         return boxes(self.tree, dict.fromkeys(self.workload.dims, (1, None)))
 
     def _ends(self, box: Box) -> dict[str, int | None]:
@@ -143,7 +145,8 @@ class Dispatcher(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts, and as folds its rules, schemes and micro-kernels."""
+        """The dispatcher's card in a notebook: counts, and folded sections with rules, schemes and
+        micro-kernels."""
         facts = (
             counted(len(self.micro_kernels), "micro-kernel"),
             counted(len(self.schemes), "scheme"),
@@ -178,7 +181,7 @@ class Dispatcher(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
-        """Returns the inverse of :meth:`to_json`.
+        """Returns the dispatcher of a JSON value made by :meth:`to_json`.
 
         Raises:
             DispatchError: if the value has another schema, or lacks a field.
@@ -205,10 +208,10 @@ class Dispatcher(Carded):
 
     @classmethod
     def load(cls, path: str | Path) -> Dispatcher:
-        """Reads a file of :meth:`save`.
+        """Reads a file that :meth:`save` wrote.
 
         Raises:
-            DispatchError: if it is unreadable or has another schema.
+            DispatchError: if the file is unreadable or has another schema.
         """
         with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
             return cls.from_json(read_json(path))
@@ -220,15 +223,16 @@ def train_dispatcher(
     """Trains the decision tree that loses least *time*: a wrong choice counts by its slowdown, not as an
     error.
 
-    Over one dynamic dimension a tree cuts the range into intervals with a scheme each; the best cut is
-    found exactly, by dynamic programming over the training shapes, and becomes a balanced tree. Over several
-    it is grown split by split (:func:`grown`). Beyond the range of any dimension the safe scheme serves.
+    Over one dynamic dimension, a tree cuts the range into intervals and gives each interval a scheme. Dynamic
+    programming over the training shapes finds the best cuts exactly; they become a balanced tree. Over
+    several dimensions, the tree is grown split by split (:func:`grown`). Beyond the range of any dimension
+    the safe scheme serves.
 
     Args:
-        portfolio: from :func:`~dietlab.choose_portfolio`.
-        shapes: re-weights the training shapes (default: the portfolio's own weights).
-        tolerance: a further rule must lower the weighted mean loss
-            (:func:`~dietlab.tuning.losses.lost`) by more than this. Plans without a rule are dropped.
+        portfolio: the portfolio that :func:`~dietlab.choose_portfolio` returned.
+        shapes: the shapes with new weights for training (default: the portfolio's own weights).
+        tolerance: the decrease of the weighted mean loss (:func:`~dietlab.tuning.losses.lost`) that a further
+            rule must exceed. Plans without a rule are dropped.
 
     Raises:
         DispatchError: if ``portfolio`` is of another class.
@@ -258,15 +262,16 @@ def train_dispatcher(
 
 
 def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float) -> Tree:
-    """Grows a tree over several dimensions from the root: each split is the one with the least loss if both
-    sides take their best choice, and must save more than ``price``.
+    """Grows a tree over several dimensions from the root. Each split has the least loss if both sides take
+    their best choice, and must save more than ``price``.
 
-    A split that saves too little by itself may allow one that saves much, so the search looks one level
-    ahead. The threshold is the last extent below: extents between two shapes belong to the side above.
+    A split that saves too little by itself may allow a second split that saves much, so the search looks one
+    level ahead. The threshold of a split is the largest extent of the side below: extents between two shapes
+    belong to the side above.
 
     Args:
-        losses: ``[shape, choice]``, the loss of a choice on a shape.
-        extents: of each dimension ``[shape]``.
+        losses: the loss of each choice on each shape, ``[shape, choice]``.
+        extents: for each dimension, the extent of every shape, ``[shape]``.
     """
     best = Leaf(int(losses.sum(axis=0).argmin()))
     least = losses[:, best.scheme].sum()
@@ -288,7 +293,7 @@ class _Cut(NamedTuple):
 
 
 MOST_AHEAD = 24
-"""The number of splits for which the search looks one level ahead: those with the least loss by
+"""The number of splits for which the search looks one level ahead: the splits with the least loss by
 themselves."""
 
 
@@ -315,8 +320,8 @@ def _best_split(
 def _with_next_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
 ) -> _Cut:
-    """Returns a split with its loss after a further split of each side, if that saves more than the ``price``
-    that it adds."""
+    """Returns a split with its loss after further splits of its sides. A side is split if this saves more
+    than the ``price`` of a split."""
     total = 0.0
     below = extents[cut.dim] <= cut.at_most
     for part in (below, ~below):
@@ -331,10 +336,10 @@ def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
     """Cuts a sequence into intervals so that losses plus ``price`` for each interval are least.
 
     Args:
-        losses: ``[position, choice]``, the loss of a choice at a position.
+        losses: the loss of each choice at each position, ``[position, choice]``.
 
     Returns:
-        For each interval its last position and its choice.
+        For each interval, its last position and its choice.
     """
     count = len(losses)
     sums = np.vstack([np.zeros(losses.shape[1]), losses.cumsum(axis=0)])
@@ -370,7 +375,8 @@ def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
 
 
 def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
-    """Makes a dispatcher of the plans in use; leaf number ``len(portfolio.schemes)`` is the safe plan."""
+    """Makes a dispatcher of the plans in use. A leaf with the index ``len(portfolio.schemes)`` means the safe
+    plan."""
     chosen = [route(tree, shape) for shape in portfolio.shapes]
     slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
     plans = (*portfolio.schemes, portfolio.safe_scheme)

@@ -13,17 +13,18 @@ class Effort:
     """A preset of counts and seconds: how much to try, measure and compare.
 
     Args:
-        name: of the preset.
-        trials: distinct schemes measured.
-        batch: schemes of one round of the search.
-        decisions: the most measurements of deciding, each of a pair of a scheme and a shape.
-        decision_batch: measurements of one round of deciding.
-        decided_loss: deciding ends once undecided pairs can lose no more than this share of the time
+        name: the name of the preset.
+        trials: the number of distinct schemes that the search measures.
+        batch: the number of schemes in one round of the search.
+        decisions: the largest number of measurements for deciding, each of a pair of a scheme and a shape.
+        decision_batch: the number of measurements in one round of deciding.
+        decided_loss: the largest share of the time that undecided pairs may still cost when deciding ends
             (:attr:`~dietlab.tuning.decide.Decision.expected_loss`).
-        timing: how a candidate is timed.
-        evaluation_blocks, evaluation_block_seconds: how contenders are timed.
-        ansor_trials, ansor_seconds: of the per-shape baseline: trials for each shape, and the time after
-            which no further shape is begun (None: all shapes).
+        timing: the protocol by which candidates are timed.
+        evaluation_blocks, evaluation_block_seconds: the number and the length of the blocks by which
+            contenders are timed.
+        ansor_trials, ansor_seconds: for the per-shape baseline, the number of trials for each shape, and the
+            time after which no further shape is begun (None: all shapes are tuned).
     """
 
     name: str
@@ -40,7 +41,7 @@ class Effort:
 
 
 LONG_CALL = 0.015
-"""The seconds from which a call is timed by a single block: such calls outlast most disturbances."""
+"""The shortest call that is timed by a single block, in seconds: such calls outlast most disturbances."""
 
 EFFORTS = {
     effort.name: effort
@@ -100,14 +101,14 @@ EFFORTS = {
         ),
     )
 }
-"""Presets of how much is measured, by name."""
+"""The presets of effort by name."""
 
 
 def effort_named(effort: str | Effort) -> Effort:
-    """Returns the preset of that name, or the effort itself.
+    """Returns the preset with the name ``effort``, or ``effort`` itself if it is a preset.
 
     Args:
-        effort: such as ``"quick"``, or a preset.
+        effort: the name of a preset, such as ``"quick"``, or a preset.
 
     Raises:
         DietlabError: for an unknown name.

@@ -13,11 +13,11 @@ from dietlab.problem import Shape, ShapeSet, Workload, axis_of
 from dietlab.problem.shapes import drawn_shapes
 
 DENSE_SHAPES = 256
-"""The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
+"""The most shapes that a dispatcher is trained on. A range of at most this length is covered whole."""
 
 FULL_TILES = 64
-"""Long lengths of a grid are multiples of this many rows: the tile height of GPUs, or a divisor of it. The
-tile heights of CPUs divide it, or nearly so."""
+"""The number of rows of which long lengths of a grid are multiples: the tile height of GPUs, or a divisor of
+that height. The tile heights of CPUs divide this number, or nearly so."""
 
 ELSEWHERE = 0.25
 """The share of the calls, 0 to 1, that is expected on layers and lengths far from the given ones."""
@@ -26,8 +26,8 @@ LEAST_LAYERS = 8
 """The fewest layers that are drawn from the range in addition to the given ones."""
 
 MOST_GRIDS = 2
-"""The most shapes of a grid over several dimensions, roughly, as a multiple of :data:`DENSE_SHAPES` or of the
-number of given shapes, whichever is larger."""
+"""The most shapes of a grid over several dimensions, roughly, as a multiple of the larger of
+:data:`DENSE_SHAPES` and the number of given shapes."""
 
 STEP = 2.0
 """The largest ratio of two neighbouring lengths of a grid over several dimensions: lengths of 2 and 3,
@@ -40,17 +40,17 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     In a longer range, the first half of the grid takes every length, since one more row changes a short call
     the most. The second half is spread over the logarithm of the length, in pairs of a multiple of
     :data:`FULL_TILES` and the length after it: there one more tile begins, and calls are most often that
-    long. The given lengths and those after them are in the grid. The weight of each given shape is divided
-    equally among the grid's shapes nearest to it.
+    long. Each given length, and the length after it, is in the grid. The weight of each given shape is
+    divided equally among the grid's shapes nearest to it.
 
     Over several dimensions the grid has the given layers and others, all at the given lengths and at some
-    between them (:data:`STEP`). The weight of each given shape is divided among the lengths of its layer that
-    are nearest to it; the rest shares :data:`ELSEWHERE`.
+    between them (:data:`STEP`). The weight of each given shape is divided among the nearest lengths of its
+    layer; all other shapes share :data:`ELSEWHERE`.
 
     Args:
         workload: the operator whose ranges are covered.
         shapes: the weighted shapes that were tuned for.
-        limit: the most lengths, roughly.
+        limit: the largest number of lengths, roughly.
     """
     if len(workload.dims) > 1:
         return _with_others(workload, shapes, limit)
@@ -75,12 +75,12 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
 
 
 def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
-    """Returns every length of every layer: of the given layers, and of others drawn evenly over the logarithm
-    of their extents.
+    """Returns every length of every layer. The layers are the given ones, and others that are drawn evenly
+    over the logarithm of the extents.
 
-    Every layer has the same lengths, since a leaf of the tree needs micro-kernels for all rows between those
-    of its shapes. If many lengths and layers are given, some of them represent their neighbours: the grid
-    grows no faster than the given shapes.
+    Every layer has the same lengths, since a leaf of the tree needs micro-kernels for all numbers of rows
+    between the lengths of its shapes. If many lengths and layers are given, some of them represent their
+    neighbours: the grid grows no faster than the given shapes.
     """
     name = axis_of(workload, "rows").name
     most = MOST_GRIDS * max(limit, len(shapes))
@@ -119,9 +119,9 @@ def _spread(lengths: Iterable[int], count: int) -> list[int]:
 
 
 def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Shape, dict[Shape, float]]:
-    """Returns at most ``count`` of the given layers: the one with the largest weight, then always the one
-    farthest from all before. Each has its own weighted shapes, and those of the other layers nearest to it
-    with their lengths."""
+    """Returns at most ``count`` of the given layers: first the layer with the largest weight, then always the
+    layer farthest from all chosen ones. Each chosen layer gets its own weighted shapes, and the lengths and
+    weights of the other layers that are nearest to it."""
     layers = list(given)
     places = np.log([[max(1, extent) for extent in layer.to_json().values()] for layer in layers])
     heaviest = max(range(len(layers)), key=lambda number: sum(given[layers[number]].values()))
@@ -140,8 +140,8 @@ def _merged(given: Mapping[Shape, Mapping[Shape, float]], count: int) -> dict[Sh
 
 
 def _filled(lengths: Iterable[int]) -> list[int]:
-    """Returns the lengths in order, with enough others between them that each is at most :data:`STEP` times
-    the one before (but for rounding)."""
+    """Returns the lengths in order, with enough other lengths between them that each length is at most
+    :data:`STEP` times the length before (but for rounding)."""
     known = sorted(set(lengths))
     found = set(known)
     for low, high in pairwise(known):
@@ -151,8 +151,8 @@ def _filled(lengths: Iterable[int]) -> list[int]:
 
 
 def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
-    """Returns weights of ``shapes``: the weight of each given shape is divided among the shapes to which it
-    is the nearest given one. Shapes beyond all given lengths get none. If no shape remains, the nearest one
+    """Returns weights of ``shapes``. The weight of each given shape is divided among the shapes whose nearest
+    given shape it is. Shapes beyond all given lengths get no weight. If no shape remains, the nearest one
     gets the whole weight."""
     low, high = (end(shape[name] for shape in given) for end in (min, max))
     shapes = list(shapes)

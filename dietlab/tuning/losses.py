@@ -1,4 +1,4 @@
-"""The sets of micro-kernels that schemes need, and the loss of shapes if only some micro-kernels are
+"""The sets of micro-kernels that schemes need, and the loss on each shape if only some micro-kernels are
 chosen."""
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ does not serve that shape."""
 
 
 def lost(slowdowns: Values) -> Values:
-    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square.
+    """Returns the loss of each slowdown, a ratio of at least 1: the slowdown's logarithm plus :data:`TAIL`
+    times the square of the logarithm.
 
     Args:
-        slowdowns: ratios of times, in an array of any shape.
+        slowdowns: the ratios of times, in an array of any shape.
     """
     logs = np.log(slowdowns)
     found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
@@ -46,7 +47,7 @@ class Needs:
 
     Args:
         kernels: all micro-kernels that some scheme needs, in order.
-        sets: the distinct sets of their numbers.
+        sets: the distinct sets of micro-kernels, as indices in ``kernels``.
         numbers: the index in ``sets`` of the set that a scheme needs on a shape, ``[schemes, shapes]``.
         beyond: the set that each scheme needs to serve every shape beyond the range.
     """
@@ -58,7 +59,7 @@ class Needs:
 
     @classmethod
     def of(cls, workload: Workload, schemes: Sequence[Scheme], shapes: ShapeSet) -> Needs:
-        """Returns the needs of schemes; each shape represents all lengths after the shape before."""
+        """Returns the needs of schemes. Each shape represents all lengths after the shape before it."""
         kernels = tuple(sorted({lower.kernel for scheme in schemes for lower in scheme.heights}))
         numbered = {kernel: number for number, kernel in enumerate(kernels)}
         within = spans(workload, shapes)
@@ -87,8 +88,8 @@ class Needs:
         return np.array([len(wanted) <= MOST and wanted <= had for wanted in self.sets])[self.numbers]
 
     def of_size(self, size: int) -> dict[tuple[int, ...], int]:
-        """Returns the sets of ``size`` micro-kernels: for each, its ascending numbers and its index in
-        ``sets``."""
+        """Returns the sets of ``size`` micro-kernels. Keys are the ascending indices of the micro-kernels;
+        values are the index of the set in ``sets``."""
         found = ((tuple(sorted(s)), number) for number, s in enumerate(self.sets) if len(s) == size)
         return dict(sorted(found))
 
@@ -100,12 +101,13 @@ class Losses:
 
     Args:
         alone: the slowdown of the fastest scheme that needs just this micro-kernel, ``[kernels, shapes]``;
-            infinite where there is none.
-        pairs: two micro-kernels that a scheme needs together on a shape, lower number first, ``[2, pairs]``,
-            in order.
+            infinite if there is no such scheme.
+        pairs: the pairs of micro-kernels that a scheme needs together on a shape, in order, ``[2, pairs]``.
+            The lower index of a pair comes first.
         together: the slowdown of the fastest scheme that needs just this pair, ``[pairs, shapes]``.
-        weights: of the shapes.
-        beyond: the distinct sets of micro-kernels; each set serves every shape beyond the range.
+        weights: the weights of the shapes.
+        beyond: the distinct sets of micro-kernels that some scheme needs to serve every shape beyond the
+            range.
     """
 
     alone: Values
@@ -138,7 +140,8 @@ class Losses:
         return found
 
     def slowdowns(self, chosen: Collection[int]) -> Values:
-        """Returns the slowdown of each shape over its fastest scheme; infinite where none is covered."""
+        """Returns the slowdown on each shape: the time of the fastest covered scheme over the time of the
+        fastest scheme; infinite if no scheme is covered."""
         low, high = self.present(chosen)[self.pairs]
         least = self.alone[list(chosen)].min(axis=0, initial=inf)
         return np.asarray(np.minimum(least, self.together[low & high].min(axis=0, initial=inf)))
@@ -148,8 +151,8 @@ class Losses:
         return any(map(frozenset(chosen).issuperset, self.beyond))
 
     def lacking(self, chosen: Collection[int], count: int) -> set[frozenset[int]]:
-        """Returns the sets of ``count`` micro-kernels that complete the needs of some scheme beyond the
-        range."""
+        """Returns the sets of ``count`` further micro-kernels with which some scheme can serve all shapes
+        beyond the range."""
         missing = (needed.difference(chosen) for needed in self.beyond)
         return {lacks for lacks in missing if len(lacks) == count}
 
@@ -168,7 +171,7 @@ class Losses:
 
     def saved(self, chosen: Collection[int]) -> Values:
         """Returns the weighted loss that each further micro-kernel saves, ``[kernels, shapes]``, by schemes
-        that need it alone or together with a chosen one."""
+        that need this micro-kernel alone or together with a chosen one."""
         alone, together = self._lost
         base, (low, high) = lost(self.slowdowns(chosen)), self.present(chosen)[self.pairs]
         found = np.maximum((base - alone) * self.weights, 0.0)
@@ -178,10 +181,10 @@ class Losses:
         return found
 
     def saved_by_pairs(self, chosen: Collection[int], at: npt.NDArray[np.intp]) -> Values:
-        """Returns the weighted loss that each of some pairs saves over all shapes, ``[at]``.
+        """Returns the weighted loss that each pair in ``at`` saves over all shapes, ``[at]``.
 
         Args:
-            at: indices of the pairs; neither micro-kernel of a pair is chosen yet.
+            at: the indices of the pairs. Neither micro-kernel of a pair is chosen yet.
         """
         alone, base = self.saved(chosen), lost(self.slowdowns(chosen))
         low, high = self.pairs[:, at]
@@ -190,7 +193,7 @@ class Losses:
 
     def beyond_losses(self, chosen: Collection[int]) -> Values:
         """Returns the loss beyond the range after the addition of each micro-kernel, ``[kernels]``: 0 if a
-        scheme serves every shape there."""
+        scheme then serves every shape beyond the range."""
         if self.settles(chosen):
             return np.zeros(len(self.alone))
         found = np.full(len(self.alone), UNCOVERED)
@@ -199,11 +202,11 @@ class Losses:
 
 
 def _each_cell(function: np.ufunc, table: Values, rows: npt.NDArray[np.intp], values: Values) -> None:
-    """Applies a function of a cell and a value to cells of a table ``[., shapes]``, for values
-    ``[n, shapes]`` one by one, in place.
+    """Applies a function to cells of a table ``[., shapes]``, in place and one by one. The function takes a
+    cell and one of the values ``[n, shapes]``.
 
     Args:
-        rows: the row of each value's cell, ``[n, shapes]`` or ``[n, 1]``.
+        rows: for each value, the row of its cell, ``[n, shapes]`` or ``[n, 1]``.
     """
     # Flat, since ``ufunc.at`` is twenty times slower in two dimensions.
     size = table.shape[1]

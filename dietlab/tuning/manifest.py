@@ -1,4 +1,4 @@
-"""Manifests of libraries, and the checks that one is whole and runs on this machine."""
+"""Manifests of libraries, and the checks that a library is whole and runs on this machine."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FIELDS: Mapping[str, type] = {
 """The fields that every manifest of this schema has, with their types."""
 
 FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
-"""The packages that a library calls: every library calls the first; libraries for several cores or a GPU also
-call the second."""
+"""The packages that libraries call. Every library calls the first package; libraries for several cores or a
+GPU also call the second."""
 
 RIGHT_FIELDS = "the manifest of a library has all its fields"
 
@@ -61,7 +61,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Checks that a manifest has its fields, of their types."""
+    """Checks that a manifest has all :data:`FIELDS`, each of the right type."""
     missing = [name for name in FIELDS if name not in manifest]
     if missing:
         raise DispatchError(
@@ -77,7 +77,8 @@ def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
-    """Checks that a library is the one in its manifest: loading a truncated file would end the process."""
+    """Checks that a library's file is the file in its manifest: loading a truncated file would end the
+    process."""
     try:
         data = library.read_bytes()
     except OSError as error:
@@ -99,9 +100,9 @@ def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def require_versions(manifest: Mapping[str, Any]) -> None:
-    """Checks that the packages which a library calls have the versions that it was built with. Their
-    interface changes between releases, even in a post release of tvm-ffi (0.1.13.post2, apache/tvm pull
-    request 20094): a call of another version may end the process."""
+    """Checks that the packages that a library calls have the versions that the library was built with. The
+    packages' interfaces change between releases, even in a post release of tvm-ffi (0.1.13.post2, apache/tvm
+    pull request 20094): a call of another version may end the process."""
     here = {FFI: ffi_version()}
     if RUNTIME_NAME in manifest["needs"]:
         here |= installed(RUNTIME)
@@ -117,8 +118,8 @@ def require_versions(manifest: Mapping[str, Any]) -> None:
 
 
 def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
-    """Returns the error if this machine cannot run a library, whose calls would end the process with an
-    illegal instruction; None if it can."""
+    """Returns an error if this machine cannot run a library; else None. Without this check, a call would end
+    the process with an illegal instruction."""
     hardware, recorded = manifest["hardware"], manifest.get("requires")
     with reading(DispatchError, RIGHT_FIELDS, library.parent / MANIFEST_NAME, AGAIN):
         requires = None if recorded is None else Requirements.from_json(recorded)
@@ -133,7 +134,7 @@ def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """Returns the versions of those packages that are installed."""
+    """Returns the versions of the installed ones among some packages."""
     found = {}
     for package in packages:
         with suppress(PackageNotFoundError):

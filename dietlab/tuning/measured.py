@@ -1,4 +1,4 @@
-"""The extents that were measured: further away, a decision tree rests on predictions alone, and warns."""
+"""The extents that were measured. Far from them, a decision tree rests on predictions alone, and warns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dietlab.problem.dims import Dim
 
 FAR = 2.0
 """The largest ratio of an end of the tuned range to the nearest measured extent at which the end counts as
-measured. Between two lengths of a ratio of 2 lie others with other best tiles, so that the grid of a tree
+measured. Between two lengths with a ratio of 2 there are lengths with other best tiles. So the grid of a tree
 takes no larger step either (:data:`~dietlab.tuning.length_grid.STEP`)."""
 
 Reach = tuple[tuple[str, int, int], ...]
@@ -18,8 +18,8 @@ Reach = tuple[tuple[str, int, int], ...]
 
 
 def reach_of(known: Known) -> Reach:
-    """Returns the measured range of each dynamic dimension, out of the shapes that were tuned for or decided
-    on; nothing without a successful record.
+    """Returns the measured range of each dynamic dimension; empty without a successful record. The range is
+    taken over the shapes that were tuned for or decided on.
 
     The shapes on which only the search tried schemes do not count: they say nothing about the shapes between.
     """
@@ -37,8 +37,8 @@ def reach_of(known: Known) -> Reach:
 
 
 def beyond_measured(dims: Mapping[str, Dim], reach: Reach) -> str:
-    """Returns a warning about ranges with ends :data:`FAR` from all measurements; empty if there are none, or
-    the reach is unknown."""
+    """Returns a warning about ranges that end more than :data:`FAR` from all measurements; empty if there are
+    no such ranges, or if the reach is unknown."""
     covered, ends = [], []
     for name, low, high in reach:
         dim = dims[name]

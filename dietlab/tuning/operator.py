@@ -1,5 +1,5 @@
-"""A tuned operator, loaded from its shared library and called on arrays; needs NumPy and apache-tvm-ffi
-only."""
+"""A tuned operator, loaded from its shared library and called on arrays. This module needs only NumPy and
+apache-tvm-ffi."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def load(path: str | Path) -> Operator:
     """Loads the operator of a study folder, a library folder or a ``.so`` file, if its code can run here.
 
     Args:
-        path: a study's folder, that of a library, or the ``.so`` in it.
+        path: the folder of a study, the folder of a library, or the ``.so`` file in a library's folder.
 
     Raises:
-        DispatchError: if there is no library, it has another schema, is damaged or truncated, was built with
-            another version of a package that it calls, or for instructions that this machine lacks.
+        DispatchError: if there is no library, or if the library has another schema, is damaged or truncated,
+            was built with another version of a package that it calls, or needs instructions that this machine
+            lacks.
     """
     folder = _library_folder(Path(path))
     try:
@@ -66,8 +67,8 @@ def load(path: str | Path) -> Operator:
 
 
 def lock_of(folder: Path) -> Path:
-    """Returns the file that is locked while the library in a folder is replaced. It lies beside the folder,
-    which people copy."""
+    """Returns the file that is locked while the library in a folder is replaced. The file lies beside the
+    folder, since people copy the folder."""
     home = folder.resolve()
     return home.parent / f"{home.name}.lock"
 
@@ -86,16 +87,16 @@ class Operator:
     """A tuned operator. ``op(x, w)`` runs it once; ``op.pack(w)`` returns a layer to keep.
 
     Args:
-        folder: holds the library and its manifest.
-        manifest: what the library is (workload, hardware, plans, decision tree).
-        elsewhere: whether it may be for another machine: then each call raises the error, not this
+        folder: the folder of the library and its manifest.
+        manifest: the manifest, with workload, hardware, plans and decision tree.
+        elsewhere: whether the library may be for another machine. Then each call raises the error, not this
             constructor.
 
-    ``library`` has the exported functions themselves; ``refusal`` is the error if this machine cannot run
-    them, else None.
+    ``library`` has the exported functions; ``refusal`` is the error if this machine cannot run these, else
+    None.
 
     Raises:
-        DispatchError: as :func:`load`.
+        DispatchError: for the reasons given in :func:`load`.
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any], *, elsewhere: bool = False) -> None:
@@ -123,7 +124,8 @@ class Operator:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts for reports: bytes of machine code and of the file, micro-kernels."""
+        """The facts for reports: the number of bytes of machine code and of the file, and the number of
+        micro-kernels."""
         return {
             "bytes": self.manifest["code_bytes"],
             "file_bytes": self.manifest["file_bytes"],
@@ -133,7 +135,7 @@ class Operator:
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The keys of the schemes in its decision tree, by number."""
+        """The keys of the schemes in the decision tree, in the order of their indices."""
         return tuple(str(key) for key in self.manifest["schemes"])
 
     @cached_property
@@ -143,7 +145,7 @@ class Operator:
 
     @property
     def lowering(self) -> Lowering:
-        """The decisions of its code that no scheme contains; for a CPU only."""
+        """The decisions in the generated code that no scheme contains; for a CPU only."""
         return Lowering.from_json(self.manifest.get("lowering"))
 
     def scheme(self, *extents: int) -> str:
@@ -155,7 +157,7 @@ class Operator:
         """Packs the constant weights ``w [N, K]``, with ``bias [N]`` and, for int8, ``scale [N]``, into
         panels.
 
-        A GPU reads weights as they are: they are kept there, not copied.
+        A GPU reads weights as they are: the layer keeps the given weights on the GPU, without a copy.
 
         Raises:
             DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
@@ -208,8 +210,8 @@ class Operator:
         return out
 
     def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
-        """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
-        plan).
+        """Returns a call without arguments, for timing. In a library with every plan, ``plan`` overrides the
+        decision tree.
 
         Raises:
             DispatchError: if the library cannot take an array.
@@ -272,8 +274,8 @@ class Layer:
 
     Args:
         operator: an operator with constant operands.
-        constants: these operands as the library takes them, packed.
-        cols: columns of the output.
+        constants: the constant operands, packed as the library takes them.
+        cols: the number of columns of the output.
     """
 
     def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:
@@ -290,12 +292,12 @@ class Layer:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.
 
         Args:
-            x: ``[T, K]``.
-            residual: ``[T, N]``, for an operator with one.
+            x: the input, ``[T, K]``.
+            residual: the residual, ``[T, N]``, for an operator with a residual.
 
         Raises:
             DispatchError: if an array has the wrong dtype, rank, strides, size or device, is missing
-                or unexpected, or if ``out`` overlaps another.
+                or unexpected, or if ``out`` overlaps another array.
         """
         # Every line here adds to each call, of some microseconds.
         try:
@@ -312,7 +314,7 @@ class Layer:
         return out
 
     def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
-        """Returns a call without arguments, as :meth:`Operator.bind`.
+        """Returns a call without arguments, like :meth:`Operator.bind`.
 
         Raises:
             DispatchError: if the library cannot take an array.
@@ -326,8 +328,8 @@ class Layer:
 
 
 def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
-    """Calls a library's function. If it refuses empty arrays, calls it again with the strides that it
-    expects: nothing was computed yet."""
+    """Calls a library's function. If the function refuses empty arrays, calls it again with the strides that
+    it expects: nothing was computed by then."""
     try:
         run(*arrays)
     except CALL_ERRORS:
@@ -337,7 +339,7 @@ def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
 
 
 def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
-    """Returns a call of the library's function with its arguments, the output last, converted once."""
+    """Returns a call of the library's function. The arguments, the output last, are converted only once."""
     *inputs, out = arrays
     converted = [as_tensor(array) for array in (*map(as_input, inputs), as_output(out))]
     if plan is None:
@@ -348,7 +350,7 @@ def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
 
 
 class Elsewhere:
-    """Stands for the functions of a library that cannot run here: each raises the error."""
+    """Replaces the functions of a library that cannot run on this machine: each function raises the error."""
 
     def __init__(self, refusal: DietlabError) -> None:
         self._refusal = refusal

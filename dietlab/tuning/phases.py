@@ -15,9 +15,9 @@ Result = TypeVar("Result")
 
 
 class PhaseTimer:
-    """A timer that starts when it is made and divides the time into ``model``, spent in :meth:`fit`, and
-    ``search``, spent neither there nor in a runner. Fitting and choosing while a runner measures takes no
-    extra time, and counts in neither.
+    """A timer that starts when it is made and divides the time into two phases. ``model`` is the time spent
+    in :meth:`fit`. ``search`` is the time spent neither in :meth:`fit` nor in a runner. Fitting and choosing
+    while a runner measures takes no extra time, and counts in neither phase.
 
     Args:
         now: a monotonic clock, in seconds.
@@ -51,19 +51,19 @@ class PhaseTimer:
 
     @property
     def seconds(self) -> PhaseSeconds:
-        """Model and search time since the start."""
+        """The seconds of ``model`` and ``search`` since the start."""
         own = max(0.0, self._now() - self._began - self._running)
         model = min(self._fitting, own)
         return PhaseSeconds(model=model, search=own - model)
 
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
-    """Returns model and search time together with the phases that records hold, each measurement's once:
-    compile, verify, measure.
+    """Returns the seconds of all phases: model and search, and the phases in records: compile, verify and
+    measure. Each measurement counts once.
 
     Args:
-        seconds: of the phases that no record has.
-        records: hold the seconds of the other phases.
+        seconds: the seconds of the phases that no record has.
+        records: the records with the seconds of the other phases.
     """
     found = [record.phases for record in each_once(records)]
     return replace(

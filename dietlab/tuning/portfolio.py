@@ -27,27 +27,29 @@ if TYPE_CHECKING:
 Values = npt.NDArray[np.float64]
 
 BEYOND = 8
-"""The ratio of the extent that represents all shapes beyond the range to the range's end: the edge tile no
-longer matters there."""
+"""The ratio of the extent that represents all shapes beyond the range to the end of the range: at such an
+extent the edge tile no longer matters."""
 
 
 @dataclass(frozen=True, repr=False)
 class Portfolio(Carded):
-    """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
+    """A portfolio: micro-kernels, the plans made of these, and the plans' times on a grid of shapes.
 
     Args:
         workload: the operator.
         hardware: the processor that it was tuned on.
-        micro_kernels: those that get compiled; schemes that differ in loop order or edge share them.
-        schemes: those that serve the shapes, made of these micro-kernels.
-        shapes: the weighted shapes that it was chosen for.
-        seconds: ``[scheme][shape]``, as the tuning run expects them; infinite where a scheme needs a
-            micro-kernel that is not in the portfolio.
-        best_seconds: for each shape the least expected time of any candidate, chosen or not.
-        curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
-        safe_scheme: serves shapes beyond the range: the plan predicted fastest on the range's end times
-            :data:`BEYOND`.
-        reach: the extents that were measured (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
+        micro_kernels: the micro-kernels to compile. Schemes that differ in loop order or edge share
+            micro-kernels.
+        schemes: the schemes that serve the shapes, made of these micro-kernels.
+        shapes: the weighted shapes that the portfolio was chosen for.
+        seconds: the seconds that the tuning run expects, ``[scheme][shape]``; infinite if a scheme needs a
+            micro-kernel on the shape that is not in the portfolio.
+        best_seconds: for each shape, the least expected time of any candidate, chosen or not.
+        curve: the pairs ``(micro-kernels, mean slowdown)`` for each number of micro-kernels, up to the chosen
+            one, that covers all shapes.
+        safe_scheme: the scheme for shapes beyond the range: the fastest plan, as predicted, at :data:`BEYOND`
+            times the end of the range.
+        reach: the measured extents (:func:`~dietlab.tuning.measured.reach_of`); empty if unknown.
     """
 
     workload: Workload
@@ -66,12 +68,12 @@ class Portfolio(Carded):
 
     @property
     def slowdowns(self) -> Values:
-        """Time over the least time of any candidate, ``[schemes, shapes]``, 1 or more."""
+        """The time of each scheme over the least time of any candidate, ``[schemes, shapes]``, 1 or more."""
         table: Values = np.array(self.seconds) / np.array(self.best_seconds)
         return table
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a shape and scheme that covers it.
+        """Returns a table with one row for each shape and each scheme that covers the shape.
 
         Columns: each dynamic dimension, ``weight`` (a share of the calls), the ``scheme`` and
         each of its parameters, ``expected_seconds``, ``best_seconds`` (the least of any candidate, chosen or
@@ -97,7 +99,8 @@ class Portfolio(Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and slowdown by size."""
+        """The portfolio's card in a notebook: counts, and folded sections with micro-kernels, schemes and
+        slowdown by size."""
         slowdown = self.curve[-1][1] if self.curve else nan
         facts = (
             counted(len(self), "micro-kernel"),
@@ -132,10 +135,10 @@ def choose_portfolio(
 
     Args:
         run: the tuning run whose measured and predicted times decide.
-        shapes: the shapes that will be called, with weights (default: the tuned shapes); every shape of
-            the range gets a share of its nearest neighbour's weight, so that no length is left out.
-        max_kernels: the most micro-kernels; each height of a composed plan counts as one.
-        max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
+        shapes: the shapes that will be called, with weights (default: the tuned shapes). Every shape of the
+            range gets a share of the weight of the nearest given shape, so that no length is left out.
+        max_kernels: the largest number of micro-kernels; each height of a composed plan counts as one.
+        max_slowdown: the mean slowdown, a ratio, at which the choice stops early (1: never).
 
     Raises:
         DispatchError: if ``max_kernels`` is below 1, or ``run`` is no tuning run.
@@ -175,8 +178,8 @@ def _portfolio(
 
 
 def usual_kernels(workload: Workload) -> int:
-    """Returns the default of ``max_kernels``, the most micro-kernels in a library: 8 if one dimension varies,
-    12 for layers of several sizes, whose cache levels differ.
+    """Returns the default of ``max_kernels``, the largest number of micro-kernels in a library: 8 if one
+    dimension varies, and 12 for layers of several sizes, whose weights fit different caches.
 
     Args:
         workload: the operator that the library is for.
@@ -185,7 +188,8 @@ def usual_kernels(workload: Workload) -> int:
 
 
 def variants(portfolio: Portfolio) -> tuple[Scheme, ...]:
-    """Returns a portfolio's schemes, and those of the same families with its other heights and both edges."""
+    """Returns a portfolio's schemes, and the schemes of the same families with the portfolio's other heights
+    and both edges."""
     schemes = {*portfolio.schemes, portfolio.safe_scheme}
     for scheme in tuple(schemes):
         if scheme.composed:

@@ -18,21 +18,21 @@ from dietlab.tuning.phases import PhaseTimer, with_records
 from dietlab.tuning.tuner import Proposal, Tuner
 
 Advance = Callable[[str, int], None]
-"""Called for each new record with a note, and with 1 if the record completes a scheme that is new in its
-round, else 0."""
+"""A function that is called for each new record, with a note and with 1 if the record completes a scheme that
+is new in its round, else 0."""
 
 RECENT = 64
-"""The number of latest records from which the cost of a measurement is estimated: those of the search are
-compiled one by one, those of deciding share libraries."""
+"""The number of latest records from which the cost of a measurement is estimated. Costs change: schemes of
+the search are compiled one by one, and measurements of deciding share libraries."""
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
-    """Returns the trials without a record, each with its missing shapes only."""
+    """Returns the trials that lack a record, each with only the shapes without a record."""
     return without(trials, {(record.scheme, record.shape) for record in records})
 
 
 def without(trials: Iterable[Trial], pairs: Collection[Pair]) -> list[Trial]:
-    """Returns the trials without some pairs of a scheme and a shape."""
+    """Returns the trials after some pairs of a scheme and a shape are removed."""
     return [
         Trial(trial.scheme, left)
         for trial in trials
@@ -42,15 +42,15 @@ def without(trials: Iterable[Trial], pairs: Collection[Pair]) -> list[Trial]:
 
 @dataclass
 class Sitting:
-    """One run of a tuning: records of earlier runs are used first, each once.
+    """One run of a tuning. Records of earlier runs are used first; each record is used once.
 
     Args:
         space: the schemes that are searched.
-        runner: measures pairs without a record.
-        store: receives every record before it is announced.
-        listeners: receive every new measurement. A replay may return one that was announced before: it is
-            kept for its round, and not announced again.
-        clock: separates the runner's time from the search's own.
+        runner: the runner that measures pairs without a record.
+        store: the store, which receives every record before the record is announced.
+        listeners: the observers, which receive every new measurement. A replay may return a measurement that
+            was announced before: its record is kept for the round, and not announced again.
+        clock: the timer that separates the runner's time from the time of the search.
         budget: the time within which measurements are begun.
     """
 
@@ -67,7 +67,8 @@ class Sitting:
         self._told = dict.fromkeys(each_once(self.store.records))
 
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
-        """Returns the records of a proposal, in its order: unused ones of earlier runs, and new measurements.
+        """Returns the records of a proposal, in the proposal's order: unused records of earlier runs, and new
+        measurements.
 
         The rest of an interrupted round counts as another round, since the machine may have changed."""
         known = self._left_over(proposal)
@@ -80,7 +81,7 @@ class Sitting:
         return tuple(known[pair] for pair in proposal.pairs if pair in known)
 
     def _affordable(self, trials: list[Trial]) -> list[Trial]:
-        """Returns the first trials for which the budget is expected to suffice."""
+        """Returns the first trials, as many as the budget is expected to suffice for."""
         self.budget.require()
         costs = [record.phases.total for record in self.store.records[-RECENT:]]
         count = self.budget.affordable(sum(len(trial.shapes) for trial in trials), costs)
@@ -91,8 +92,8 @@ class Sitting:
         return begun
 
     def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
-        """Returns unused records of the proposal's pairs: of this round first, else of any round, as after
-        another effort."""
+        """Returns unused records of the proposal's pairs. Records of the same round are preferred to records
+        of other rounds, which another effort may have left."""
         wanted, found = set(proposal.pairs), dict[Pair, int]()
         numbered = enumerate(self.store.records)
         for number, record in sorted(numbered, key=lambda item: not _is_of(item[1], proposal.round)):
@@ -156,24 +157,24 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Answering:
-    """A :class:`~dietlab.measure.Runner` made of any object with ``measure``: other members have defaults,
-    and each pair of the trials must get one record."""
+    """A :class:`~dietlab.measure.Runner` made of any object with ``measure``. Other members have defaults.
+    Each pair of the trials must get one record."""
 
     runner: Measures
 
     @property
     def pairs(self) -> Collection[Pair] | None:
-        """The pairs that it can measure (None: all)."""
+        """The pairs that the runner can measure (None: all)."""
         found: Collection[Pair] | None = getattr(self.runner, "pairs", None)
         return found
 
     @property
     def devices(self) -> int:
-        """The devices that it measures on at the same time."""
+        """The number of devices that the runner measures on at the same time."""
         return int(getattr(self.runner, "devices", 1))
 
     def close(self) -> None:
-        """Closes the runner, if it can be closed."""
+        """Closes the runner, if the runner can be closed."""
         getattr(self.runner, "close", lambda: None)()
 
     def begin(self, budget: Budget) -> None:
@@ -205,10 +206,10 @@ class Answering:
 
 
 class Proposals:
-    """The proposals of a tuner, in order. Each is made after the previous round was measured or, with
-    ``ahead``, in a thread meanwhile. Proposals depend on nothing else: a resumed or replayed run gets the
-    same ones. If too little is known to propose ahead, as in the first round without a prior, a proposal
-    waits for the previous round.
+    """The proposals of a tuner, in order. Each proposal is made after the previous round was measured or,
+    with ``ahead``, in a thread while that round is measured. Proposals depend on nothing else: a resumed or
+    replayed run gets the same proposals. If too little is known to propose ahead, as in the first round
+    without a prior, a proposal waits for the previous round.
     """
 
     def __init__(self, ahead: bool) -> None:
@@ -224,8 +225,8 @@ class Proposals:
             self._thread.shutdown(cancel_futures=True)
 
     def next(self, tuner: Tuner, stage: str) -> Proposal | None:
-        """Returns the next proposal of a tuner that has the last one's records; None at the end, or if the
-        proposal is of another stage; it is kept for that stage."""
+        """Returns the next proposal of a tuner that has the last proposal's records. Returns None at the end,
+        or if the next proposal is of another stage, for which it is kept."""
         if self._kept is None:
             self._kept = (self._thought.result() if self._thought else None) or tuner.ask()
         found = self._kept
@@ -243,5 +244,5 @@ class Proposals:
 
 
 def _is_of(record: Record, asked_by: Round) -> bool:
-    """Returns whether a record is of a part of that round."""
+    """Returns whether a record belongs to any part of a round."""
     return record.asked_by is not None and replace(record.asked_by, part=0) == asked_by

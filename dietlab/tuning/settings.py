@@ -34,10 +34,10 @@ class Settings:
     Args:
         effort: a preset's name.
         strategy: the name of the search strategy (``MODULE:NAME`` of your own).
-        cover: how plans cover a shape.
-        max_kernels: the most micro-kernels of the library.
+        cover: the way in which plans cover a shape.
+        max_kernels: the largest number of micro-kernels in the library.
         cost_model: the name of the cost model (``MODULE:NAME`` of your own).
-        seed: of the proposals and of the model.
+        seed: the seed of the proposals and of the model.
 
     Raises:
         StudyError: if a setting is an object in place of a name.
@@ -76,12 +76,12 @@ class Settings:
         return self.timing.cache
 
     def predictor(self) -> Predictor:
-        """Returns the cost model, which must be registered: no module is imported for it."""
+        """Returns the cost model, which must be registered: no module is imported to find it."""
         return predictor_found(self.cost_model, self.cache, self.seed)
 
     def resolved(self) -> dict[str, Any]:
-        """Returns the objects of these names, as arguments of :class:`~dietlab.tuning.Tuner` and
-        :func:`~dietlab.tuning.tune`; no module is imported for them."""
+        """Returns the objects that the settings name, as arguments of :class:`~dietlab.tuning.Tuner` and
+        :func:`~dietlab.tuning.tune`; no module is imported to find them."""
         return {
             "effort": effort_named(self.effort),
             "strategy": strategy_found(self.strategy),
@@ -94,15 +94,15 @@ class Settings:
 def refitted(
     settings: Settings, space: Space, records: tuple[Record, ...], prior: Prior | None, kept: Path
 ) -> Fitted:
-    """Returns the cost model of the settings fitted on the records; the trees of the default come from the
-    file ``kept``, if it is there."""
+    """Returns the cost model of the settings, fitted on the records. The default model takes its trees from
+    the file ``kept``, if that file exists."""
     if settings.cost_model == COST_MODEL and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
     return fitted_by(with_prior(settings.predictor(), prior), space, records)
 
 
 def explaining(settings: Settings, known: Known) -> CostModel:
-    """Returns the model that views use to explain times: always the default's, even if another model
+    """Returns the model that views use to explain times: always the default model, even if another model
     predicted the times."""
     if isinstance(known.predictor, Calibrated):
         return known.predictor.model

@@ -29,9 +29,9 @@ class SearchState:
         space: the schemes to choose from.
         shapes: the weighted shapes to tune for.
         records: all measurements so far, failures included.
-        predictor: None before the first fit.
-        cache: where operands are while candidates are timed.
-        asked: schemes that are being measured, without a record yet.
+        predictor: the fitted predictor; None before the first fit.
+        cache: the cache state in which candidates are timed.
+        asked: the schemes that are being measured and have no record yet.
     """
 
     space: Space
@@ -43,7 +43,7 @@ class SearchState:
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:
-        """The schemes that have a record, failed ones too, and those that are being measured."""
+        """The schemes that have a record, even of a failure, and the schemes that are being measured."""
         return frozenset(record.scheme for record in self.records).union(self.asked)
 
     @cached_property
@@ -60,7 +60,7 @@ class SearchState:
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
         """The least predicted seconds on each shape among the schemes that were or are being measured. Before
-        the first of these, the largest among all; infinite without a predictor."""
+        the first such scheme, the largest seconds among all schemes; infinite without a predictor."""
         tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
         if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
@@ -69,8 +69,8 @@ class SearchState:
         return dict(zip(self.shapes, table.tolist(), strict=True))
 
     def relative(self, schemes: Sequence[Scheme]) -> Values:
-        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``. The
-        state must have a predictor."""
+        """Returns the predicted throughput over the throughput of the best measured scheme, ``[schemes,
+        shapes]``. The state must have a predictor."""
         assert self.predictor is not None
         best = np.array([self.best_seconds[shape] for shape in self.shapes])
         return np.asarray(best / self.predictor.seconds(schemes, self.shapes.shapes))
@@ -83,20 +83,20 @@ class SearchState:
 
 
 class Strategy(Protocol):
-    """A search strategy proposes up to ``count`` untried schemes; fewer when fewer are left."""
+    """A search strategy proposes up to ``count`` untried schemes, or fewer if fewer are left."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         """Returns the schemes to measure next.
 
         Args:
             state: the space, the shapes and all records so far.
-            count: the most schemes.
+            count: the largest number of schemes.
             random: the only source of chance, so that equal seeds give equal searches.
         """
 
 
 def proposed(strategy: Strategy, state: SearchState, count: int, random: Random) -> tuple[Scheme, ...]:
-    """Returns the proposal of a strategy: untried schemes of the space, each once, ``count`` at most."""
+    """Returns the proposal of a strategy: at most ``count`` untried schemes of the space, each once."""
     require_methods("a strategy", strategy, ("propose",), SpaceError)
     name = name_of(strategy)
     what, remedy = f"what propose of {name} returns", "Return some of state.untried."
@@ -125,5 +125,6 @@ def proposed(strategy: Strategy, state: SearchState, count: int, random: Random)
 
 
 def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:
-    """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
+    """Returns ``S*``, the shape on which a candidate is measured: the shape with the least adaptation
+    cost."""
     return best_shape(scheme, shapes, adaptation_cost(space.workload, space.hardware))

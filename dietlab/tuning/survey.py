@@ -15,7 +15,7 @@ from dietlab.tuning.build import versions
 from dietlab.tuning.rounds import Answering, missing
 
 BATCH = 32
-"""The number of schemes that are built together before they are timed: enough to keep all cores compiling."""
+"""The number of schemes that are built together before timing: enough to keep all cores compiling."""
 
 
 def survey(
@@ -25,14 +25,15 @@ def survey(
     store: RecordStore | None = None,
     observers: Iterable[Observer] = (),
 ) -> tuple[Record, ...]:
-    """Measures the whole space and returns its records; those in ``store`` are not measured again.
+    """Measures the whole space and returns its records. Pairs with a record in ``store`` are not measured
+    again.
 
     Args:
         space: the schemes to measure.
         shapes: the shapes to measure each of them on.
-        runner: measures trials.
-        store: receives each record at once (None: in memory).
-        observers: get each event as it happens.
+        runner: the runner that measures trials.
+        store: the store, which receives each record at once (None: a store in memory).
+        observers: the observers, which get each event as it happens.
     """
     store = RecordStore() if store is None else store
     left = missing((Trial(scheme, tuple(shapes)) for scheme in space), store.records)

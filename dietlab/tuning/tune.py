@@ -1,4 +1,4 @@
-"""Runs a tuning: all rounds of a tuner, with every record kept."""
+"""Runs a tuning: all rounds of a tuner. Every record is kept."""
 
 from __future__ import annotations
 
@@ -51,29 +51,32 @@ def tune(
     Args:
         space: the schemes to search, of one workload and hardware.
         shapes: the weighted shapes to tune for; held-out ones are never measured.
-        runner: measures trials: local, replay or synthetic.
-        effort: a preset's name (``smoke``, ``brief``, ``quick``, ``full``) or counts of trials and seconds.
+        runner: the runner that measures trials, such as a local, a replay or a synthetic one.
+        effort: the name of a preset (``smoke``, ``brief``, ``quick``, ``full``), or an effort with counts and
+            seconds of your own.
         strategy: a strategy's name (:data:`~dietlab.tuning.STRATEGIES`, or ``MODULE:NAME``) or an object with
             ``propose``.
-        observers: get every progress event.
-        store: receives every record before it is announced; in memory if None.
-        predictor: predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
+        observers: the observers, which get every progress event.
+        store: the store, which receives every record before the record is announced (None: a store in
+            memory).
+        predictor: the predictor of times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
             ``MODULE:NAME``) or an object with ``fit``.
-        max_kernels: the most micro-kernels of the library that the tuning is for.
-        seed: of the proposals and of the default predictor.
-        measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
-            any, as a replay does; else all).
+        max_kernels: the largest number of micro-kernels in the library that the tuning is for.
+        seed: the seed of the proposals and of the default predictor.
+        measurable: the pairs of a scheme and a shape that ``runner`` can measure (None: the ``pairs`` of
+            ``runner``, if it has any, as a replay does; else all pairs).
         prior: a model of records of other shapes, layers, operators or processors, for the default predictor.
-        ahead: whether a round is proposed while the one before is measured, without its records: no device
-            waits, but each round knows less (None: if ``runner`` has several ``devices``).
-        budget: seconds after which nothing more is begun (None: no limit). The model is fitted on the records
-            so far, and a later call with the same ``store`` continues.
+        ahead: whether a round is proposed while the round before is measured, without the records of that
+            round: no device waits, but each proposal uses fewer records (None: only if ``runner`` has several
+            ``devices``).
+        budget: the time after which nothing more is begun, in seconds (None: no limit). The model is fitted
+            on the records so far, and a later call with the same ``store`` continues.
 
     Raises:
-        ModelError: if every candidate failed, the cost model is unknown, takes no prior or predicts no times,
-            or the prior is for another kind of processor.
-        SpaceError: if arguments are in the wrong order, the strategy is unknown, or it proposes anything but
-            untried schemes.
+        ModelError: if every candidate failed; if the cost model is unknown, takes no prior or predicts no
+            times; or if the prior is for another kind of processor.
+        SpaceError: if arguments are in the wrong order, or if the strategy is unknown or proposes anything
+            but untried schemes.
         MeasureError: if ``runner`` does not measure, or leaves out a record.
         BudgetSpentError: if the budget is spent before anything was measured.
     """
@@ -120,7 +123,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Timed:
-    """A predictor whose fitting time counts as the phase ``model``."""
+    """A predictor whose fitting time counts for the phase ``model``."""
 
     predictor: Predictor
     clock: PhaseTimer

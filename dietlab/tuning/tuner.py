@@ -1,4 +1,4 @@
-"""The loop of tuning as a value: it proposes rounds of trials, and takes their records."""
+"""The loop of tuning as a value, which proposes rounds of trials and takes their records."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.state import SearchState, Strategy, proposed, target_shape
 
 REFERENCES = 2
-"""The number of earlier schemes that each round of the search measures again on a shape, to compare
-rounds."""
+"""The number of earlier schemes that each round of the search measures again on a shape. These schemes make
+rounds comparable."""
 
 COMPARED = 4
-"""The fewest new schemes on a shape for which earlier schemes are measured again: with fewer, repeats would
-double the cost."""
+"""The fewest new schemes on a shape for which earlier schemes are measured again: with fewer new schemes,
+repeats would double the cost."""
 
 RIDGE = 4
-"""Rounding steps of distances from the roofline's ridge, per unit of the natural logarithm of fetching over
-computing time: shapes within 1.3x count as equally near."""
+"""The number of rounding steps per unit of a distance from the roofline's ridge. The distance is the natural
+logarithm of fetching time over computing time: shapes within 1.3x count as equally near."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Proposal:
     """Trials to be measured together, in turns, as one round.
 
     Args:
-        round: its name in the records.
-        trials: schemes, each with the shapes to time it on.
+        round: the round, which names the proposal in the records.
+        trials: the schemes to time, each with its shapes.
         new: the schemes that no earlier round has tried.
     """
 
@@ -59,40 +59,40 @@ class Proposal:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Each scheme with each of its shapes."""
+        """The pairs of each scheme with each of its shapes."""
         return tuple((trial.scheme, shape) for trial in self.trials for shape in trial.shapes)
 
 
 @dataclass(frozen=True)
 class Tuner:
-    """A tuner proposes what to measure next; from the same records it proposes the same.
+    """A tuner proposes the next measurements. From the same records, it makes the same proposal.
 
-    ``tuner.ask()`` returns a proposal, or None at the end; ``tuner.tell(proposal, records)`` returns the
-    tuner that has these records, too::
+    ``tuner.ask()`` returns a proposal, or None at the end; ``tuner.tell(proposal, records)`` returns a tuner
+    that also has these records::
 
         tuner = Tuner(space, shapes, effort, strategy)
         while proposal := tuner.ask():
             tuner = tuner.tell(proposal, runner.measure(space.workload, proposal.trials))
 
-    First, rounds of the search try schemes all over the space, each on the shape where it wastes least.
-    Then rounds of deciding measure the pairs on which the best library depends
-    (:class:`~dietlab.tuning.decide.Decision`), until it is known or the effort is spent.
+    First, rounds of the search try schemes all over the space, each scheme on the shape on which it wastes
+    least. Then rounds of deciding measure the pairs on which the best library depends
+    (:class:`~dietlab.tuning.decide.Decision`), until this library is known or the effort is spent.
 
     Args:
         space: the schemes to search, of one workload and hardware.
         shapes: the weighted shapes to tune for; held-out ones are never measured.
         effort: how much to try and to measure.
-        strategy: proposes the schemes of the search.
-        predictor: is fitted on the records, to predict all other times.
-        max_kernels: the most micro-kernels of the library that the tuning is for.
-        seed: of the proposals.
-        measurable: pairs that can be measured, as in a replay (None: all).
-        records: all so far.
+        strategy: the strategy that proposes the schemes of the search.
+        predictor: the predictor, which is fitted on the records and predicts all other times.
+        max_kernels: the largest number of micro-kernels in the library that the tuning is for.
+        seed: the seed of the proposals.
+        measurable: the pairs that can be measured, as in a replay (None: all pairs).
+        records: all records so far.
         searched: the number of records of the search.
         rounds: the number of proposals whose records are known.
-        decide_rounds: the number of these that were decisions.
-        judged: for each proposal, ranking metrics of the predictor fitted before, on the proposal's new
-            pairs; empty without a predictor.
+        decide_rounds: the number of these proposals that were decisions.
+        judged: for each proposal, the ranking metrics on its new pairs, predicted by the predictor that was
+            fitted before; empty without a predictor.
     """
 
     space: Space
@@ -113,8 +113,9 @@ class Tuner:
         """Returns the next round; None if there is nothing left to search or to decide.
 
         Args:
-            during: a round that is being measured. The round after it is then returned, proposed without its
-                records; None if all other records are too few for that, or if nothing is left.
+            during: a round that is being measured. Then the round after that round is returned, proposed
+                without the records of ``during``; None if the other records are too few to propose it, or if
+                nothing is left.
 
         Raises:
             ModelError: if every scheme of the search failed.
@@ -150,8 +151,8 @@ class Tuner:
         return Proposal(Round(DECIDE, number), trials) if trials else None
 
     def tell(self, proposal: Proposal, records: Iterable[Record]) -> Tuner:
-        """Returns the tuner with the records of a proposal added, failures included; records without a round
-        get the proposal's."""
+        """Returns the tuner with the records of a proposal added, failures included. A record without a round
+        gets the proposal's round."""
         named = tuple(r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
         found, judged = (*self.records, *named), (*self.judged, self._judged(named))
         after = replace(self, records=found, rounds=self.rounds + 1, judged=judged)
@@ -167,7 +168,7 @@ class Tuner:
     @cached_property
     def fitted(self) -> Fitted | None:
         """The predictor fitted on all records; None before the first successful record, unless the predictor
-        needs none."""
+        needs no record."""
         try:
             return fitted_by(self.predictor, self.space, self.records)
         except ModelError:
@@ -202,8 +203,8 @@ class Tuner:
 
     @property
     def held_out_metrics(self) -> dict[str, float]:
-        """The mean ranking metrics of predictions one round ahead: of each round of the search, by the
-        predictor fitted on the rounds before. Empty if the search had one round.
+        """The mean ranking metrics of predictions one round ahead: each round of the search is predicted from
+        the rounds before. Empty if the search had one round.
 
         Decisions do not count: they measure pairs of nearly equal predictions, whose order is mostly noise.
         """
@@ -226,9 +227,9 @@ class Tuner:
 
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
         """Returns the shapes on which the search measures a scheme: the shape with the least adaptation cost
-        and, if operands come from memory, the shape most bound by memory and the shape at the roofline's
-        ridge. A scheme's speeds at computing, at streaming weights, and at both at once do not predict each
-        other."""
+        and, if operands come from memory, the shape that is most bound by memory and the shape at the
+        roofline's ridge. A scheme's speed at computing, its speed at streaming weights and its speed at both
+        at once do not predict each other."""
         shapes, pairs = self.state.shapes.shapes, self.measurable
         if pairs is not None:
             shapes = tuple(shape for shape in shapes if (scheme, shape) in pairs) or shapes
@@ -239,8 +240,9 @@ class Tuner:
 
     @cached_property
     def _bound_by_memory(self) -> tuple[Shape, ...]:
-        """The shape most bound by memory, with the largest ``bytes^2 / flops`` (one row of a network's
-        largest layer); and, if the roofline is known, the shape with the most bytes at its ridge."""
+        """The shape that is most bound by memory, which has the largest ``bytes^2 / flops`` (one row of a
+        network's largest layer). If the roofline is known, also the shape with the most bytes at its
+        ridge."""
         workload, held_out = self.space.workload, self.shapes.held_out
         grid = [shape for shape in length_grid(workload, self.shapes) if shape not in held_out]
         if self.measurable is not None:
@@ -257,11 +259,11 @@ class Tuner:
         return (most, *ridge)
 
     def _references(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Returns trials of the best earlier schemes, to be measured again on the shapes of many new ones.
+        """Returns trials that measure the best earlier schemes again on shapes with many new schemes.
 
-        A shared machine can lose half of its speed for long: that of memory or, while a neighbour uses the
-        other thread of the core, that of computing. So rounds are compared by the schemes that they have in
-        common (:func:`dietlab.cost.measured.settled_seconds`).
+        A shared machine can lose half of its speed for long: the speed of memory or, while a neighbour uses
+        the other thread of the core, the speed of computing. So rounds are compared by the schemes that they
+        have in common (:func:`dietlab.cost.measured.settled_seconds`).
         """
         if self.effort.timing.cache != "rotating":
             return ()

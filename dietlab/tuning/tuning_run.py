@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, repr=False)
 class TuningRun(Known, Carded):
     """The result of a tuning: its records and the model fitted on them. The records of a replay repeat a
-    measurement in each round that used it; ``measurements`` and ``seconds`` count it once.
+    measurement in each round that used it; ``measurements`` and ``seconds`` count each measurement once.
 
     Args:
-        seconds: wall-clock time by phase; the earlier parts of a resumed run count in compile, verify and
-            measure only.
-        held_out_metrics: ranking metrics of predictions one round ahead: of each round of the search, by
-            the predictor fitted on those before; empty if there was one round.
+        seconds: the wall-clock time by phase. The earlier parts of a resumed run count only in compile,
+            verify and measure.
+        held_out_metrics: the ranking metrics of predictions one round ahead: each round of the search is
+            predicted from the rounds before; empty if there was one round.
     """
 
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
@@ -33,12 +33,12 @@ class TuningRun(Known, Carded):
 
     @property
     def trials(self) -> int:
-        """The number of distinct schemes tried."""
+        """The number of distinct schemes that were tried."""
         return len({record.scheme for record in self.records})
 
     @property
     def measurements(self) -> tuple[Record, ...]:
-        """The measurements that were made, each once."""
+        """The records of the measurements that were made, each once."""
         return each_once(self.records)
 
     @property
@@ -53,8 +53,8 @@ class TuningRun(Known, Carded):
 
     @property
     def card(self) -> Card:
-        """Its card in a notebook: counts and the best throughput, and as folds records, times and the
-        model."""
+        """The run's card in a notebook: counts, the best throughput, and folded sections with records, times
+        and the model."""
         workload = self.space.workload
         best = max((record.gflops(workload) for record in self.records), default=0.0)
         facts = (

@@ -22,15 +22,15 @@ from dietlab.problem import Workload
 CLIENT = "dietlab.measure.rpc.worker"
 
 NETWORK_SECONDS = 15.0
-"""Seconds that a server may take in addition to the measurement, to start a worker and receive libraries;
-after these the server counts as lost."""
+"""The longest that a server may take to start a worker and receive libraries, in seconds, in addition to the
+measurement. After that time the server counts as lost."""
 
 WATCH_SECONDS = 1.0
-"""Seconds between two checks of the tracker for new servers."""
+"""The time between two checks of the tracker for new servers, in seconds."""
 
 
 class DeviceLostError(DietlabError):
-    """A server does not answer, or answers garbage, which is not a candidate's fault."""
+    """A server does not answer, or answers garbage; no candidate is at fault."""
 
 
 class NoServerError(MeasureError):
@@ -43,7 +43,7 @@ class RemoteDevice:
     Args:
         client: the process with the connection.
         name: the server's name.
-        seconds: timeout of a measurement.
+        seconds: the longest time of a measurement.
     """
 
     def __init__(self, client: WorkerProcess, name: str, seconds: float) -> None:
@@ -60,7 +60,7 @@ class RemoteDevice:
         return Hardware.from_json(self._answer(question, self._seconds + NETWORK_SECONDS))
 
     def open(self, workload: Workload, hardware: Hardware) -> None:
-        """Prepares the server for a workload's candidates, if they are new to it."""
+        """Prepares the server for a workload's candidates, unless it is prepared already."""
         if workload == self._workload:
             return
         question = {
@@ -98,7 +98,7 @@ class RemoteDevice:
             self._request({"op": "remove", "names": sent}, NETWORK_SECONDS)
 
     def close(self) -> None:
-        """Ends the session, which frees the server."""
+        """Ends the session and so frees the server."""
         self._client.close()
 
     def _answer(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class RemoteDevice:
 
 
 class Servers:
-    """The servers of a key at a tracker, which is given by host and port."""
+    """The servers of a key at a tracker. Host and port name the tracker."""
 
     def __init__(self, tracker: tuple[str, int], key: str) -> None:
         self.key, self.address = key, address_text(tracker)
@@ -153,7 +153,7 @@ class Servers:
         """Waits for a server, free or not.
 
         Raises:
-            NoServerError: if there is none in time.
+            NoServerError: if no server joins in time.
         """
         until, queue = monotonic() + patience, self.queue()
         while not queue.servers:
@@ -168,12 +168,12 @@ class Servers:
         return queue
 
     def connect(self, seconds: float, patience: float) -> RemoteDevice:
-        """Returns a session on a free server, for which it waits ``patience`` seconds; ``seconds`` is the
-        timeout of a measurement.
+        """Returns a session on a free server. Waits at most ``patience`` seconds for a free server;
+        ``seconds`` is the longest time of a measurement.
 
         Raises:
-            NoServerError: if none is free in time.
-            MeasureError: if the server is not dietlab's, or does not listen where the tracker lists it.
+            NoServerError: if no server is free in time.
+            MeasureError: if the server is not dietlab's, or does not listen at the address in the tracker.
         """
         client = WorkerProcess(CLIENT)
         try:
@@ -223,7 +223,7 @@ def remote_hardware(
     tracker: tuple[str, int], key: str, cores: int, target: str = "cpu", patience: float = 60.0
 ) -> Hardware:
     """Returns the processor of a key's servers, with the peaks of ``cores`` measured there. ``patience`` is
-    the time to wait for a free server, and for its measurement, in seconds.
+    the longest time to wait for a free server, and for its measurement, in seconds.
 
     Raises:
         MeasureError: if there is no server in time.

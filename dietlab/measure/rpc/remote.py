@@ -1,7 +1,7 @@
 """Measures on other machines, through TVM's RPC tracker and servers: builds here, times there.
 
 All free servers of a key are used at the same time. The rivals on a shape take turns on one machine, so that
-its speed cancels in their ratios.
+the machine's speed cancels in the ratios of their times.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Workload, require_entered
 
 RETRIES = 1
-"""Most times that candidates are measured again, on another server, after theirs was lost."""
+"""How often, at most, candidates are measured again on another server after their server was lost."""
 
 
 @dataclass
 class Batch:
-    """The rivals on some shapes, which one server times in turns; ``lost`` counts the servers that were lost
-    while they timed it."""
+    """The rivals on some shapes. One server times all rivals of a batch in turns; ``lost`` is the number of
+    servers that were lost while they timed the batch."""
 
     contests: list[list[Candidate]]
     lost: int = 0
@@ -53,9 +53,9 @@ class RemoteRunner:
         tracker: host and port of TVM's RPC tracker.
         key: the key that the servers were started with.
         timing: the protocol of timing.
-        builders: parallel builds here.
-        build_timeout, time_timeout: seconds for one library.
-        patience: seconds to wait for a server while there is none.
+        builders: the number of parallel builds on this machine.
+        build_timeout, time_timeout: the limits for building and for timing one library, in seconds.
+        patience: the longest time to wait while there is no server, in seconds.
         builder_module: the module of the processes that build.
     """
 
@@ -93,16 +93,16 @@ class RemoteRunner:
         """The present number of servers of the key; waits for the first.
 
         Raises:
-            MeasureError: if there is none in time.
+            MeasureError: if no server joins in time.
         """
         self._started()
         return self._servers.require(self.patience).servers
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Yields a record for every shape of every trial, as servers finish them; failures are records too.
+        """Yields a record for every shape of every trial, as servers finish. A failure is a record too.
 
         Raises:
-            MeasureError: if there is no server of the key in time, or one has another processor.
+            MeasureError: if no server of the key joins in time, or a server has another processor.
             WorkloadError: if the operator cannot be sent to the processes that measure.
         """
         require_entered(workload)
@@ -176,7 +176,8 @@ class RemoteRunner:
                 self._devices.pop().close()
 
     def _join(self, patience: float) -> list[RemoteDevice]:
-        """Opens sessions on all free servers and returns them; waits for one if there is no session yet."""
+        """Opens sessions on all free servers and returns the sessions. Waits for a free server if there is no
+        session yet."""
         found = list[RemoteDevice]()
         queue = self._servers.queue() if self._devices else self._servers.require(patience)
         for _ in range(max(queue.free, 0 if self._devices else 1)):

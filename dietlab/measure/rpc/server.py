@@ -5,7 +5,8 @@ libraries and requests; each session is a new process in a new folder. Candidate
 session, as in :mod:`dietlab.measure.local`, so that a crash or a hang ends neither session nor server.
 
 TVM's RPC has no authentication: anyone who reaches the port of a server or tracker can run any code on the
-machine. The default addresses are those of the loopback; use others only in a network that you trust.
+machine. By default, servers and trackers listen on the loopback only; use other addresses only in a network
+that you trust.
 """
 
 from __future__ import annotations
@@ -28,23 +29,24 @@ from dietlab.measure.timing.process import ENTERED, WorkerCrashed, WorkerRefused
 from dietlab.measure.timing.seat import Seat
 
 LOOPBACK = "127.0.0.1"
-"""Default address: only this machine reaches it."""
+"""The default address, which only this machine reaches."""
 TRACKER_PORT = 9190
-"""First port that a tracker tries, TVM's default."""
+"""The first port that a tracker tries, TVM's default."""
 SERVER_PORT = 9090
-"""First port that a server tries, TVM's default."""
+"""The first port that a server tries, TVM's default."""
 PORTS = 100
-"""Number of ports to try, from the first on."""
+"""The number of ports to try, from the first on."""
 
 ASK = "dietlab.ask"
-"""Name of the function that a session serves: it maps a request in JSON to an answer in JSON."""
+"""The name of the function that a session serves. The function maps a request in JSON to an answer in
+JSON."""
 
 FAILURES: dict[str, type[MeasureError]] = {
     "timeout": WorkerTimeout,
     "crashed": WorkerCrashed,
     "refused": WorkerRefused,
 }
-"""Failures of a candidate by the name in answers."""
+"""The errors for a candidate's failures, by their names in answers."""
 
 
 class Session:
@@ -97,7 +99,7 @@ def _hardware(target: str, cores: int, measure: bool) -> Hardware:
 
 
 def register(name: str) -> None:
-    """Registers :data:`ASK` in this process and those that it forks."""
+    """Registers :data:`ASK` in this process and its forked processes."""
     import tvm_ffi
 
     session = Session(name)
@@ -112,8 +114,8 @@ def register(name: str) -> None:
 
 
 def listens() -> bool:
-    """Returns whether TVM's server in this process still accepts clients. Its accepting thread ends for good,
-    though the process lives on, once the tracker was away for a minute or a session ended badly."""
+    """Returns whether TVM's server in this process still accepts clients. The server's accepting thread ends
+    for good, though the process lives on, if the tracker is away for a minute or a session ends badly."""
     from tvm.rpc.server import PopenRPCServerState
 
     state = PopenRPCServerState.current
@@ -122,8 +124,8 @@ def listens() -> bool:
 
 @dataclass
 class Served:
-    """A server that registers with a tracker, again whenever the tracker has lost it; the arguments are those
-    of :func:`serving`."""
+    """A server that registers with a tracker, and registers again whenever the tracker has lost it. The
+    arguments have the meaning that they have in :func:`serving`."""
 
     key: str
     host: str
@@ -196,15 +198,15 @@ def serving(
     """Serves this machine under a key as long as the context is open.
 
     Args:
-        key: the name of machines of one kind.
+        key: the name under which a tracker lists machines of one kind.
         tracker: the address of a running tracker (None: one is started on ``host``).
         host: the address to listen on.
         tracker_port: the first port to try if a tracker is started.
-        processors: processors that measurements may use (default: all of this process).
+        processors: the processors that measurements may use (default: all that this process may use).
         name: this machine's name in records (default: the host's name and this process's number).
 
     Raises:
-        MissingDependencyError: if the tracker's package is not installed.
+        MissingDependencyError: if the package that a tracker needs is not installed.
         MeasureError: if other machines cannot reach this one at ``host``.
     """
     address = public_address(host, tracker[0] if tracker else None)
@@ -222,7 +224,7 @@ def serving(
 
 
 def start_tracker(stack: ExitStack, host: str = LOOPBACK, port: int = TRACKER_PORT) -> int:
-    """Starts a tracker until the stack is closed; returns its port."""
+    """Starts a tracker that runs until the stack is closed. Returns the tracker's port."""
     try:
         from tvm.rpc.tracker import Tracker
     except ImportError as error:

@@ -1,4 +1,5 @@
-"""Trackers of TVM's RPC: the servers that one lists, the next free one, and addresses that others reach."""
+"""Trackers of TVM's RPC: the servers that a tracker lists, the next free server, and the addresses that other
+machines reach."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ Address = tuple[str, int]
 """A host, by name or number, and a port."""
 
 CONNECT_SECONDS = 5.0
-"""Seconds to wait for a tracker's connection or answer."""
+"""The longest time to wait for a tracker's connection or answer, in seconds."""
 
 ELSEWHERE = ("192.0.2.1", 9)
-"""An address that no machine has (RFC 5737): the route to it begins at this machine's address in its
-network."""
+"""An address that no machine has (RFC 5737). The route to this address begins at this machine's own address
+in its network."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The servers that a tracker lists, key and address of each, and by key the numbers of ``free`` servers
-    and of waiting clients (``pending``)."""
+    """The servers that a tracker lists, as pairs of key and address, and, by key, the numbers of ``free``
+    servers and of waiting clients (``pending``)."""
 
     servers: tuple[tuple[str, Address], ...]
     queues: Mapping[str, Mapping[str, int]]
@@ -47,7 +48,7 @@ def listed(tracker: Address) -> Listed:
 
 
 def free_server(tracker: Address, key: str) -> tuple[Address, str]:
-    """Waits for a free server of a key; returns its address and the password for one session.
+    """Waits for a free server of a key. Returns the server's address and the password for one session.
 
     Raises:
         OSError, MeasureError: if no tracker answers there.

@@ -23,7 +23,8 @@ from dietlab.measure.rpc.tracker import Address, address_text, free_server, is_h
 from dietlab.measure.timing.process import serve
 
 TRIES = 3
-"""Attempts to connect to a server: the server may change the password that the tracker has handed out."""
+"""The number of attempts to connect to a server: the server may change the password that the tracker has
+handed out."""
 
 
 class Client:

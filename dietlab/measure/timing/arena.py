@@ -13,15 +13,16 @@ from dietlab.lower.runtime import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, aligned_empt
 from dietlab.measure.timing.rotation import MOST_BYTES, ROTATED_CACHES, copies_beyond
 
 NEAR_ONE = 0x3F80
-"""The bits of 1 in bfloat16, the upper half of those in float32. With any sign and any lower seven bits, each
-half of a word is a normal number in float32, bfloat16 and float16; bytes are arbitrary integers."""
+"""The bits of 1 in bfloat16, which are the upper half of the bits of 1 in float32. With any sign and any
+lower seven bits, each half of a word is a normal number in float32, bfloat16 and float16; bytes are arbitrary
+integers."""
 
 
 class Arena:
-    """Memory that exceeds a cache; its parts are taken one after the other, cyclically.
+    """Memory that exceeds a cache. Parts of it are taken one after the other, cyclically.
 
     Args:
-        last_level_bytes: size of the cache that the parts of a rotation exceed
+        last_level_bytes: the size of the cache that the parts of a rotation exceed
             (:func:`~dietlab.measure.timing.rotation.copies_beyond`).
     """
 
@@ -34,14 +35,14 @@ class Arena:
     def take(
         self, like: Mapping[str, npt.NDArray[Any]], *, packed: bool, header: bytes = b""
     ) -> dict[str, npt.NDArray[Any]]:
-        """Returns the next part as arrays of valid values, aligned to cache lines. It is reused after all
-        other copies of a rotation.
+        """Returns the next part as arrays of valid values, aligned to cache lines. The part is reused after
+        all other copies of a rotation.
 
         Args:
-            like: arrays of the same shapes and types.
-            packed: whether the arrays replace packed weights: a rotation has fewer copies of these.
-            header: bytes to write at the beginning of each array. When another part covers these bytes, the
-                valid values return: as numbers, the header could compute slowly.
+            like: arrays with the shapes and types of the result.
+            packed: whether the arrays replace packed weights, of which a rotation has fewer copies.
+            header: the bytes to write at the beginning of each array. When another part covers these bytes,
+                the valid values are restored: computing with a header's bytes as numbers could be slow.
         """
         lines = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in like.values()]
         size = max(ALIGNMENT_BYTES, sum(lines))

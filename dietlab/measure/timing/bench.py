@@ -1,6 +1,6 @@
 """Checks and times a contender, in a process that answers requests.
 
-A worker's process answers (JSON, a line each)::
+A worker's process answers these requests, each a line of JSON::
 
     {"op": "open", "contender": "mkl", "workload": {..}, "threads": 1, "options": {..}}
         -> {"version", "kind", "unprobed"} or {"absent": reason}
@@ -9,10 +9,10 @@ A worker's process answers (JSON, a line each)::
     {"op": "time", "shape": {"T": 5}, "plan": 3, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
 
-``seconds`` are those of a call, over one block of calls; :class:`~dietlab.measure.timing.device.Device`
-describes the ``cache`` states. ``plan`` (left out: the contender's own choice) is the number of a library's
-micro-kernel, or the file of a candidate. A contender without a program for a shape answers
-``{"absent": reason}``.
+``seconds`` is the time of one call, measured over one block of calls;
+:class:`~dietlab.measure.timing.device.Device` describes the ``cache`` states. ``plan`` is the number of a
+library's micro-kernel, or the file of a candidate (left out: the contender chooses). A contender without a
+program for a shape answers ``{"absent": reason}``.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dietlab.measure.timing.problem import Problem, shared_problem
 from dietlab.problem import Shape, Workload, workload_from_json
 
 BLOCK_SECONDS = 0.004
-"""Seconds of a block, unless a request gives others."""
+"""The length of a block in seconds, unless a request gives another."""
 
 
 @dataclass
 class Layers:
-    """A layer prepared for each copy of a rotation; the first has the problem's own weights. ``each`` is the
-    bytes of one copy's constant operands."""
+    """A prepared layer for each copy of a rotation; the first layer has the problem's own weights. ``each``
+    is the number of bytes of one copy's constant operands."""
 
     each: int
     prepared: list[Prepared] = field(default_factory=list)
@@ -54,11 +54,12 @@ class Case:
 
     Args:
         layers: the prepared layers, in the order of copies; shapes may share them.
-        calls: bound calls by number of copies and plan, if they are kept.
-        blocks: blocks that can be timed again, by cache state, plan and seconds, if they are kept.
-        about: known seconds of a call by cache state and plan.
-        held: number of copies in separate memory.
-        prepare_seconds: seconds to prepare its last layer; None if it uses the layers of other shapes.
+        calls: the bound calls by number of copies and plan, if calls are kept.
+        blocks: the blocks that can be timed again, by cache state, plan and seconds, if blocks are kept.
+        about: the known seconds of a call by cache state and plan.
+        held: the number of copies in separate memory.
+        prepare_seconds: the seconds to prepare the shape's last layer; None if the shape uses the layers of
+            other shapes.
     """
 
     problem: Problem
@@ -72,7 +73,8 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the copies, without the constant operands of the first, which shapes share."""
+        """The number of bytes of the copies. The constant operands of the first copy do not count, since
+        shapes share them."""
         return max(0, self.problem.bytes * self.held - self.problem.constant_bytes)
 
     def add(self, copy: Copy, prepared: Prepared) -> None:
@@ -87,8 +89,8 @@ class Bench:
     Args:
         problems: a folder in which processes share operands and reference results (None: each computes its
             own).
-        keeps: whether bound calls and blocks are kept. Those of candidates are not: they are many, and the
-            contender manages their packed weights.
+        keeps: whether bound calls and blocks are kept. They are not kept for candidates: candidates are many,
+            and the contender manages their packed weights.
     """
 
     def __init__(
@@ -116,9 +118,9 @@ class Bench:
         """Compares the result of a call with the float64 reference; see :func:`~dietlab.problem.tolerance`.
 
         ``first_seconds`` is the time of the first call at a shape, by
-        :func:`~dietlab.measure.timing.disturbance.timed_once`: preparing whatever serves this shape only,
-        such as packed weights or a program, and the call. Operands, reference and binding are excluded. It is
-        None
+        :func:`~dietlab.measure.timing.disturbance.timed_once`. It includes preparing whatever serves this
+        shape only, such as packed weights or a program. Operands, reference and binding are excluded.
+        ``first_seconds`` is None
 
         - until another shape was timed: a process's first call also starts threads and libraries;
         - if preparing served other shapes too, since the call may finish it;
@@ -241,8 +243,8 @@ class Bench:
 
 
 class Calls(Sequence[Call]):
-    """A contender's calls on each copy. A call is bound on its first use, since a block may need few of many;
-    it then runs once if the first run packs weights (``packs``)."""
+    """A contender's calls on each copy. A call is bound on its first use, since a block may need few of many
+    calls. If the first run packs weights (``packs``), the call then runs once."""
 
     def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan, packs: bool = False) -> None:
         self._copies, self._plan, self._packs = copies, plan, packs

@@ -1,5 +1,5 @@
-"""The interface of contenders, which are checked and timed: vendors, our libraries, per-shape programs,
-candidates."""
+"""The interface of contenders: vendor libraries, dietlab's libraries, per-shape programs and candidates. All
+are checked and timed in the same way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any
 Operands = Mapping[str, Array]
 
 Call = Callable[[], object]
-"""The timed call. It writes ``out``, or returns a new tensor if the library cannot."""
+"""The timed call. It writes ``out``, or returns a new tensor if the library cannot write ``out``."""
 
 Plan = int | str | None
 """A choice of program: the number of a library's micro-kernel, or the file of a candidate; None for the
@@ -35,8 +35,9 @@ class Prepared(Protocol):
     """A contender prepared for one shape, with its constant operands."""
 
     def bind(self, operands: Operands, out: Array) -> Call:
-        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
-        keeps all arrays alive. If the contender has several programs, it also takes a :data:`Plan`."""
+        """Returns a call without arguments that computes ``out`` from the operands that are not constant. The
+        call keeps all arrays alive. If the contender has several programs, ``bind`` also takes a
+        :data:`Plan`."""
 
 
 class Contender(Protocol):
@@ -48,22 +49,22 @@ class Contender(Protocol):
     - ``computes``, its operators; ``batch-matmul`` includes all operators whose names begin with
       ``batch-matmul-`` (default: :data:`~dietlab.compare.contenders.COMPUTES`);
     - ``dtypes``, its types of operands, if it has others than float32;
-    - ``package``, a package that must be installed, and ``where``, what else a report says about its absence;
+    - ``package``, a package that must be installed, and ``where``, a text that reports add about its absence;
     - ``default``, false if it takes part only when it is named;
-    - ``any_shape``, true if a prepared layer serves every shape with the same constant operands: copies of a
-      rotation are then made once;
-    - ``packs_in_call``, true if the first call of a prepared layer packs weights: in a rotation, each copy is
-      called once before any is timed;
+    - ``any_shape``, true if a prepared layer serves every shape with the same constant operands, so that the
+      copies of a rotation are made once;
+    - ``packs_in_call``, true if the first call of a prepared layer packs weights, so that each copy of a
+      rotation is called once before any is timed;
     - ``copied(prepared)``, which returns a prepared layer with a copy of the packed weights of ``prepared``,
-      the last copy: then weights are packed only once for a rotation;
+      the last copy, so that weights are packed only once for a rotation;
     - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
     """
 
     def kind(self, workload: Workload) -> str:
-        """Returns its group in reports: ``"plain"``, ``"prepacked"`` and so on.
+        """Returns the contender's group in reports: ``"plain"``, ``"prepacked"`` and so on.
 
         Raises:
-            NoFormError: if it cannot compute the workload.
+            NoFormError: if the contender cannot compute the workload.
         """
 
     def version(self) -> str:

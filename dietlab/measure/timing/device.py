@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dietlab.measure.timing.arena import Arena
 
 GUARD_BYTES = 512
-"""Size of the guards before and after an output, which a call must not change: a multiple of any
-alignment."""
+"""The size of the guards before and after an output, in bytes: a multiple of any alignment. A call must not
+change the guards."""
 
 GUARD_VALUE = WORKING.guard
-"""Value of the guards of floats (:attr:`~dietlab.problem.Precision.guard`)."""
+"""The value of the guards of floats (:attr:`~dietlab.problem.Precision.guard`)."""
 
 
 class Output(Protocol):
@@ -29,8 +29,8 @@ class Output(Protocol):
     """The array that contenders write to."""
 
     def poison(self) -> None:
-        """Fills the output with NaN (integers: with the guards' value), and the guards around it with their
-        value."""
+        """Fills the output with NaN, or an output of integers with the guards' value, and fills the guards
+        with their value."""
 
     def deliver(self, result: object) -> None:
         """Copies the result of a call to the output, if it is a new tensor."""
@@ -44,7 +44,7 @@ class Output(Protocol):
 
 
 class Copy(Protocol):
-    """Operands and output of one call of a rotation."""
+    """The operands and the output of one call of a rotation."""
 
     @property
     def constants(self) -> Operands: ...
@@ -70,14 +70,14 @@ class TimedBlock:
     """A block of calls that can be timed repeatedly.
 
     Args:
-        run: runs one block and returns the seconds of a call; a rotation continues where the last block
-            stopped.
-        calls: number of calls in a block.
-        warm_up: runs before each block and is not timed.
+        run: a function that runs one block and returns the seconds of a call. A rotation continues where the
+            last block stopped.
+        calls: the number of calls in a block.
+        warm_up: a function that runs before each block and is not timed.
         watched: whether a block counts only if the system took no core away meanwhile.
         graph: whether the calls are replayed from a CUDA graph.
-        host_share: in a trial, the ratio of the host's time to queue the calls to the device's time to run
-            them.
+        host_share: the host's time to queue the calls over the device's time to run them, measured in a
+            trial.
     """
 
     run: Callable[[], float]
@@ -94,8 +94,8 @@ class Device(Protocol):
     ``cache`` is the state of the caches before a timed call:
 
     ``hot``
-        The same call ran just before. Operands and output are in the nearest cache that they fit into. A
-        block of calls is timed as a whole.
+        The same call ran just before. Operands and output are in the nearest cache that holds them. A block
+        of calls is timed as a whole.
     ``interleaved`` (CPU)
         The same call ran before, then other data of twice the L2 cache was read (untimed). Operands, output
         and code have left the private caches; the last-level cache still has what fits. Each call is timed
@@ -111,17 +111,17 @@ class Device(Protocol):
     """The cache states of the device."""
 
     kept_bytes: int
-    """Most bytes of shapes that are kept in memory."""
+    """The most bytes of shapes that are kept in memory."""
 
     slow_first_call: bool
     """Whether a program's first call takes milliseconds to load its code."""
 
     unprobed: str
-    """Why the processor is not probed for slow moments; empty if it is."""
+    """The reason why the processor is not probed for slow moments; empty if it is probed."""
 
     @property
     def arena(self) -> Arena | None:
-        """The memory in place of copies of packed weights; None if weights are not packed."""
+        """The memory that is used in place of copies of packed weights; None if weights are not packed."""
 
     def copies(self, problem: Problem) -> int:
         """Returns the number of copies that exceed the last-level cache, up to a limit."""
@@ -140,14 +140,14 @@ class Device(Protocol):
 
         Args:
             calls: the call on each copy; blocks rotate through them.
-            about: seconds of a call, if it is known to be longer than a block.
+            about: the seconds of a call, if a call is known to take longer than a block.
         """
 
     def take(self, block: TimedBlock, usual_probe: float | None) -> Taken:
-        """Times one block, again if it was disturbed."""
+        """Times one block, and times the block again if it was disturbed."""
 
     def called(self) -> None:
-        """Waits for the end of a first call, with all work that it started.
+        """Waits for the end of a first call and of all work that the call started.
 
         Raises:
             Exception: the device's own, if it has failed.

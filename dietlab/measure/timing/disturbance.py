@@ -1,9 +1,9 @@
 """Retakes blocks of calls that were disturbed.
 
-A virtual machine or a hot processor may run at half its speed for milliseconds. A *probe* detects that: a
-loop of multiply-adds, timed before and after a block, whose time depends on the processor's speed only.
-Threads that wait for each other are also slow while the system gives the core of one to another process; the
-system counts these interruptions.
+A virtual machine or a hot processor may run at half its speed for milliseconds. A *probe* detects such slow
+moments: a loop of multiply-adds, whose time depends on the processor's speed only, is timed before and after
+a block. Threads that wait for each other are also slow while the system gives one thread's core to another
+process; the system counts these interruptions.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any, TypeVar
 from dietlab.lower.runtime import aligned_empty, load_library
 
 SLOWER = 1.06
-"""Ratio to the usual probe above which a probe marks a slow moment."""
+"""The ratio of a probe's time to the usual time above which the moment counts as slow."""
 RETAKES = 4
-"""Most times that a block is retaken; then it counts as it is."""
+"""How often, at most, a block is retaken; the last one then counts as it is."""
 RECENT = 12
-"""Latest blocks whose probes determine the usual probe."""
+"""The number of latest blocks whose probes determine the usual time of a probe."""
 QUICKER = 3
-"""The usual probe is the slowest of the fastest 1/QUICKER of these, the fastest third."""
+"""The usual time is the slowest among the fastest 1/QUICKER of these probes, the fastest third."""
 PROBE_CALLS = 2
-"""Calls of one probe; at the first one, wide vector units may be powered down."""
+"""The number of calls of one probe: during the first, wide vector units may be powered down."""
 
 Result = TypeVar("Result")
 Probe = Callable[[], float]
-"""Returns the seconds of a fixed piece of work."""
+"""A function that does a fixed piece of work and returns its seconds."""
 
 
 @dataclass(frozen=True)
 class Taken:
     """A timed block: the ``seconds`` of a call, the number of disturbed blocks before it (``retaken``),
-    whether it was disturbed too but counts (``kept``), and the faster of the two probes around it in seconds
-    (``probe``; None without a probe)."""
+    whether the block was disturbed too but counts (``kept``), and the seconds of the faster of the two probes
+    around the block (``probe``; None without a probe)."""
 
     seconds: float
     retaken: int = 0
@@ -53,16 +53,16 @@ def take(
     warm_up: Callable[[], object] = lambda: None,
     interruptions: Callable[[], int] = lambda: 0,
 ) -> Taken:
-    """Runs ``block`` until both probes around it are fast and nothing interrupted it, at most
-    ``1 + RETAKES`` times. Probes run right before and after the block, while its cores are awake: a single
+    """Runs ``block`` until both probes around it are fast and nothing interrupted the block, at most ``1 +
+    RETAKES`` times. Probes run right before and after the block, while the block's cores are awake: a single
     core may run at a higher clock.
 
     Args:
-        block: returns the seconds of a call.
-        probe: None: the first block counts.
+        block: a function that runs a block and returns the seconds of a call.
+        probe: the probe (None: the first block counts).
         usual: the usual seconds of a probe, from :class:`Pace` (default: the least around this block).
-        warm_up: runs before each block and is not timed.
-        interruptions: returns the number of interruptions so far.
+        warm_up: a function that runs before each block and is not timed.
+        interruptions: a function that returns the number of interruptions so far.
     """
     if probe is None:
         warm_up()
@@ -89,8 +89,8 @@ def taken_cores() -> int:
 
 
 def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Returns the result of ``work``, which cannot be repeated, and its wall-clock seconds less the seconds
-    that this thread waited for a core."""
+    """Runs ``work``, which cannot be repeated. Returns its result, and its wall-clock seconds less the
+    seconds that this thread waited for a core."""
     before = _waited_seconds()
     started = perf_counter()
     result = work()
@@ -99,7 +99,7 @@ def timed_once(work: Callable[[], Result]) -> tuple[Result, float]:
 
 
 def _waited_seconds() -> float:
-    """Returns the seconds that this thread was ready but had no core (proc(5), ``schedstat``); 0 if the
+    """Returns for how many seconds this thread was ready but had no core (proc(5), ``schedstat``); 0 if the
     system does not report them."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
@@ -110,10 +110,10 @@ def _waited_seconds() -> float:
 class Pace:
     """The usual time of a probe around a contender's blocks, and the numbers of its blocks and retakes.
 
-    The usual time is from the fastest third of its latest blocks. Each contender has its own: threads that
-    spin between two calls may lower the clock, which is part of the measurement. The usual time follows a
-    processor that settles at a lower speed. A rare fast moment, while the neighbours of a shared machine
-    sleep, does not mark all other moments as slow.
+    The usual time comes from the fastest third of the contender's latest blocks. Each contender has its own
+    usual time: its threads may spin between two calls and lower the clock, which is part of the measurement.
+    The usual time follows a processor that settles at a lower speed. A rare fast moment, while the neighbours
+    of a shared machine sleep, does not mark all other moments as slow.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Pace:
 
     @property
     def usual(self) -> float | None:
-        """Usual seconds of a probe; None before the first."""
+        """The usual seconds of a probe; None before the first block."""
         return sorted(self._probes)[len(self._probes) // QUICKER] if self._probes else None
 
     def note(self, taken: Taken) -> None:
@@ -135,7 +135,8 @@ class Pace:
 
 def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
     """Returns a probe that runs the compiled multiply-add loop on the calling thread. ``options`` are
-    ``library`` (a path), and ``seed`` and ``sums``, the lengths of its two arguments in floats."""
+    ``library``, the path of the loop's library, and ``seed`` and ``sums``, the lengths of the loop's two
+    arguments in floats."""
     import tvm_ffi
 
     loop = load_library(Path(options["library"])).multiply_add

@@ -9,8 +9,9 @@ Value = TypeVar("Value")
 
 
 class LruByBytes(Generic[Value]):
-    """Values by key, made on first use. The least recently used ones are dropped while all together exceed
-    ``most_bytes``; the last one always stays. ``bytes_of`` returns a value's present size, which may grow."""
+    """Values by key, made on first use. The least recently used values are dropped while all values together
+    exceed ``most_bytes``; the last value always stays. ``bytes_of`` returns a value's present size, which may
+    grow."""
 
     def __init__(self, most_bytes: int, bytes_of: Callable[[Value], int]) -> None:
         self._most_bytes, self._bytes_of = most_bytes, bytes_of

@@ -30,14 +30,14 @@ from dietlab.problem import (
 )
 
 MOST_FLOPS = 4e9
-"""Most flops of a complete float64 reference, which takes seconds; of larger outputs only some rows are
-compared."""
+"""The most flops of a complete float64 reference, which then takes seconds. For more flops, only some rows of
+the output are compared."""
 
 KEPT = 2
-"""Most problems in a folder that contenders share: they run one shape after the other."""
+"""The most problems in a folder that contenders share: contenders run one shape after the other."""
 
 OPERAND = "operand-"
-"""Prefix of operands' names in the file of a problem."""
+"""The prefix of operands' names in the file of a problem."""
 
 _KEPT_ELSEWHERE: WeakValueDictionary[tuple[Workload, Shape, int, str], FloatArray] = WeakValueDictionary()
 """Constant operands that some problem still uses, by workload, shape, seed and name."""
@@ -60,11 +60,11 @@ class Verdict:
 class Problem:
     """Operands of one shape in the host's memory, aligned to cache lines, and reference results.
 
-    Up to :data:`MOST_FLOPS` all rows are compared; of larger outputs the first and the last rows, where tiles
-    begin and end, and some between them.
+    Up to :data:`MOST_FLOPS` all rows are compared. For more flops, the first and the last rows, where tiles
+    begin and end, and some rows between them are compared.
 
     Args:
-        operands: by name, in the order of a call.
+        operands: the operands by name, in the order of a call.
         rows: the rows of the output to compare.
         reference: the results of these rows, in float64.
     """
@@ -111,7 +111,7 @@ class Problem:
 
     @cached_property  # the caches of a bench use it again and again
     def bytes(self) -> int:
-        """Bytes of all operands and the output."""
+        """The number of bytes of all operands and the output."""
         out = math.prod(self.out_shape) * self.dtype.itemsize
         return sum(array.nbytes for array in self.operands.values()) + out
 
@@ -121,7 +121,8 @@ class Problem:
 
     def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
         """Judges an output that was filled with NaN before: every element must be written, the compared rows
-        correct and the guards ``intact``. Integers have no NaN; an unwritten one is almost surely wrong."""
+        must be correct, and the guards must be ``intact``. Integers have no NaN; an unwritten integer is
+        almost surely wrong."""
         known = out if len(self.rows) == self.out_shape[-2] else out[..., self.rows, :]
         off = known.astype(np.float64)
         off -= self.reference
@@ -150,8 +151,8 @@ def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.
 
 @lru_cache(maxsize=1)
 def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Returns the constant operands, as they are and in float64. They are the same for any number of rows:
-    shapes share these large arrays."""
+    """Returns the constant operands twice: in their own type and in float64. Shapes share these large arrays,
+    which are the same for any number of rows."""
     inputs = _drawn(workload, shape, seed)
     found = {}
     for name in workload.constants:
@@ -176,8 +177,8 @@ def aligned(array: FloatArray) -> FloatArray:
 
 
 def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-    """Returns a shape's problem. With a ``folder`` that processes share, the first one makes it, which takes
-    seconds for a large layer, and the others read it."""
+    """Returns a shape's problem. If processes share a ``folder``, the first process makes the problem, and
+    the others read it. For a large layer, making the problem takes seconds."""
     if folder is None:
         return Problem.make(workload, shape, seed)
     digest = sha256(json.dumps(workload.to_json()).encode()).hexdigest()[:16]
@@ -191,7 +192,7 @@ def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: 
 
 
 def _write(path: Path, problem: Problem) -> None:
-    """Writes the file whole or not at all, and removes older ones."""
+    """Writes the problem's file whole or not at all, and removes older files."""
     # NumPy's files know its own types only.
     operands = {OPERAND + name: array.view(f"u{array.itemsize}") for name, array in problem.operands.items()}
     others = sorted(path.parent.glob("*.npz"), key=lambda old: old.stat().st_mtime_ns, reverse=True)

@@ -27,10 +27,10 @@ STARTER = "dietlab.measure.timing.worker"
 """The module that runs a worker's module."""
 
 ENTERED = "entered"
-"""Field of a request with the objects that were entered in this process, or in the client's."""
+"""The field of a request that has the objects entered in this process, or in the client's process."""
 
 STDERR_TAIL = 600
-"""Characters of a crashed child's last messages that its error quotes."""
+"""The number of characters of a crashed child's last messages that the error quotes."""
 
 
 class WorkerCrashed(MeasureError):
@@ -49,9 +49,9 @@ class WorkerProcess:
     """``python -m module`` as a process that answers requests.
 
     Args:
-        module: the module to run; it calls :func:`serve`.
-        env: environment variables that differ from this process's. They are set before the child starts:
-            OpenMP runtimes read their number of threads only then.
+        module: the module to run, which calls :func:`serve`.
+        env: the environment variables that differ from those of this process. They are set before the child
+            starts: OpenMP runtimes read their number of threads only then.
     """
 
     def __init__(self, module: str, env: Mapping[str, str] | None = None) -> None:
@@ -157,7 +157,7 @@ Handler = Callable[[dict[str, Any]], Mapping[str, Any]]
 def serve(handler: Handler) -> None:
     """Answers every line of standard input until it ends, in the child.
 
-    Standard output is used for answers only; what libraries print goes to standard error.
+    Standard output is used for answers only. Whatever libraries print goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

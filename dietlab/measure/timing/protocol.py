@@ -10,20 +10,22 @@ from typing import Any, Literal, get_args
 from dietlab.base.errors import MeasureError
 
 CacheState = Literal["hot", "interleaved", "rotating"]
-"""``hot``: the same operands in every call. ``interleaved``: cold private caches, weights in the last level.
-``rotating``: weights (or all operands, if none is constant) from memory."""
+"""A state of the caches before a timed call. ``hot``: every call has the same operands. ``interleaved``:
+private caches are cold, and weights are in the last-level cache. ``rotating``: weights (all operands, if none
+is constant) come from memory."""
 
 CACHE_STATES: tuple[CacheState, ...] = get_args(CacheState)
 """All cache states."""
 
 GPU_CACHE_STATES: tuple[CacheState, ...] = ("hot", "rotating")
-"""Cache states of a GPU."""
+"""The cache states of a GPU."""
 
 
 TOGETHER = 16
-"""Most shapes whose candidates take turns together; their operands stay in memory meanwhile. With fewer, all
-blocks of a candidate can lie within one slow moment: on a shared machine with two threads a core, a neighbour
-slowed all programs by 1.3x for tenths of a second at once, a third of the time in all."""
+"""The most shapes whose candidates take turns together. The operands of these shapes stay in memory
+meanwhile. With fewer shapes, all blocks of a candidate can lie within one slow moment: on a shared machine
+with two threads a core, a neighbour slowed all programs by 1.3x for tenths of a second at once, altogether
+for a third of the time."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,10 @@ class Timing:
     """A protocol of timing.
 
     Args:
-        blocks: number of blocks of calls.
-        block_seconds: a block repeats the call until it lasts about this long.
-        stop_beyond: seconds of a call above which a program is slow: one block times it or, on a CPU next to
-            rivals, three if it is among the fastest.
+        blocks: the number of blocks of calls.
+        block_seconds: the length of a block, about: a block repeats the call until this time has passed.
+        stop_beyond: the seconds of a call above which a program is slow. A slow program is timed by one block
+            or, if it is among the fastest rivals on a CPU, by three.
         cache: the cache state in which candidates are timed: ``hot`` or ``rotating``.
 
     Raises:
@@ -60,6 +62,7 @@ class Timing:
 
 
 def clock_for(cores: int) -> Callable[[], float]:
-    """Returns the clock. For one core it is thread CPU time, which stops while other processes run: a call
-    longer than the scheduler's time slice never runs undisturbed. Several threads need the wall clock."""
+    """Returns the clock. For one core the clock is thread CPU time, which stops while other processes run: a
+    call longer than the scheduler's time slice never runs undisturbed. Several threads need the wall
+    clock."""
     return thread_time if cores == 1 else perf_counter

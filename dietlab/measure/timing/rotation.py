@@ -11,23 +11,24 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
-"""Ratio of the size of all copies to the last-level cache: no copy is still in the cache when its turn
+"""The ratio of the size of all copies to the last-level cache: no copy is still in the cache when its turn
 comes."""
 
 MOST_BYTES = 1 << 30
-"""Most bytes of a shape's copies, for any last-level cache."""
+"""The most bytes of a shape's copies, for any last-level cache."""
 
 LEAST_BYTES = 64 << 20
-"""Bytes that a rotation may use even if little memory is free."""
+"""The number of bytes that a rotation may use even if little memory is free."""
 
 FREE_SHARE = 1 / 16
-"""Share of the free memory that a rotation may use: in an evaluation a dozen processes have one each."""
+"""The share of the free memory that a rotation may use: in an evaluation, each of a dozen processes has a
+rotation."""
 
 MOST_PACKED = 64
-"""Most copies of packed weights, which are expensive to make."""
+"""The most copies of packed weights: packing is expensive."""
 
 MOST_PLAIN = 1024
-"""Most copies of arrays that are not packed."""
+"""The most copies of arrays that are not packed."""
 
 
 def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> int:
@@ -38,8 +39,8 @@ def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> in
 
 
 def exceeded_bytes(hardware: Hardware) -> int:
-    """Returns the size of a last-level cache that rotations on this machine can exceed: the processor's, or
-    less if little memory is free."""
+    """Returns the size of a last-level cache that rotations on this machine can exceed: the size of the
+    processor's cache, or less if little memory is free."""
     most = max(LEAST_BYTES, int(FREE_SHARE * free_bytes()))
     return min(hardware.last_level_bytes, int(most / ROTATED_CACHES))
 
@@ -57,9 +58,9 @@ def shortage(hardware: Hardware, exceeded: int) -> str:
 
 
 def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
-    """Returns the bytes that a rotating call fetches from memory: those of the operands that rotate (the
-    constant ones, or all and the output). They are 0 for a small layer: its limited number of copies fits the
-    last-level cache."""
+    """Returns the number of bytes that a rotating call fetches from memory: the size of the operands that
+    rotate (the constant operands; without any, all operands and the output). Returns 0 for a small layer,
+    whose limited number of copies fits the last-level cache."""
     constants = timing_target(hardware.kind).rotated(workload)
     values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
     rotated = precision_of(workload).itemsize * values or workload.bytes(shape)

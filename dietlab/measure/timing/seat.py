@@ -11,15 +11,15 @@ from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerT
 
 
 class Seat:
-    """A contender's process and its ``pace``. After a crash or a hang it is opened again for the next
-    request.
+    """A contender's process and its ``pace``. After a crash or a hang, the process is opened again for the
+    next request.
 
     Args:
         request: the opening request (:mod:`dietlab.measure.timing.bench`).
         module: the module that the process runs.
-        env: environment variables of the process.
-        seconds: timeout of an answer.
-        open_seconds: timeout of the first answer, which includes importing libraries.
+        env: the environment variables of the process.
+        seconds: the longest time to wait for an answer.
+        open_seconds: the longest time to wait for the first answer, which includes importing libraries.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Seat:
         """Returns the contender's answer.
 
         Raises:
-            MeasureError: if it crashes, hangs, refuses or cannot be opened again.
+            MeasureError: if the contender crashes, hangs, refuses or cannot be opened again.
         """
         if not self._open:
             answer = self.open()

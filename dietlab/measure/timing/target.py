@@ -22,15 +22,15 @@ class TimingTarget(Protocol):
 
     @property
     def START_SECONDS(self) -> float:
-        """Seconds that the first answer of a timing process may take longer than others."""
+        """How much longer, in seconds, the first answer of a timing process may take than others."""
 
     def rotated(self, workload: Workload) -> tuple[str, ...]:
-        """Returns the operands that rotate; none if all of them and the output do."""
+        """Returns the names of the operands that rotate; empty if all operands and the output rotate."""
 
     def options(self, hardware: Hardware, folder: Path | None) -> tuple[dict[str, Any], str]:
-        """Returns the options for every contender on a processor, and why slow moments cannot be detected
-        (empty if a probe detects them, or without a ``folder``). ``folder`` holds the probe's library while
-        contenders are open (None: no probe)."""
+        """Returns two values: the options for every contender on a processor, and the reason why slow moments
+        cannot be detected (empty if a probe detects them, or without a ``folder``). The ``folder`` holds the
+        probe's library while contenders are open (None: no probe)."""
 
     def device(self, cores: int, options: Mapping[str, Any]) -> Device:
         """Returns the device that candidates are timed on, in a timing process."""
@@ -39,7 +39,7 @@ class TimingTarget(Protocol):
         """Checks that this machine has such a processor.
 
         Raises:
-            MeasureError: if it has none.
+            MeasureError: if this machine has none.
         """
 
     def seconds(self, hardware: Hardware, workload: Workload, scheme: Any, shape: Shape) -> float:

@@ -19,8 +19,8 @@ def host_threads(hardware: Hardware) -> int:
 
 def pool_env(threads: int) -> dict[str, str]:
     """Returns the environment variables of TVM's thread pool for a timing process. Idle threads sleep after
-    they have yielded the processor 2,000 times, in some tenths of a millisecond; by default, after 300,000
-    times, they would take a core from what is timed next."""
+    they have yielded the processor 2,000 times, in some tenths of a millisecond. The default is 300,000
+    times: idle threads would take a core from the next timed program."""
     return {"TVM_NUM_THREADS": str(threads), "TVM_THREAD_POOL_SPIN_COUNT": "2000"}
 
 
@@ -30,7 +30,8 @@ def keep_apart() -> bool:
 
     TVM binds each thread of its pool to a core, but not the calling thread. If both share a core, each waits
     for the other's time slice: a call of 50 us takes 4 ms, repeatedly, since the system has no reason to move
-    either. For processes that only measure; does nothing if the system does not list threads.
+    either. Only measuring processes should call this function. It does nothing if the system does not list
+    threads.
     """
     if not TASKS.is_dir():
         return False
@@ -43,7 +44,7 @@ def keep_apart() -> bool:
 
 
 def _cores_of(task: int) -> set[int]:
-    """Returns the cores that a thread may run on; none if it has ended."""
+    """Returns the cores that a thread may run on; empty if the thread has ended."""
     try:
         return os.sched_getaffinity(task)
     except ProcessLookupError:

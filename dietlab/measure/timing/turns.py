@@ -1,8 +1,8 @@
-"""Times contenders on the same shapes in turns: a block each, again and again, in random order.
+"""Times contenders on the same shapes in turns. In each turn, every contender runs a block, in random order.
 
 A shared machine is slower in one moment than in the next. The blocks of a contender are far apart and see
-many moments; blocks of rivals are next to each other and see the same moment, so that it cancels in their
-ratios.
+many moments. The blocks of rivals are next to each other and see the same moment, so its speed cancels in the
+ratios of their times.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ class Questions(Protocol):
 class Player:
     """A contender with one of its plans on one shape, and its blocks so far.
 
-    ``samples`` are the seconds of a call in each block. ``retaken`` blocks were thrown away because the
-    processor was slow; ``kept`` blocks count although the processor was slow: it did not recover.
+    ``samples`` are the seconds of a call in each block. ``retaken`` is the number of blocks that were thrown
+    away because the processor was slow. ``kept`` is the number of blocks that count although the processor
+    was slow, since the processor did not recover.
 
     Args:
-        correct: whether its result is correct; None without a result: the contender crashed, hung or refused.
-        reason: why it is not correct.
-        max_error, tolerance: of its result; None before the comparison.
-        first_seconds: seconds of its first call at the shape, if
+        correct: whether the result is correct; None if the contender crashed, hung or refused.
+        reason: the reason why the result is not correct.
+        max_error, tolerance: the largest error of the result and the tolerance; None before the comparison.
+        first_seconds: the seconds of the first call at the shape, if
             :meth:`~dietlab.measure.timing.bench.Bench.check` reports them.
-        error: the error that ended it.
-        blocks: timed blocks by cache state.
-        check_seconds, time_seconds: total seconds of its requests.
+        error: the error that ended the contender.
+        blocks: the timed blocks by cache state.
+        check_seconds, time_seconds: the total seconds of the requests to check and to time.
     """
 
     seat: Questions
@@ -108,7 +109,7 @@ class Player:
         self.time_seconds += perf_counter() - started
 
     def fail(self, error: MeasureError) -> None:
-        """Notes the failure, and drops all blocks."""
+        """Stores the failure, and drops all blocks."""
         self.correct, self.reason, self.error, self.blocks = None, str(error), error, {}
 
     def seconds(self, cache: str) -> tuple[float, ...]:
@@ -133,9 +134,10 @@ def play(
 
     Args:
         contests: the rivals on each shape.
-        take: times a player in a turn, counted from 0.
-        seed: determines the order.
-        plays_on: returns the rivals on a shape that take another turn, given the number of turns so far.
+        take: a function that times a player in a turn; turns are counted from 0.
+        seed: the seed of the random order.
+        plays_on: a function that returns the rivals on a shape that take another turn, given the number of
+            turns so far.
     """
     for rivals in contests:
         for player in rivals:

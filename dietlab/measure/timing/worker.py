@@ -1,8 +1,8 @@
 """Starts a worker: ``python -m dietlab.measure.timing.worker MODULE`` runs MODULE like ``python -m MODULE``,
 with PyTorch hidden.
 
-TVM imports PyTorch if it is installed, which is four fifths of the time to start a worker. Only workers that
-time PyTorch need it: they call :func:`show_torch`.
+TVM imports PyTorch if PyTorch is installed, which takes four fifths of the time to start a worker. Only
+workers that time PyTorch need the import: they call :func:`show_torch`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The two searches of AutoTVM: simulated annealing over a learned model, and a genetic algorithm without one.
 
-AutoTVM tunes one shape; here each Markov chain, and each child, has a *target shape*, drawn by the shapes'
-weights, on which it is judged.
+AutoTVM tunes one shape. Here each Markov chain, and each child, is judged on a *target shape*, which is drawn
+by the shapes' weights.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class AnnealingStrategy:
 
     Markov chains walk through the space, one knob a step. A chain accepts a scheme of lower predicted
     throughput on its target shape with a probability that falls with the temperature, from 1 to 0. The best
-    untried schemes of all chains are measured, and a share at random. The first round is random.
+    untried schemes of all chains are measured, and a share of random schemes. The first round is random.
 
     Args:
-        chains: Markov chains.
-        steps: of a chain.
-        early_stop: steps without a better scheme after which all chains end.
+        chains: the number of Markov chains.
+        steps: the number of steps of a chain.
+        early_stop: the number of steps without a better scheme after which all chains end.
     """
 
     chains: int = 128
@@ -45,7 +45,7 @@ class AnnealingStrategy:
 
     def _met(self, state: SearchState, count: int, random: Random) -> dict[int, float]:
         """Returns the best relative throughput of each untried scheme that a chain visited, by the scheme's
-        number."""
+        index."""
         knobs, scores = knobs_of(state.space), state.relative(state.space.schemes).tolist()
         tried = {number for number, scheme in enumerate(state.space) if scheme in state.tried}
         shapes = random.choices(range(len(state.shapes)), state.shapes.weights, k=self.chains)
@@ -71,15 +71,16 @@ class AnnealingStrategy:
 
 @dataclass(frozen=True)
 class GeneticStrategy:
-    """A genetic algorithm as in AutoTVM's ``GATuner``, with its constants; it predicts no scheme.
+    """A genetic algorithm as in AutoTVM's ``GATuner``, with the constants of ``GATuner``. It uses no
+    predictions.
 
     Two parents, drawn by their throughput on the child's target shape, are crossed at one point of their
-    knobs, and each knob of the child changes with a small probability. In place of a child that was tried,
-    the nearest untried scheme is taken. The first generation is random.
+    knobs, and each knob of the child changes with a small probability. If a child was tried already, the
+    nearest untried scheme replaces it. The first generation is random.
 
     Args:
         population: the number of last schemes that may be parents.
-        elite: the number of best schemes that may be parents, too.
+        elite: the number of best schemes that may also be parents.
         mutation: the probability that a knob changes.
     """
 

@@ -1,4 +1,4 @@
-"""The knobs of a space: its parameters as small numbers, and the schemes that differ in one of them."""
+"""The knobs of a space: its parameters as small numbers, and the schemes that differ in one parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dietlab.scheme import Scheme, Space
 
 Codes = tuple[int, ...]
-"""For each knob, the place of its value among all its values in the space."""
+"""For each knob, the index of its value among all values of the knob in the space."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Knobs:
     """The parameters in which the schemes of a space differ.
 
     Args:
-        names: of the knobs.
+        names: the names of the knobs.
         values: all values of each knob, ascending.
-        codes: of each scheme, in the space's order.
+        codes: the codes of each scheme, in the order of the space.
     """
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Knobs:
 
     @cached_property
     def number(self) -> dict[Codes, int]:
-        """The number of each scheme in the space, by its codes."""
+        """The index of each scheme in the space, by the scheme's codes."""
         return {codes: number for number, codes in enumerate(self.codes)}
 
     @cached_property
@@ -42,7 +42,7 @@ class Knobs:
         return lines
 
     def along(self, number: int, knob: int) -> list[int]:
-        """Returns the schemes that differ from one in this knob only."""
+        """Returns the schemes that differ from a scheme in this knob only."""
         codes = self.codes[number]
         line = self._lines[knob][(*codes[:knob], *codes[knob + 1 :])]
         return [other for other in line if other != number]
@@ -52,15 +52,15 @@ class Knobs:
         return {}
 
     def neighbours(self, number: int) -> list[int]:
-        """Returns the schemes that differ from one in a single knob."""
+        """Returns the schemes that differ from a scheme in a single knob."""
         if number not in self._neighbours:
             found = [other for knob in range(len(self.names)) for other in self.along(number, knob)]
             self._neighbours[number] = found
         return self._neighbours[number]
 
     def nearest(self, codes: Sequence[int], among: Sequence[int], key: Callable[[int], float]) -> int:
-        """Returns the scheme in ``among`` whose codes differ least from ``codes``, as shares of each knob's
-        range; among ties the one with the least ``key``."""
+        """Returns the scheme in ``among`` whose codes differ least from ``codes``, in shares of each knob's
+        range. Among ties, returns the scheme with the least ``key``."""
         spans = [max(1, len(values) - 1) for values in self.values]
 
         def distance(number: int) -> float:
@@ -82,5 +82,5 @@ def knobs_of(space: Space) -> Knobs:
 
 
 def numbers_of(space: Space) -> dict[Scheme, int]:
-    """Returns the number of each scheme in the space."""
+    """Returns the index of each scheme in the space."""
     return {scheme: number for number, scheme in enumerate(space)}

@@ -1,4 +1,4 @@
-"""Greedy search by marginal gain, with and without an analytic draft before it."""
+"""Greedy search by marginal gain, with and without a preceding analytic draft."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ picked."""
 class MarginalStrategy:
     """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
 
-    Predicts every untried scheme on every shape. Picks schemes one by one: each lowers the weighted sum of
-    log times most, given the best known time of each shape and the earlier picks. A share of ``near_share``
-    differs in one parameter from the fastest so far on a measured shape, since the model predicts slow times
-    for an access pattern without a fast measurement. A share of ``random_share`` is random. (Replayed on all
-    2992 schemes of a layer with weights from memory on a Xeon, T = 1, 24 and 128, 16 seeds: 64 trials find
-    96 % of the best speeds in place of 94.5 %.)
+    Predicts every untried scheme on every shape. Picks schemes one by one: each pick lowers the weighted sum
+    of log times most, given the best known time of each shape and the earlier picks. A share of the picks,
+    ``near_share``, differs in one parameter from the fastest scheme so far on a measured shape, since the
+    model predicts slow times for an access pattern without a fast measurement. Another share,
+    ``random_share``, is random. (Replayed on all 2992 schemes of a layer with weights from memory on a Xeon,
+    T = 1, 24 and 128, 16 seeds: 64 trials find 96 % of the best speeds in place of 94.5 %.)
 
-    Predictions of similar schemes are similar, and the first ones err together. So at most ``tile_share`` of
-    the picks have one tile, and at most ``width_share`` one tile width, until no others are left. (Replayed
-    on all 1512 schemes of a dense layer from a uniform first round, 64 trials end 0.7 % above the fastest on
-    average with these limits, 1.7 % without.)
+    Predictions of similar schemes are similar, and the first predictions err together. So at most
+    ``tile_share`` of the picks have the same tile, and at most ``width_share`` the same tile width, until no
+    other schemes are left. (Replayed on all 1512 schemes of a dense layer from a uniform first round, 64
+    trials end 0.7 % above the fastest on average with these limits, 1.7 % without.)
 
     The first round, before there is a predictor, tries every access pattern
     (:attr:`MicroKernel.access_pattern`) in each loop order equally often: a pattern that is left out may
@@ -55,13 +55,14 @@ class MarginalStrategy:
     def chosen(
         self, state: SearchState, schemes: Sequence[Scheme], count: int, random: Random
     ) -> list[Scheme]:
-        """Returns the picks of a round. The state must have a predictor, which predicts only ``schemes``."""
+        """Returns the picks of a round. The state must have a predictor. Only times of ``schemes`` are
+        predicted."""
         picks = self.guided(state, schemes, count)
         near = [scheme for scheme in _near(state, random) if scheme not in picks]
         return state.filled([*picks, *near[: round(count * self.near_share)]], count, random)
 
     def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
-        """Returns the picks of a round that the predictor determines, among ``schemes``."""
+        """Returns the picks among ``schemes`` that the predictor determines, without near and random ones."""
         assert state.predictor is not None
         logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
         known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
@@ -75,14 +76,15 @@ class MarginalStrategy:
 
 @dataclass(frozen=True)
 class DraftStrategy:
-    """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
+    """Draft-then-verify: an analytic draft picks many schemes, and the learned model picks few among these.
 
     The draft (:class:`~dietlab.cost.Analytic`) needs no measurement. In the first round, before there is a
-    model, it picks ``first_share`` of the schemes, each with another tile, since the draft makes equal errors
-    on equal tiles. The others are dealt over the access patterns, as in :class:`MarginalStrategy`; on a GPU
-    only schemes that the draft ranks first are dealt (:attr:`Formulas.DEALT`). Later, the learned model
-    chooses by marginal gain among the schemes that the draft ranks first: the same share or ``drafts`` per
-    proposed scheme, whichever is more. So it predicts few schemes of a large space.
+    model, the draft picks ``first_share`` of the schemes, each with another tile, since the draft makes equal
+    errors on equal tiles. The other schemes are dealt over the access patterns, as in
+    :class:`MarginalStrategy`; on a GPU only schemes that the draft ranks first are dealt
+    (:attr:`Formulas.DEALT`). Later, the learned model chooses by marginal gain among the schemes that the
+    draft ranks first: the share :attr:`Formulas.DEALT` of the untried ones, or ``drafts`` per proposed
+    scheme, whichever is more. So the model predicts few schemes of a large space.
 
     Args:
         drafts: the number of drafted schemes for each proposed one.
@@ -113,8 +115,8 @@ class DraftStrategy:
 
 
 def _near(state: SearchState, random: Random) -> list[Scheme]:
-    """Returns the untried schemes that differ in one parameter from the fastest on a measured shape: a random
-    one for each shape in turn."""
+    """Returns the untried schemes that differ in one parameter from the fastest scheme on a measured shape.
+    The shapes take turns; each turn adds a random scheme of that shape."""
     if not state.measured:
         return []
     measured = Measured.of(state.space.workload, state.records)
@@ -131,8 +133,9 @@ def _near(state: SearchState, random: Random) -> list[Scheme]:
 
 
 def _drafted(state: SearchState, logs: Values, least: int) -> list[int]:
-    """Returns the indices of the untried schemes that a search chooses from: the fastest by the draft's log
-    times ``logs``, at least ``least`` and at least the share :attr:`Formulas.DEALT`."""
+    """Returns the indices of the untried schemes that a search chooses from: the fastest schemes by the
+    draft's log times ``logs``. Their number is at least ``least``, and their share at least
+    :attr:`Formulas.DEALT`."""
     share = adaptation_cost(state.space.workload, state.space.hardware).formulas.DEALT
     behind: Values = (logs - logs.min(axis=0)).min(axis=1)  # the fastest of a shape, where it is least behind
     order = behind.argsort(kind="stable").tolist()
@@ -146,16 +149,16 @@ def greedy(
     count: int,
     limits: Sequence[tuple[npt.NDArray[np.intp], float]],
 ) -> list[int]:
-    """Returns the indices of ``count`` schemes; each lowers the weighted mean of ``logs`` most, given the
-    earlier ones.
+    """Returns the indices of ``count`` schemes. Each scheme lowers the weighted mean of ``logs`` most, given
+    the earlier schemes.
 
     Args:
-        logs: logarithms of times, ``[schemes, shapes]``.
-        known: logarithms of the best known times, ``[shapes]``.
-        weights: of the shapes.
-        count: at most the number of schemes.
-        limits: for each limit the group of each scheme, and the most picks of one group. Limits end when no
-            other schemes are left.
+        logs: the logarithms of times, ``[schemes, shapes]``.
+        known: the logarithms of the best known times, ``[shapes]``.
+        weights: the weights of the shapes.
+        count: the number of picks, at most the number of schemes.
+        limits: for each limit, the group of each scheme, and the most picks of one group. A limit no longer
+            holds once no other schemes are left.
     """
     means = TIES * (logs @ weights)
     chosen: list[int] = []
@@ -177,7 +180,7 @@ def tile(scheme: Scheme) -> Hashable:
 
 
 def numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
-    """Numbers the distinct groups from 0 and returns each element's number."""
+    """Numbers the distinct groups from 0. Returns the number of each element's group."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     return np.array([numbers[group] for group in groups], np.intp)
 
@@ -192,5 +195,5 @@ def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme
 
 
 def logarithms(predicted: Values) -> Values:
-    """Returns the logarithms of times; those of 0, of empty calls, are 0."""
+    """Returns the logarithms of times. For empty calls, whose time is 0, returns 0."""
     return np.asarray(np.log(np.where(predicted > 0, predicted, 1.0)))

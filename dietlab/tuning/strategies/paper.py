@@ -1,4 +1,4 @@
-"""The evolutionary search of the paper, as its code runs it."""
+"""The evolutionary search of the paper, as the paper's published code runs it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dietlab.tuning.state import SearchState, Values
 from dietlab.tuning.strategies.knobs import Knobs, knobs_of
 
 SHRINKS = 1.1
-"""The largest ratio of a tile's rows to the target shape's at which mutation does not halve the tile (AE,
-``utils.cc``)."""
+"""The largest ratio of a tile's rows to the target shape's rows at which mutation does not halve the tile
+(``utils.cc`` of the published code)."""
 
 DIVIDED = frozenset({"rows", "cols", "step", "unroll", "down", "across"})
-"""Knobs that split an axis: mutation moves a divisor into or out of them."""
+"""The knobs that split an axis: mutation moves a divisor into or out of such a knob."""
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,27 @@ class PaperStrategy:
     """The evolutionary search of the paper (section 4), with the constants of its published code.
 
     A round draws a population, a part of it from the best measured schemes, and mutates it for some
-    generations. It proposes the best untried schemes of all generations, and a share at random.
+    generations. The round proposes the best untried schemes of all generations, and a share of random
+    schemes.
 
     - Fitness is the best score over all shapes; parents are drawn in proportion to a power of the fitness,
       whose exponent grows by one every ``sharpening`` trials.
     - A mutation is for a target shape, drawn in proportion to ``flops * weight / best throughput``, the time
-      spent in it. It halves the tile's rows until the target has nearly as many, then moves a divisor into or
-      out of one axis.
+      spent on this shape. The mutation halves the tile's rows until the target has nearly as many rows, then
+      moves a divisor into or out of one axis.
     - Until the model has ``warm_up`` samples the score is the adaptation cost alone, ``f_occ * f_pad``.
 
-    ``docs/search.md`` lists every difference from that code.
+    ``docs/search.md`` lists every difference from the published code.
 
     Args:
-        population: schemes of a generation.
+        population: the number of schemes in a generation.
         generations: the number of mutations of a population.
         mutation: the probability that a child is a mutation and not a copy.
         incumbents: the largest share of measured schemes in the first generation.
-        kept: the most untried schemes to propose from.
-        random_share: the share of the proposals that is random.
-        warm_up: samples before the model gives the score.
-        sharpening: trials until the exponent grows.
+        kept: the largest number of untried schemes to propose from.
+        random_share: the share of random proposals.
+        warm_up: the number of samples from which on the model gives the score.
+        sharpening: the number of trials until the exponent grows by one.
     """
 
     population: int = 2048
@@ -72,7 +73,7 @@ class PaperStrategy:
 
 @dataclass(frozen=True)
 class Evolution:
-    """One round of the evolution; schemes are numbers in the space."""
+    """One round of the evolution. Schemes are given by their indices in the space."""
 
     constants: PaperStrategy
     state: SearchState
@@ -98,7 +99,7 @@ class Evolution:
 
     @cached_property
     def measured(self) -> list[int]:
-        """The numbers of measured schemes, fittest first."""
+        """The indices of the measured schemes, the fittest first."""
         known = set(self.state.measured)
         found = [number for number, scheme in enumerate(self.state.space) if scheme in known]
         return sorted(found, key=lambda number: -self.fitness[number])
@@ -112,7 +113,7 @@ class Evolution:
         return [workload.flops(shape) * weight / score for shape, weight, score in pairs]
 
     def met(self, random: Random) -> set[int]:
-        """Returns the numbers of the untried schemes in all generations."""
+        """Returns the indices of the untried schemes in all generations."""
         most = round(self.constants.incumbents * self.constants.population)
         population = self.measured[:most]
         fresh = self.constants.population - len(population)
@@ -134,8 +135,8 @@ class Evolution:
         return [self._mutated(parent, target, random) if lot else parent for parent, target, lot in lots]
 
     def _mutated(self, number: int, target: int, random: Random) -> int:
-        """Returns the number of the shrunk parent with one axis changed; of the shrunk parent itself if the
-        space has no such scheme."""
+        """Returns the index of the shrunk parent with one axis changed. If the space has no such scheme,
+        returns the index of the shrunk parent."""
         number = self._shrunk(number, target)
         knob = random.randrange(len(self.knobs.names))
         ways = self.knobs.along(number, knob)
@@ -144,12 +145,13 @@ class Evolution:
         return random.choice(ways) if ways else number
 
     def _divides(self, number: int, other: int, knob: int) -> bool:
-        """Returns whether a knob of one scheme is a divisor of the other's."""
+        """Returns whether a knob's value in one scheme divides its value in the other scheme."""
         one, two = (self.knobs.values[knob][self.knobs.codes[n][knob]] for n in (number, other))
         return bool(max(one, two) % min(one, two) == 0)
 
     def _shrunk(self, number: int, target: int) -> int:
-        """Returns the scheme with its rows halved until the target shape has nearly as many."""
+        """Returns the index of the scheme whose rows were halved until the target shape has nearly as many
+        rows."""
         space = self.state.space
         rows = extents(space.workload, self.state.shapes.shapes[target])["rows"]
         while space.schemes[number].rows > max(1, SHRINKS * rows) and "rows" in self.knobs.names:

@@ -1,4 +1,4 @@
-"""Search strategies by name, and the two that use no model."""
+"""Search strategies by name, and the two strategies that use no model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class RandomStrategy:
 
 @dataclass(frozen=True)
 class GridStrategy:
-    """Grid search goes over the ordered space in even steps and halves the step at each end, until it has
-    proposed every scheme."""
+    """Grid search goes over the ordered space in even steps. At the end of the space, it halves the step and
+    starts again, until it has proposed every scheme."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         schemes, bits = state.space.schemes, max(1, (len(state.space) - 1).bit_length())
@@ -40,7 +40,8 @@ class GridStrategy:
 
 
 def _strategy(name: str, value: object) -> Callable[[], Strategy]:
-    """Returns a function without arguments that makes the strategy, or that returns it if it is an object."""
+    """Returns a function without arguments that returns the strategy. If ``value`` is a class, the function
+    makes an object of the class."""
     if hasattr(value, "propose") and not isinstance(value, type):
         return lambda: cast(Strategy, value)
     if not callable(value) or (isinstance(value, type) and not hasattr(value, "propose")):
@@ -64,12 +65,12 @@ STRATEGIES: Registry[Callable[[], Strategy]] = Registry(
     _strategy,
     SpaceError,
 )
-"""Strategies by name; called without arguments, each makes one. ``STRATEGIES["climb"] = HillClimb`` enters a
-class, or an object, of your own."""
+"""The functions that make strategies, by name; they are called without arguments. ``STRATEGIES["climb"] =
+HillClimb`` enters a class, or an object, of your own."""
 
 
 def strategy_named(strategy: str | Strategy) -> Strategy:
-    """Returns the strategy of that name, or the strategy itself.
+    """Returns the strategy with a name, or ``strategy`` itself if it is an object.
 
     Args:
         strategy: a key of :data:`STRATEGIES`, ``MODULE:NAME``, or an object with ``propose``.
@@ -81,7 +82,7 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
 
 def strategy_found(name: str) -> Strategy:
-    """Returns the strategy of a name in a file; no module is imported for it."""
+    """Returns the strategy that a file names. No module is imported to find the strategy."""
     return _made(name, STRATEGIES.found(name))
 
 

@@ -19,13 +19,13 @@ class TpeStrategy:
     """The tree-structured Parzen estimator of Optuna, with its defaults except that knobs are sampled
     together.
 
-    Each proposal has a target shape, drawn by the shapes' weights. A separate study gets all measured
-    schemes with their predicted throughput on that shape, and samples knobs; the nearest untried scheme is
-    proposed. The first round is random.
+    Each proposal has a target shape, drawn by the shapes' weights. A separate study of Optuna gets all
+    measured schemes with their predicted throughput on that shape, and samples knobs. The untried scheme
+    nearest to these knobs is proposed. The first round is random.
     """
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        """Returns the schemes."""
+        """Returns the schemes to measure next."""
         optuna = _optuna()
         if state.predictor is None or not state.measured:
             return state.filled((), count, random)
