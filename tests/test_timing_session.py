@@ -198,6 +198,18 @@ def test_operands_rotate_through_less_where_memory_is_short(
     assert host_options(machine)["last_level_bytes"] == size
 
 
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=6), st.integers(1, 40))
+def test_all_calls_of_a_rotation_meet_their_header(sizes: list[int], calls: int) -> None:
+    """Also where a rotation has more calls than the arena has parts, after parts of other sizes: packed
+    weights are larger than the weights by which calls are counted."""
+    arena = Arena(1 << 12)
+    for number, size in enumerate(sizes):
+        header = bytes([number + 1]) * 64
+        like = {"w": np.broadcast_to(np.empty(1, np.float32), (size + 16,))}
+        parts = [arena.take(like, packed=True, header=header)["w"] for _ in range(calls)]
+        assert {part[:16].tobytes() for part in parts} == {header}
+
+
 def test_a_header_stays_until_another_part_lies_there() -> None:
     """What is left of it would be denormal numbers among others, whose products take long."""
     arena, tagged = Arena(1 << 16), np.zeros(1000, np.float32)

@@ -53,7 +53,10 @@ class Arena:
             self._memory = np.empty(0, np.uint8)  # freed before the new one is allocated
             self._headers.clear()
             self._memory = _filled(max(end, whole))
-        start = self._next if self._next + size <= end else 0
+        # Parts of one size begin at its multiples, so that two of them are the same memory or share none: a
+        # rotation with more calls than parts then meets its own headers.
+        start = -(-self._next // size) * size
+        start = start if start + size <= end else 0
         self._next = start + size
         for other in [other for other in self._headers if start <= other < self._next]:
             before = self._headers.pop(other)
