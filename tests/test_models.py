@@ -155,7 +155,7 @@ def test_the_first_call_at_a_length_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     first = [answer["first_seconds"] for answer in answers]
     assert [seconds is None for seconds in first] == [True, False, True, False]
-    assert min(filter(None, first)) >= 0.02
+    assert min(filter(None, first)) >= 0.01  # half of it: waiting for a core is not counted
 
 
 def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ class ShapeSet(Carded):
         return replace(self, held_out=frozenset(shape for key in chosen for shape in groups[key]))
 
     def hold_out(self, *where: Mapping[str, int | Iterable[int]]) -> ShapeSet:
-        """Also holds out the shapes that have the extents of any element of ``where``.
+        """Holds out, in addition, the shapes that have the extents of any element of ``where``.
 
         ``hold_out({"N": 3072, "K": 768}, {"T": [1, 2]})`` holds out one layer and two lengths of all layers.
 

@@ -22,7 +22,7 @@ class TimingTarget(Protocol):
 
     @property
     def START_SECONDS(self) -> float:
-        """How much longer, in seconds, the first answer of a timing process may take than others."""
+        """The seconds that the first answer of a timing process may take longer than others."""
 
     def rotated(self, workload: Workload) -> tuple[str, ...]:
         """Returns the names of the operands that rotate; empty if all operands and the output rotate."""

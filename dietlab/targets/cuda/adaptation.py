@@ -87,7 +87,7 @@ class BlockAdaptation(Formulas):
         return replace(self, resident={Scheme.from_key(key).kernel: blocks for key, blocks in known})
 
     def places(self, kernel: CudaMicroKernel) -> int:
-        """The number of blocks that fit a multiprocessor at once, 1 or more."""
+        """Returns the number of blocks that fit a multiprocessor at once, 1 or more."""
         known = self._places.get(kernel)
         if known is None:
             shared = shared_bytes(kernel, precision_of(self.workload).itemsize)
@@ -164,7 +164,7 @@ def computing(seconds: FloatArray) -> FloatArray:
 
 
 def _own_steps(bundle: Bundle, calls: Calls) -> IntArray:
-    """The number of steps of the reduction that a block takes."""
+    """Returns the number of steps of the reduction that a block takes."""
     return -(-calls["depth"] // bundle["shared_step"])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MANY = 40
-"""The least number of points of a line with small marks: so many large marks would hide the line."""
+"""The least number of points of a line with small marks; large ones would hide the line."""
 
 Hover = Callable[[Any], str]
 """A function from a row of a table, a named tuple, to the hover text (HTML) of its point."""
