@@ -60,9 +60,8 @@ def load(path: str | Path) -> Operator:
     try:
         return Operator(folder, read_manifest(folder))
     except DispatchError:
-        # Another process may be replacing library and manifest, one after the other.
-        if not waited_for(lock_of(folder)):
-            raise
+        # Another process may be replacing library and manifest, one after the other, or have just finished.
+        waited_for(lock_of(folder))
     return Operator(folder, read_manifest(folder))
 
 
