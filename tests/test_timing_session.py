@@ -548,7 +548,7 @@ def test_probe_is_a_compiled_loop_of_multiply_adds(
     ticks = iter(range(100))
     timed = fma_probe(probe.compile_fma_probe(here, tmp_path / "fma.so"), lambda: float(next(ticks)))
     assert timed() == 1.0
-    monkeypatch.setitem(sys.modules, "dietlab.targets.cpu.probe_loops", None)
+    monkeypatch.setitem(sys.modules, "dietlab.targets.cpu.lowering.probe_loops", None)
     probe.compile_fma_probe(here, tmp_path / "again.so")
     assert (tmp_path / "again.so").read_bytes() == (tmp_path / "fma.so").read_bytes()
 

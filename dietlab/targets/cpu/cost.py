@@ -19,7 +19,7 @@ from dietlab.scheme import EDGES
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
-from dietlab.targets.cpu.units import UNITS
+from dietlab.targets.cpu.units import LINE_BYTES, UNITS
 
 EDGE_STEPS = 6.0
 """The cost of calling, starting and storing a tile, in steps of the reduction: one load and one store per
@@ -31,9 +31,6 @@ SUMS_STEPS = 2.0
 TRANSPOSED_ROWS = 7.0
 """The cost of transposing a panel of weights on the fly, in rows of a tile. A vector takes four exchanges of
 registers, a load and a store; for a row it takes one multiply-add."""
-
-LINE_BYTES = 64
-"""The size of a cache line, in bytes. One prefetch fetches one line."""
 
 LEAST_RATIO = 0.3
 """The least ratio of fetch time to compute time at which a record counts for the fit of a share of hiding."""
@@ -174,8 +171,8 @@ class CpuAdaptation(Formulas):
     def sizes(self, scheme: CpuScheme) -> Sizes:
         kernel = scheme.kernel
         more = {"across": kernel.vectors(cpu_of(self.hardware).lanes), "block": kernel.block}
-        alike, sizes, paid = super().sizes(scheme)
-        return Sizes((alike, scheme.order, kernel.ahead, kernel.along), {**sizes, **more}, paid)
+        group, sizes, paid = super().sizes(scheme)
+        return Sizes((group, scheme.order, kernel.ahead, kernel.along), {**sizes, **more}, paid)
 
     def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)

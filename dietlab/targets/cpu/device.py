@@ -33,6 +33,7 @@ from dietlab.scheme import plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
+from dietlab.targets.cpu.units import LINE_BYTES, WORD_BYTES
 
 APART_SECONDS = 0.001
 """The time that threads run before a block, in seconds, if each is bound to a core: bound threads wake up at
@@ -57,13 +58,9 @@ GROWTH = 8
 SHORTEST = 1e-8
 """The time that counts for a call that takes no time by the clock, in seconds."""
 
-
 COVERED = 2
 """The number of bytes that are read to empty a cache, as a multiple of L2's size: caches do not always
 replace the oldest line."""
-
-LINE_FLOATS = 16
-"""The distance between two floats that are read, in floats: one is read in each cache line."""
 
 
 class PrivateCaches:
@@ -83,7 +80,7 @@ class PrivateCaches:
     def __init__(
         self, l2_bytes: int, threads: int, on_each: Callable[[Callable[[], object]], None] | None = None
     ) -> None:
-        lines = np.ones(COVERED * l2_bytes // 4, np.float32)[::LINE_FLOATS]
+        lines = np.ones(COVERED * l2_bytes // WORD_BYTES, np.float32)[:: LINE_BYTES // WORD_BYTES]
         read = partial(np.add.reduce, lines)
         self._read = read if on_each is None else partial(on_each, read)
         processors = sorted(os.sched_getaffinity(0)) if threads > 1 and on_each is None else []

@@ -9,6 +9,9 @@ from dietlab.machine import Hardware
 from dietlab.machine.limits import Limits, require_positive
 from dietlab.targets.cpu.units import UNITS, CpuUnit, units_of
 
+VECTOR_BYTES = (16, 32, 64)
+"""The sizes of a vector that a description allows, in bytes: SSE or NEON, AVX, AVX-512."""
+
 
 @dataclass(frozen=True)
 class CpuLimits(Limits):
@@ -34,7 +37,7 @@ class CpuLimits(Limits):
 
     def __post_init__(self) -> None:
         require_positive(self, "vector_registers", "l1d_bytes", "l2_bytes")
-        if self.vector_bytes not in (16, 32, 64):
+        if self.vector_bytes not in VECTOR_BYTES:
             raise HardwareError("vectors have 16, 32 or 64 bytes", self.vector_bytes)
 
     @property

@@ -18,7 +18,7 @@ from dietlab.machine.instruction_sets import FAMILIES
 from dietlab.machine.knob import SIZES, Knob, some_cores, times
 from dietlab.machine.system import amx_permitted, cpuinfo, flags, usable_cores
 from dietlab.measure.timing.process import STARTER
-from dietlab.targets.cpu.limits import CpuLimits, cpu_of
+from dietlab.targets.cpu.limits import VECTOR_BYTES, CpuLimits, cpu_of
 
 PROBE_SECONDS = 120.0
 """The longest that the probe of peak and bandwidth may take, in seconds."""
@@ -29,9 +29,6 @@ Haswell start two loads and two multiply-adds in a cycle (Intel 64 and IA-32 Arc
 Reference Manual)."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-VECTOR_BYTES = (16, 32, 64)
-"""The sizes of a vector that a description allows, in bytes: SSE or NEON, AVX, AVX-512."""
 
 LIMITS = CpuLimits
 KNOBS = (

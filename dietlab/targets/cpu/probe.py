@@ -61,8 +61,9 @@ def main() -> None:
 
 
 def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
-    """Writes a library of :func:`~dietlab.targets.cpu.probe_loops.probe_loops` to ``path``, and returns the
-    path. A library that was built before comes from the store, without TVM, whose import takes a second.
+    """Writes a library of :func:`~dietlab.targets.cpu.lowering.probe_loops.probe_loops` to ``path``, and
+    returns the path. A library that was built before comes from the store, without TVM, whose import takes a
+    second.
 
     Raises:
         BuildError: if it does not compile.
@@ -73,7 +74,7 @@ def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
     if kept := STORE.load(key):
         written(path, kept[1])
         return path
-    from dietlab.targets.cpu.probe_loops import probe_loops
+    from dietlab.targets.cpu.lowering.probe_loops import probe_loops
 
     compile_library(probe_loops(loops, limits.lanes, hardware.cores), target_of(hardware), path)
     STORE.keep(key, {}, path.read_bytes())
@@ -142,7 +143,7 @@ def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
 
     Raises:
         BuildError: if it does not compile.
-        MissingDependencyError: without TVM, if it was not compiled before.
+        ImportError: if TVM is not installed.
     """
     library = write_probes(["multiply_add"], hardware, path)
     lanes = cpu_of(hardware).lanes

@@ -19,6 +19,9 @@ WORD_BYTES = 4
 """The size of a vector's lane, in bytes. A lane holds a float32, a sum, or several operands of less than 32
 bits."""
 
+LINE_BYTES = 64
+"""The size of a cache line, in bytes."""
+
 MADE_UNSIGNED = 128
 """The number that is added to each input of a unit that takes unsigned inputs."""
 

@@ -106,8 +106,8 @@ class BlockAdaptation(Formulas):
         # Blocks that share a reduction take equally many steps, or wait as long.
         step = kernel.step * kernel.splits
         more = {"splits": kernel.splits, "shared_step": step, "places": self.places(kernel)}
-        alike, sizes, paid = super().sizes(scheme)
-        return Sizes(alike, {**sizes, **more}, {**paid, "depth": step})
+        group, sizes, paid = super().sizes(scheme)
+        return Sizes(group, {**sizes, **more}, {**paid, "depth": step})
 
     @staticmethod
     def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dietlab.base.errors import MeasureError
 from dietlab.compare.vendor import (
     Call,
     Kind,
@@ -23,6 +22,7 @@ from dietlab.lower.runtime import aligned_empty
 from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, extents
 from dietlab.targets.cpu.contenders.openblas import numpy_tail
+from dietlab.targets.cpu.contenders.pytorch import require_rows
 
 # The enumerations of Intel's mkl_cblas.h.
 ROW_MAJOR, NO_TRANS, TRANS, PACKED, B_MATRIX = 101, 111, 112, 151, 162
@@ -147,12 +147,7 @@ class MklPacked(Mkl):
         """Returns ``cblas_sgemm_compute``."""
         x = operands["x"]
         (rows, depth), cols = x.shape, out.shape[-1]
-        if rows != packed_rows:
-            raise MeasureError(
-                f"MKL's packed weights serve calls of {packed_rows} rows, for which they were packed",
-                rows,
-                "Call prepare() with the shape of x.",
-            )
+        require_rows(packed_rows, out, "MKL")
         multiply = partial(
             self._library.cblas_sgemm_compute,
             *_ints(ROW_MAJOR, NO_TRANS, PACKED, rows, cols, depth),

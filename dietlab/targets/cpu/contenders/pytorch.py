@@ -136,12 +136,12 @@ class OneDnnLayer:
         return fused if residual is None else _then_add(fused, residual)
 
 
-def require_rows(rows: int, out: FloatArray) -> None:
+def require_rows(rows: int, out: FloatArray, library: str = "oneDNN") -> None:
     """Raises :class:`MeasureError` unless a call has the rows for which weights were packed: oneDNN does not
     pack for one row, and packs differently for few and for many rows."""
     if len(out) != rows:
         raise MeasureError(
-            f"oneDNN's packed weights serve calls of {rows} rows, for which they were packed",
+            f"{library}'s packed weights serve calls of {rows} rows, for which they were packed",
             len(out),
             "Call prepare() with the shape of x.",
         )

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 DECIDES = True
 READ_AS = ("TensorIR", "assembly of the inner loop")
+
+LAYOUTS = 32
+"""The largest number of object files that stay in memory, some 10 KB each: a space has a layout for each
+width of a tile."""
+
 require_tools = compiler.require_tools
 
 
@@ -39,11 +44,6 @@ def target_of(hardware: Hardware) -> Any:
     return compiler.tvm_module().target.Target(
         {"kind": "llvm", "mcpu": cpu_of(hardware).llvm_cpu, "num-cores": hardware.cores}
     )
-
-
-LAYOUTS = 32
-"""The largest number of object files that stay in memory, some 10 KB each: a space has a layout for each
-width of a tile."""
 
 
 def compile_plans(

@@ -57,7 +57,7 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
         accumulators = stack_buffer(kernel.rows * kernel.cols * lanes)
         extents = {"x": (kernel.rows, depth), "w": (kernel.cols, depth), "y": (kernel.rows, width)}
         x, w, y = (T.decl_buffer(extents[name], data=given[name], align=4) for name in extents)
-        tile = Tile(kernel, geometry, accumulators, x, w, y, None, sizes, None, None, None, checked=False)
+        tile = Tile(kernel, geometry, accumulators, x, w, y, sizes)
         _multiply_add(tile)
         _write_back(tile, _sums(tile))
     return builder.get()
@@ -166,13 +166,8 @@ def _write_back(tile: Tile, sums: list[Any]) -> None:
 def _write_all(tile: Tile, sums: list[Any]) -> None:
     for number, value in enumerate(sums):
         first = number * tile.lanes
-        masked_store(
-            tile.y,
-            first,
-            value,
-            int64(min(tile.lanes, tile.kernel.rows * tile.kernel.cols - first)),
-            tile.lanes,
-        )
+        inside = int64(min(tile.lanes, tile.kernel.rows * tile.kernel.cols - first))
+        masked_store(tile.y, first, value, inside, tile.lanes)
 
 
 def _write_rows(tile: Tile, sums: list[Any]) -> None:

@@ -201,12 +201,12 @@ class Tile:
     x: Any
     w: Any
     y: Any
-    residual: Any | None
     sizes: Sizes
-    rows: Any | None
-    cols: Any | None
-    begin: Any | None
-    checked: bool
+    residual: Any | None = None
+    rows: Any | None = None
+    cols: Any | None = None
+    begin: Any | None = None
+    checked: bool = False
     groups: tuple[Any, ...] = ()
     height: Any | None = None
 

@@ -28,10 +28,7 @@ from dietlab.targets.cpu.lowering.region import call, region, tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
 from dietlab.targets.cpu.lowering.tir import either, function, int64, stack_buffer, stored_as, switch, when
-from dietlab.targets.cpu.units import UNITS, CpuUnit
-
-PACKED_ALIGNMENT_BYTES = 64
-"""Alignment of packed weights: a cache line."""
+from dietlab.targets.cpu.units import LINE_BYTES, UNITS, CpuUnit
 
 FOREIGN_WEIGHTS = "packed weights are of another layer, library or version: pack them with this library"
 
@@ -134,7 +131,7 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
 
         units = {piece.scheme.kernel.unit for piece in served}
         with _guarded(geometry, operands, units):
-            choose = partial(_by_plan, geometry, tree=tree, plan=plan, serve=serve)
+            choose = partial(_by_plan, geometry, served, tree=tree, plan=plan, serve=serve)
             _by_length(geometry, served, sizes, choose)
     return builder.get()
 
@@ -179,7 +176,7 @@ def _require_tag(geometry: Geometry, packed: Any, sizes: Sizes) -> None:
 
 
 def _by_length(
-    geometry: Geometry, served: Sequence[Piece], sizes: Sizes, choose: Callable[[list[Piece], Sizes], None]
+    geometry: Geometry, served: Sequence[Piece], sizes: Sizes, choose: Callable[[int | None, Sizes], None]
 ) -> None:
     """Chooses by the rows of a call among the pieces for its length, or among those for all others."""
     rows = geometry.value(geometry.rows, sizes)
@@ -187,7 +184,7 @@ def _by_length(
 
     def of(length: int | None) -> None:
         known = {} if length is None else {geometry.rows: int64(length)}
-        choose([piece for piece in served if piece.length == length], {**sizes, **known})
+        choose(length, {**sizes, **known})
 
     if not lengths:
         of(None)
@@ -197,14 +194,15 @@ def _by_length(
 
 def _by_plan(
     geometry: Geometry,
-    fitting: list[Piece],
+    served: Sequence[Piece],
+    length: int | None,
     sizes: Sizes,
     tree: Tree | None,
     plan: Any | None,
     serve: Callable[[Piece, Sizes], None],
 ) -> None:
-    """Serves a call by the piece that the tree chooses; without one by the piece that ``plan`` says."""
-    length = fitting[0].length if fitting else None
+    """Serves a call by a piece for its length: the tree's choice, or without a tree the plan's."""
+    fitting = [piece for piece in served if piece.length == length]
     if tree is not None and length is not None:
         tree = restricted(tree, {geometry.rows: length})
         if isinstance(tree, Leaf):
@@ -243,8 +241,9 @@ def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str,
 
 
 def _alignment(geometry: Geometry, name: str) -> int:
-    """Returns the least alignment of an array, in bytes: that of its type if the caller made it."""
-    return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
+    """Returns the least alignment of an array, in bytes: a cache line for packed weights, else its
+    type's, since the caller made it."""
+    return LINE_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
 
 
 def _pack(geometry: Geometry, panel_function: Any) -> Any:

@@ -163,8 +163,5 @@ def _store(tile: Tile) -> None:
         for j in range(tile.vectors):
             offset = m * kernel.facts.tile_rows * kernel.cols + j * tile.lanes
             register = matrix_registers(kernel, tile.lanes).sums[m * tile.vectors + j]
-            pointer, stride = (
-                tile.accumulators.access_ptr("w", offset=offset),
-                int64(kernel.cols * WORD_BYTES),
-            )
-            instruction("llvm.x86.tilestored64", register, pointer, stride)
+            pointer = tile.accumulators.access_ptr("w", offset=offset)
+            instruction("llvm.x86.tilestored64", register, pointer, int64(kernel.cols * WORD_BYTES))

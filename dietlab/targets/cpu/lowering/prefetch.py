@@ -64,16 +64,16 @@ class NextProduct:
         if not tiling.kernel.ahead:
             return cls()
         operands, lanes = tiling.operands, tiling.geometry.lanes
-        of_tile = tiling.transposed_panels + tiling.row_tiles
-        pieces = T.bind(tiling.column_tiles * of_tile)
+        pieces = tiling.transposed_panels + tiling.row_tiles
+        in_all = T.bind(tiling.column_tiles * pieces)
         sizes = (
             (operands.x, tiling.rows * tiling.depth),
             (operands.w, tiling.cols * tiling.depth),
             (operands.y, tiling.rows * tiling.cols),
         )
         least = tiling.geometry.lowering.least_ahead_bytes
-        found = tuple(Stream.of(buffer, floats, pieces, lanes, least) for buffer, floats in sizes)
-        return cls(found, of_tile, lanes)
+        found = tuple(Stream.of(buffer, floats, in_all, lanes, least) for buffer, floats in sizes)
+        return cls(found, pieces, lanes)
 
     def prefetch(self, batch: Any, column_tile: Any, piece: Any) -> None:
         """Prefetches a share of the next product while a piece of a column tile is computed.

@@ -29,11 +29,7 @@ from dietlab.targets.cpu.lowering.loop_nest import (
 from dietlab.targets.cpu.lowering.matrix_tile import configured
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
-from dietlab.targets.cpu.lowering.prefetch import (
-    NextProduct,
-    first_prefetched_line,
-    prefetching_tiles,
-)
+from dietlab.targets.cpu.lowering.prefetch import NextProduct, first_prefetched_line, prefetching_tiles
 from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
 from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, switch, when
 
@@ -62,7 +58,7 @@ def region(tiling: Tiling) -> None:
             products, ahead = geometry.value(geometry.batch, tiling.operands.sizes), NextProduct.of(tiling)
             with T.serial(*share(products, core, geometry.cores)) as batch:
                 _pad_edge_tile(tiling, batch)
-                _cover_panels(tiling, batch, ahead, share(tiling.column_tiles, 0, 1))
+                _cover_panels(tiling, batch, ahead, (0, int64(tiling.column_tiles)))
             return
         _pad_edge_tile(tiling, 0)
         if geometry.weights == "transposed":

@@ -25,10 +25,7 @@ from dietlab.targets.cpu.lowering.tir import (
     vector_type,
     widened,
 )
-from dietlab.targets.cpu.units import MADE_UNSIGNED, UNITS, WORD_BYTES, CpuUnit, UnitFacts
-
-LINE_BYTES = 64
-"""Size of a cache line, in bytes: vectors are read and written at multiples of it."""
+from dietlab.targets.cpu.units import LINE_BYTES, MADE_UNSIGNED, UNITS, WORD_BYTES, CpuUnit, UnitFacts
 
 CHUNK = 16
 """The number of elements of a row that are copied at a time."""
@@ -62,7 +59,7 @@ def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
 
 @contextmanager
 def allocated(floats: Any) -> Iterator[Any]:
-    """Allocates an array by the C library for what is emitted inside."""
+    """Allocates an array on cache lines, by the C library, for what is emitted inside."""
     lines = ceil_div(floats * WORD_BYTES, LINE_BYTES)
     sizes = (tirx.Cast("uint64", int64(size)) for size in (LINE_BYTES, lines * LINE_BYTES))
     pointer = T.bind(tirx.call_extern("handle", "aligned_alloc", *sizes))

@@ -9,7 +9,8 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cpu.lowering.tir import function, stack_buffer, vector
+from dietlab.targets.cpu.lowering.loop_nest import each_core
+from dietlab.targets.cpu.lowering.tir import constant, function, stack_buffer, vector
 from dietlab.targets.cpu.probe import CHAINS, STEPS
 
 
@@ -54,12 +55,11 @@ def _stream(name: str, cores: int, lanes: int) -> Any:
         array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
         sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
         share = floats // (width * cores)
-        core_loop = T.serial if cores == 1 else T.parallel
-        with core_loop(0, tirx.IntImm("int64", cores)) as core:
+        with each_core(cores) as core:
             chains = stack_buffer(width)
             slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
             for slot in slots:
-                T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
+                T.buffer_store(chains, constant(0.0, lanes), [slot])
             with T.serial(0, share) as i:
                 for c, slot in enumerate(slots):
                     start = (core * share + i) * width + c * lanes
