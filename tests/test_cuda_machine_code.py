@@ -21,11 +21,11 @@ from dietlab.targets.cuda.lowering.geometry import BlockGeometry
 from dietlab.targets.cuda.lowering.library import library_module
 from dietlab.targets.cuda.lowering.machine_code import (
     MachineCode,
+    figures,
     find_tool,
     machine_code,
     parse,
     require_tool,
-    told,
 )
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin, compilers
 
@@ -63,7 +63,7 @@ def test_printed_machine_code_is_counted() -> None:
     assert second.multiplying_percent == pytest.approx(100 * 30 / 34)
     assert (second.divisions, second.two_byte_stores, second.spills, second.most_loads) == (2, 1, 1, 3)
     assert code["empty"].main_loop == {"EXIT": 1} and code["empty"].loops == ()
-    assert told(code)["loop_instructions"] == 34
+    assert figures(code)["loop_instructions"] == 34
 
 
 def test_loops_around_loops_do_not_count() -> None:

@@ -17,8 +17,7 @@ from dietlab.problem import Workload, largest_shape
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
-from dietlab.targets.cuda.lowering.machine_code import machine_code as code_of
-from dietlab.targets.cuda.lowering.machine_code import require_tool, told
+from dietlab.targets.cuda.lowering.machine_code import figures, machine_code, require_tool
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin
 from dietlab.targets.cuda.space import thread_registers
 
@@ -38,7 +37,6 @@ COLUMNS = (
     "compile_seconds",
 )
 
-
 MACHINE_CODE = (
     "loop_instructions",
     "multiplying_percent",
@@ -47,7 +45,7 @@ MACHINE_CODE = (
     "two_byte_stores",
     "loads_together",
 )
-"""The columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.told`)."""
+"""The columns of machine code (:func:`dietlab.targets.cuda.lowering.machine_code.figures`)."""
 
 READER = "dietlab.targets.cuda.compiler_report"
 """The name of this module, which as a process builds a library for each request and reads its machine
@@ -118,8 +116,8 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
-    read = built.answer.get("machine_code") or {}
-    found = dict(zip(COLUMNS, values, strict=True)) | {name: read.get(name) for name in more}
+    counted = built.answer.get("machine_code") or {}
+    found = dict(zip(COLUMNS, values, strict=True)) | {name: counted.get(name) for name in more}
     return {**built.scheme.columns, **found}
 
 
@@ -128,7 +126,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     artifact = compiled(request)
     # The compiler's cache has the cubin from a moment ago.
     cubin = compile_cubin(artifact.source, gpu_of(Hardware.from_json(request["hardware"])).arch)
-    return {**answer(artifact), "machine_code": told(code_of(cubin))}
+    return {**answer(artifact), "machine_code": figures(machine_code(cubin))}
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ import numpy as np
 
 from dietlab.machine import Hardware
 from dietlab.problem import Workload, precision_of, static_extent
-from dietlab.targets.cuda.bound import block_tiles, bound_sizes, pace, step_cycles, step_flops
+from dietlab.targets.cuda.bound import UNIT_NUMBERS, block_tiles, bound_sizes, pace, step_cycles, step_flops
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.rates import gpu_rates
 from dietlab.targets.cuda.space import compiled_registers, shared_bytes
-from dietlab.targets.cuda.unit import Unit
 
 CUDA_FEATURES = (
     "rows",
@@ -42,9 +41,6 @@ CUDA_FEATURES = (
     "bound_gflops",
     "math_of_bound",
 )
-
-TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
-"""The value of the feature ``tensor_cores`` by unit. Trees need only an order."""
 
 
 def cuda_features(
@@ -91,7 +87,7 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         kernel.tile_cols,
         kernel.slices,
         kernel.stages,
-        TENSOR_CORES[kernel.unit],
+        UNIT_NUMBERS[kernel.unit],  # trees need only an order
         kernel.accumulators,
         registers / gpu.registers_per_thread,
         shared / gpu.smem_per_block_bytes,

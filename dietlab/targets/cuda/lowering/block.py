@@ -20,7 +20,7 @@ from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry, BlockP
 from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
 from dietlab.targets.cuda.lowering.tensor_core import tensor_core
-from dietlab.targets.cuda.lowering.tir import bound, int32, registers, when
+from dietlab.targets.cuda.lowering.tir import bound, ceil_div, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.unit import Unit
@@ -34,13 +34,7 @@ WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
 program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 
-def block_program(
-    kernel: CudaMicroKernel,
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    shared: Any,
-    place: BlockPosition,
-) -> None:
+def block_program(layout: Layout, arrays: Arrays, place: BlockPosition) -> None:
     """Computes one tile of the output.
 
     For example, with three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
@@ -63,13 +57,11 @@ def block_program(
     With ``wgmma``, tensor cores read shared memory by themselves. Step ``s`` is issued before the fetch
     begins, and step ``s - 1`` may still be running. So the fetch takes the slot that step ``s - 2`` left, one
     step less ahead.
-
-    Args:
-        shared: the block's dynamic shared memory, in elements of the operands' type.
     """
-    worker = WORKERS[kernel.unit](Layout.of(kernel, geometry, shared, place.thread))
+    kernel, geometry = layout.kernel, layout.geometry
+    worker = WORKERS[kernel.unit](layout)
     worker.start()
-    x, w = panel_copies(worker.layout, arrays, place)
+    x, w = panel_copies(layout, arrays, place)
     depth = geometry.extent(geometry.depth, place.size)
     steps = own_steps(kernel, depth, place)
     for first in range(kernel.ahead):
@@ -83,7 +75,7 @@ def block_program(
     worker.finish()
     worker.add_slices()
     with worker.totals(place.rank) as totals:
-        write_back(worker, totals, geometry, arrays, shared, place)
+        write_back(worker, totals, arrays, place)
 
 
 def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, depth: Any, steps: Any) -> None:
@@ -153,7 +145,8 @@ class _Slot:
 
 def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
     """Returns the number of reduction steps of this block."""
-    steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
+    steps = ceil_div(depth, kernel.step)
+    steps = steps if isinstance(steps, int) else bound("steps", steps)
     if kernel.splits == 1:
         return steps
     return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
@@ -184,7 +177,3 @@ def _commit(x: PanelCopy, w: PanelCopy) -> None:
     """
     if x.asynchronous or w.asynchronous:
         T.evaluate(T.ptx["cp.async.commit_group"]())
-
-
-def _ceil(extent: Any, tile: int) -> Any:
-    return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))

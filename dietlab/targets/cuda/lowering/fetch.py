@@ -205,19 +205,16 @@ def panel_copies(layout: Layout, arrays: Arrays, place: BlockPosition) -> tuple[
     steps = None if geometry.fits("depth", kernel.step) else depth
     cols_left = None if geometry.fits("cols", kernel.cols) else bound("cols_left", cols - place.first_col)
     batch, first_row, first_col = (int64(v) for v in (place.batch, place.first_row, place.first_col))
-    x_origin = (batch * int64(size) + first_row) * int64(depth)
     w_first = first_col if geometry.direct else first_col * int64(depth)
     w_origin = batch * int64(cols) * int64(depth) + w_first
     rows_left = bound("rows_left", size - place.first_row)
 
-    def source(array: Any, origin: Any, stride: Any, across: bool, left: Any, width: int) -> Source:
-        matrix = Strided(array, origin, stride, across, left, steps)
-        return Clamped(matrix, width) if place.checked else matrix
+    def copy(array: Any, panel: StagedPanel, origin: Any, stride: Any, left: Any, width: int) -> PanelCopy:
+        matrix = Strided(array, origin, stride, panel.across, left, steps)
+        source = Clamped(matrix, width) if place.checked else matrix
+        return PanelCopy.of(layout, source, panel, width, place.thread)
 
-    x_width, w_width, _ = geometry.widths
-    x_origin = bound("x_origin", x_origin)
-    x = source(arrays.x, x_origin, depth, layout.x.across, rows_left, x_width)
-    x_copy = PanelCopy.of(layout, x, layout.x, x_width, place.thread)
+    x_origin = bound("x_origin", (batch * int64(size) + first_row) * int64(depth))
+    x = copy(arrays.x, layout.x, x_origin, depth, rows_left, geometry.x_width)
     w_origin, w_stride = bound("w_origin", w_origin), cols if geometry.direct else depth
-    w = source(arrays.w, w_origin, w_stride, layout.w.across, cols_left, w_width)
-    return x_copy, PanelCopy.of(layout, w, layout.w, w_width, place.thread)
+    return x, copy(arrays.w, layout.w, w_origin, w_stride, cols_left, geometry.w_width)

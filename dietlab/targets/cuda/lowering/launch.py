@@ -21,8 +21,9 @@ from dietlab.targets.cuda.lowering.geometry import (
     shared_alignment,
     shared_elements,
 )
+from dietlab.targets.cuda.lowering.layout import Layout
 from dietlab.targets.cuda.lowering.tensor_maps import tensor_maps
-from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, int64, when
+from dietlab.targets.cuda.lowering.tir import bound, ceil_div, computed_once, int32, int64, when
 from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
@@ -53,11 +54,11 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
     """
     size, granule, most = call.size, scheme.kernel.granule, scheme.rows // scheme.kernel.granule
     if not scheme.composed:
-        _launch(call, [(scheme, bound("count", _ceil(size, scheme.rows)))])
+        _launch(call, [(scheme, bound("count", ceil_div(size, scheme.rows)))])
         return
-    granules = bound("granules", _ceil(size, granule))
+    granules = bound("granules", ceil_div(size, granule))
     if scheme.edge == "even":
-        tiles = bound("tiles", _ceil(size, scheme.rows))
+        tiles = bound("tiles", ceil_div(size, scheme.rows))
         low = bound("low", tirx.truncdiv(granules, tiles))
     else:
         low = bound("low", tirx.truncmod(granules, int64(most)))
@@ -99,10 +100,10 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
     Args:
         regions: one or two regions, each a pair of a scheme and the number of its row tiles.
     """
-    geometry, arrays, size = call.geometry, call.arrays, call.size
-    (leading, _), first = regions[0], regions[0][0].kernel
+    (leading, _), geometry, arrays, size = regions[0], call.geometry, call.arrays, call.size
+    first = leading.kernel
     cols = geometry.extent(geometry.cols, size)
-    column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
+    column_tiles = ceil_div(cols, first.cols)
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     rows = bound("rows", int32(size))
@@ -123,10 +124,11 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             checked = leading.edge == "checked"
             place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
+            layout = Layout.of(kernel, geometry, shared, thread)
             if maps is None:
-                block_program(kernel, geometry, arrays, shared, place)
+                block_program(layout, arrays, place)
             else:
-                ring_program(kernel, geometry, arrays, shared, place, maps)
+                ring_program(layout, arrays, place, maps)
 
         if len(regions) == 1:
             emit(first, tile * int32(first.rows))
@@ -157,7 +159,3 @@ def _blocks(kernel: CudaMicroKernel, grid: Any, batches: Any) -> Iterator[tuple[
         if kernel.resident > 1 or kernel.unit == "tma":  # registers are given and taken from a known number
             stack.enter_context(T.attr(int32(0), RESIDENT, kernel.resident))
         yield block, batch, rank, thread
-
-
-def _ceil(extent: Any, tile: int) -> Any:
-    return tirx.truncdiv(extent + int64(tile - 1), int64(tile))

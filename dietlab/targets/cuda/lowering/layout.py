@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,9 +15,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.activation import float32
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import AnyPanel, BlockGeometry, panels
-from dietlab.targets.cuda.lowering.tir import bound, int32, keep, registers, span, unrolled
-
-WARP = 32
+from dietlab.targets.cuda.lowering.tir import bound, int32, keep, registers, span, unrolled, when
 
 WORKERS_BARRIER = 1
 """The barrier of the threads that compute, without a producer; number 0 is that of all threads."""
@@ -63,7 +61,8 @@ class StagedPanel:
     """The panel of one operand in each stage of shared memory.
 
     Args:
-        base: the index of its first element in a stage; ``stage``: the number of elements of a stage.
+        base: the index of its first element in a stage.
+        stage: the number of elements of a stage.
         across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
             steps of one row. The rows of ``w`` are its columns.
     """
@@ -86,7 +85,11 @@ class StagedPanel:
 
 @dataclass(frozen=True)
 class Layout:
-    """The panels in shared memory, and a thread's slice and number in it, for workers of all units."""
+    """The panels in shared memory, and a thread's slice and number in it, for workers of all units.
+
+    Args:
+        shared: the block's dynamic shared memory, in elements of the operands' type.
+    """
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
@@ -124,13 +127,9 @@ class Layout:
         else:
             T.evaluate(T.cuda.cta_sync())
 
-    @contextmanager
-    def writers(self) -> Iterator[None]:
-        if self.kernel.slices == 1:
-            yield
-            return
-        with T.If(self.slice == int32(0)), T.Then():
-            yield
+    def writers(self) -> AbstractContextManager[None]:
+        """Returns a context for the threads that have the sums of all slices."""
+        return nullcontext() if self.kernel.slices == 1 else when(self.slice == int32(0))
 
     def add_slices(self, sums: Any, count: int) -> None:
         """Adds up ``count`` sums of each thread over the slices, through shared memory.
@@ -151,13 +150,11 @@ class Layout:
             ((kernel.slices - 1) * count * group,), "float32", data=self.shared.data, scope="shared.dyn"
         )
         T.evaluate(T.cuda.cta_sync())
-        with T.If(self.slice > int32(0)), T.Then(), unrolled(count, "n") as n:
+        with when(self.slice > int32(0)), unrolled(count, "n") as n:
             at = ((self.slice - int32(1)) * int32(count) + n) * int32(group) + self.thread
             T.buffer_store(scratch, sums[n], [at])
         T.evaluate(T.cuda.cta_sync())
-        others = kernel.slices - 1
-        first = self.slice == int32(0)
-        with T.If(first), T.Then(), unrolled(others, "other") as other, unrolled(count, "n") as n:
+        with self.writers(), unrolled(kernel.slices - 1, "other") as other, unrolled(count, "n") as n:
             at = (other * int32(count) + n) * int32(group) + self.thread
             T.buffer_store(sums, sums[n] + scratch[at], [n])
 

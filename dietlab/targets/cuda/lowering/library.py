@@ -49,9 +49,9 @@ def library_module(
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
       the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
       (:data:`MOST_BLOCKS`) fails.
-    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses. -
-    ``plan(T) -> int``: the index of the plan that ``run`` chooses. - ``idle(T) -> 0``: does nothing; its time
-    is subtracted when ``plan`` is timed.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
+    - ``plan(T) -> int``: the index of the plan that ``run`` chooses.
+    - ``idle(T) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
     Args:
         schemes: the schemes that the tree names, by index.

@@ -166,7 +166,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
     return dict(parse(done.stdout))
 
 
-def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
+def figures(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
     """Returns figures of the kernel whose narrowest copy is widest; of several such kernels, the one with the
     most multiplying instructions.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
-from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled
+from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
+from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled, when
+from dietlab.targets.cuda.unit import WARP
 
 QUAD = 4
 """The number of reduction steps in one read of shared memory along the depth."""
@@ -72,15 +72,12 @@ class MultiplyAdds(Worker):
         with self._checked(i, j, k + e, left):
             T.buffer_store(self.sums, self.sums[at] + product, [at])
 
-    @contextmanager
-    def _checked(self, i: Any, j: Any, k: Any, left: Left | None) -> Iterator[None]:
-        """Emits bound checks around one multiply-add, if ``left`` is given."""
+    def _checked(self, i: Any, j: Any, k: Any, left: Left | None) -> AbstractContextManager[None]:
+        """Returns a context that checks the bounds of one multiply-add, if ``left`` is given."""
         if left is None:
-            yield
-            return
+            return nullcontext()
         inside = tirx.And(self.row(i) < left.rows, tirx.And(self.col(j) < left.cols, k < left.depth))
-        with T.If(inside), T.Then():
-            yield
+        return when(inside)
 
     def _read(self, slot: Any, k: Any) -> None:
         """Reads four steps of the thread's rows and columns from shared memory to registers."""

@@ -8,8 +8,9 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
+from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, unrolled
+from dietlab.targets.cuda.unit import WARP
 
 
 @dataclass(frozen=True)

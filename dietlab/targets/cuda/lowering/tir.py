@@ -25,6 +25,13 @@ def _cast(dtype: str, value: Any) -> Any:
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
+def ceil_div(extent: Any, tile: int) -> Any:
+    """Returns the number of tiles that cover an extent, a number or an expression."""
+    if isinstance(extent, int):
+        return -(-extent // tile)
+    return tirx.truncdiv(extent + (tile - 1), tirx.IntImm(str(extent.ty.dtype), tile))
+
+
 def bound(name: str, value: Any) -> Any:
     """Returns a variable called ``name`` in the generated program."""
     return IRBuilder.name(name, T.bind(value))

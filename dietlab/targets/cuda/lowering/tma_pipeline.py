@@ -14,21 +14,15 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.block import own_steps, step_number
-from dietlab.targets.cuda.lowering.geometry import (
-    AnyPanel,
-    Arrays,
-    BlockGeometry,
-    BlockPosition,
-    SwizzledPanel,
-)
-from dietlab.targets.cuda.lowering.layout import WARP, Layout
+from dietlab.targets.cuda.lowering.geometry import AnyPanel, Arrays, BlockPosition, SwizzledPanel
+from dietlab.targets.cuda.lowering.layout import Layout
 from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
 from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
 from dietlab.targets.cuda.space import exchanged_bytes
-from dietlab.targets.cuda.unit import PIECES
+from dietlab.targets.cuda.unit import PIECES, WARP
 
 BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BRING_TO_ALL = f"{BRING}.multicast::cluster"
@@ -103,14 +97,7 @@ class Ring:
             T.buffer_store(self.at, self.phase ^ int32(1), [1])
 
 
-def ring_program(
-    kernel: CudaMicroKernel,
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    shared: Any,
-    place: BlockPosition,
-    maps: Maps,
-) -> None:
+def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Maps) -> None:
     """Computes one tile of the output.
 
     For example, with four stages (a slot is the stage that a step lies in)::
@@ -139,9 +126,9 @@ def ring_program(
 
     Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
     """
-    layout = Layout.of(kernel, geometry, shared, place.thread)
+    kernel, geometry = layout.kernel, layout.geometry
     used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
-    ring = _ring(kernel, shared, used)
+    ring = _ring(kernel, layout.shared, used)
     steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
     _initialize(ring, place.thread)
     ring.start()
@@ -162,7 +149,7 @@ def ring_program(
             _consume(ring, worker, steps)
             worker.finish()
             with worker.totals(place.rank) as totals:
-                write_back(worker, totals, geometry, arrays, shared, place)
+                write_back(worker, totals, arrays, place)
 
 
 def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:

@@ -9,9 +9,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.lowering.geometry import CELL, STRIPS, AnyPanel, SwizzledPanel
-from dietlab.targets.cuda.lowering.layout import WARP, Layout, Left, Worker
+from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, keep, registers, unrolled
-from dietlab.targets.cuda.unit import PIECES
+from dietlab.targets.cuda.unit import PIECES, WARP
 
 ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
 """The numbers of rows and steps of one instruction (PTX ISA, ``wgmma.mma_async.m64nNk16``)."""

@@ -77,20 +77,13 @@ class Output:
             T.buffer_store(self.arrays.y, self.finished[span(int32(0), self.wide)], [span(at, self.wide)])
 
 
-def write_back(
-    worker: Worker,
-    totals: Totals,
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    shared: Any,
-    place: BlockPosition,
-) -> None:
-    """Stores what lies inside the output, after the epilogue: through ``shared`` memory if stores of 16 bytes
+def write_back(worker: Worker, totals: Totals, arrays: Arrays, place: BlockPosition) -> None:
+    """Stores what lies inside the output, after the epilogue: through shared memory if stores of 16 bytes
     are possible. All threads that compute must call it.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
     """
-    kernel = worker.kernel
+    kernel, geometry = worker.kernel, worker.layout.geometry
     width = geometry.extent(geometry.cols, place.size)
     first = int64(place.batch) * int64(place.size) * int64(width) + (
         int64(place.first_row) * int64(width) + int64(place.first_col)
@@ -110,7 +103,7 @@ def write_back(
         finished=registers("finished", wide, geometry.dtype),
     )
     if kernel.splits == 1 and geometry.y_width == CELL:
-        _through_shared(worker, totals, output, shared)
+        _through_shared(worker, totals, output)
     else:
         _store(worker, totals, output)
 
@@ -141,7 +134,7 @@ def _store(worker: Worker, totals: Totals, output: Output) -> None:
                 output.store(row, col)
 
 
-def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any) -> None:
+def _through_shared(worker: Worker, totals: Totals, output: Output) -> None:
     """Emits stores of 16 bytes, after values are put in order in shared memory.
 
     For example, with a row of 16 columns, of which four threads have two neighbours each::
@@ -151,7 +144,7 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
 
     Lines are 16 bytes further apart than they are long, so that eight of them lie in different banks.
     """
-    kernel, thread = worker.kernel, output.place.thread
+    kernel, shared, thread = worker.kernel, worker.layout.shared, output.place.thread
     pitch, across = kernel.cols + CELL, kernel.cols // CELL
     worker.layout.meet()  # the stages have been read
     with worker.layout.writers(), unrolled(totals.count, "n") as n:

@@ -68,7 +68,7 @@ EDGES: tuple[tuple[str, Edge], ...] = (
 )
 GROUPS = {
     "Launch": ["chip", "length", "scheme", "registers"],
-    "Tile": ["unit", "down", "across", "each_rows", "each_cols", "step", "stages", "splits", "edge"],
+    "Tile": ["unit", *SIZES, "step", "stages", "splits", "edge"],
 }
 TOOLTIPS = {
     "chip": "The GPU on which the blocks are launched; measured times are those of the first one",
@@ -189,8 +189,8 @@ def _options(unit: Unit) -> dict[str, tuple[int, ...]]:
 
 def _opening(unit: Unit) -> dict[str, int]:
     """Returns the sizes that a unit begins with."""
-    first = {field: options[0] for field, options in _options(unit).items()}
-    return {**first, **dict(zip(SIZES, OPENING[unit], strict=True))}
+    sizes = dict(zip(SIZES, OPENING[unit], strict=True))
+    return {**sizes, "step": STEPS[unit][0], "stages": STAGES[unit][0]}
 
 
 def _scheme(
