@@ -12,7 +12,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -344,16 +344,11 @@ def turn(lock: Path, rule: str) -> Iterator[bool]:
         held.release()
 
 
-def waited_for(lock: Path) -> bool:
-    """Waits until another thread or process frees a lock, and returns True. Returns False if nobody holds the
-    lock, or the file cannot be locked."""
-    if not lock.exists():
-        return False
-    try:
-        with turn(lock, "a lock is freed") as waited:
-            return waited
-    except (OSError, StudyError):
-        return False
+def wait_for(lock: Path) -> None:
+    """Waits while another thread or process holds a lock, unless the file cannot be locked."""
+    if lock.exists():
+        with suppress(OSError, StudyError), turn(lock, "a lock is freed"):
+            pass
 
 
 def make_folder(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dietlab.base.errors import DietlabError, DispatchError
-from dietlab.base.files import reading, waited_for
+from dietlab.base.files import reading, wait_for
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
@@ -61,7 +61,7 @@ def load(path: str | Path) -> Operator:
         return Operator(folder, read_manifest(folder))
     except DispatchError:
         # Another process may be replacing library and manifest, one after the other, or have just finished.
-        waited_for(lock_of(folder))
+        wait_for(lock_of(folder))
     return Operator(folder, read_manifest(folder))
 
 
