@@ -104,7 +104,7 @@ def test_every_cost_model_ranks_what_it_never_saw(name: str) -> None:
 @pytest.mark.parametrize("name", ["ranking", "ensemble"])
 def test_the_same_records_and_seed_predict_the_same(name: str) -> None:
     one, schemes = survey(), survey().space.schemes[:5]
-    fits = [predictor_named(name, seed=seed).fit(one.space, one.told[:60]) for seed in (1, 1, 2)]
+    fits = [predictor_named(name, seed=seed).fit(one.space, one.first[:60]) for seed in (1, 1, 2)]
     first, again, other = (fitted.seconds(schemes, shapes_of(LAYERS)[:3]) for fitted in fits)
     assert (first == again).all() and (first != other).any()
 
@@ -112,7 +112,7 @@ def test_the_same_records_and_seed_predict_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", COST_MODELS)
 def test_every_cost_model_answers_with_a_table(name: str) -> None:
     one = survey()
-    fitted = predictor_named(name).fit(one.space, one.told[:60])
+    fitted = predictor_named(name).fit(one.space, one.first[:60])
     schemes, shapes = one.space.schemes[:5], shapes_of(LAYERS)[:3]
     for table in (fitted.seconds(schemes, shapes), fitted.doubt(schemes, shapes)):
         assert table.shape == (5, 3) and (table > 0).all() and np.isfinite(table).all()
@@ -257,18 +257,18 @@ def test_measuring_again_is_judged_like_a_model() -> None:
 
 
 @pytest.mark.parametrize("split", ["kernels", "shapes", "layers"])
-def test_what_is_held_out_is_never_told(split: str) -> None:
+def test_what_is_held_out_is_never_fitted(split: str) -> None:
     one = survey()
     for seed in range(3):
         held_out = one.held_out(split, seed)
         assert held_out is not None
-        test, told = ([r for r in one.told if held_out(r) == out] for out in (True, False))
+        test, train = ([r for r in one.first if held_out(r) == out] for out in (True, False))
         key = {
             "kernels": lambda r: r.scheme.kernel,
             "shapes": lambda r: r.shape,
             "layers": lambda r: one.layer_of(r.shape),
         }
-        assert test and told and not {*map(key[split], test)} & {*map(key[split], told)}
+        assert test and train and not {*map(key[split], test)} & {*map(key[split], train)}
     assert survey(SCORES).held_out("layers", 0) is None
 
 
@@ -291,7 +291,7 @@ def test_boosted_models_are_asked_about_another_operator() -> None:
 
 def test_an_ensemble_doubts_more_where_it_saw_nothing() -> None:
     one = survey()
-    near = [r for r in one.told if r.shape["K"] == 256]
+    near = [r for r in one.first if r.shape["K"] == 256]
     fitted = BoostedPredictor("loops", True, fits=8).fit(one.space, near)
     doubts = [
         fitted.doubt(one.space.schemes, [s]).mean() for s in (near[0].shape, Shape.of(T=90, N=4096, K=4096))
@@ -334,19 +334,19 @@ def test_a_prior_that_is_wrong_counts_nothing_once_measurements_say_so() -> None
         file, records=tuple(replace(r, seconds=1e-9 / (r.seconds or 1.0)) for r in file.records)
     )
     one = survey()
-    told = [r for r in one.told if one.layer_of(r.shape) == SIZES[0]][::2]
-    alone = LearnedPredictor().fit(one.space, told)
-    misled = LearnedPredictor(prior=Prior.fit([upside_down])).fit(one.space, told)
+    train = [r for r in one.first if one.layer_of(r.shape) == SIZES[0]][::2]
+    alone = LearnedPredictor().fit(one.space, train)
+    misled = LearnedPredictor(prior=Prior.fit([upside_down])).fit(one.space, train)
     schemes, shapes = one.space.schemes[:9], shapes_of(LAYERS, SIZES[:1])
     np.testing.assert_array_equal(misled.seconds(schemes, shapes), alone.seconds(schemes, shapes))
 
 
-def test_records_of_another_processor_wait_for_calibration_and_are_told() -> None:
+def test_records_of_another_processor_wait_for_calibration_and_are_described() -> None:
     foreign, one = Prior.fit([recorded(LAYERS, ELSEWHERE)]), survey()
     predictor = LearnedPredictor(prior=foreign)
     with pytest.raises(ModelError, match="successful records"):
         predictor.fit(one.space, [])
-    few, enough = one.told[: FOREIGN_POINTS - 1], one.told[::8]
+    few, enough = one.first[: FOREIGN_POINTS - 1], one.first[::8]
     schemes, shapes = one.space.schemes[:9], shapes_of(LAYERS)[:4]
     alone = LearnedPredictor().fit(one.space, few)
     np.testing.assert_array_equal(
@@ -356,19 +356,19 @@ def test_records_of_another_processor_wait_for_calibration_and_are_told() -> Non
     assert (
         adapted.seconds(schemes, shapes) != LearnedPredictor().fit(one.space, enough).seconds(schemes, shapes)
     ).any()
-    text = foreign.told(HERE)
+    text = foreign.describe(HERE)
     assert ELSEWHERE.name in text and HERE.name in text and "counts once 12 pairs are measured here" in text
-    assert "once" not in Prior.fit([recorded()]).told(HERE)
+    assert "once" not in Prior.fit([recorded()]).describe(HERE)
 
 
 def test_records_of_another_machine_start_a_replayed_tuning_of_the_same_layer() -> None:
     """Of the surveys that come with dietlab: from Zen 4 to Zen 3."""
     surveys = ("quickstart", "cost/dense")
-    told, here = (read_records(data_path(f"{name}/records.jsonl.gz")) for name in surveys)
+    other, here = (read_records(data_path(f"{name}/records.jsonl.gz")) for name in surveys)
     target = Survey.of(here, "dense")
     shapes = sorted({r.shape for r in target.truth if target.layer_of(r.shape) == (2304, 768)})
-    prior = Prior.fit([replace(told, records=told.records[::60])])
-    assert prior.strangers(target.space.hardware) and len(shapes) == 8
+    prior = Prior.fit([replace(other, records=other.records[::60])])
+    assert prior.other_processors(target.space.hardware) and len(shapes) == 8
     effort = replace(effort_named("smoke"), trials=15, batch=3, decisions=16, decision_batch=16)
     nothing, started = transfer_curves(target, shapes[::2], prior, [0], effort)
     points = list(zip(nothing.measurements, nothing.quality, started.quality, strict=False))
@@ -391,7 +391,7 @@ def test_a_prior_says_what_it_is_from_and_is_read_without_code(tmp_path: Path) -
         Prior.load(tmp_path / "prior.json"),
         predictor_named("analytic").fit(build_space(LAYERS, HERE), []).cost,
     )  # type: ignore[attr-defined]
-    assert loaded == prior and loaded.strangers(HERE) == prior.strangers(HERE) == (
+    assert loaded == prior and loaded.other_processors(HERE) == prior.other_processors(HERE) == (
         f"{ELSEWHERE.name} (1 cores)",
     )
     schemes, shapes = survey().space.schemes[:5], shapes_of(LAYERS)[:2]

@@ -172,7 +172,7 @@ cost_model_option = click.option(
     default=COST_MODEL,
     show_default=True,
     help="What predicts times from measurements, or MODULE:NAME of your own. "
-    + "; ".join(f"{name}: {COST_MODELS[name].told}" for name in COST_MODELS.own)
+    + "; ".join(f"{name}: {COST_MODELS[name].summary}" for name in COST_MODELS.own)
     + ". `dietlab cost-models` compares them.",
 )
 transfer_option = click.option(

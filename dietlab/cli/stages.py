@@ -129,7 +129,7 @@ def tune_command(
     short = shortage(study.hardware, exceeded_bytes(study.hardware)) if measures_here else ""
     with Telling("tune", TUNING, quiet) as telling:
         if prior:
-            telling.say(prior.told(study.hardware))
+            telling.say(prior.describe(study.hardware))
         run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead, budget)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:

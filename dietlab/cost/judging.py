@@ -54,18 +54,18 @@ class Survey:
         name: the name of the file.
         space: the schemes that were measured.
         cache: the cache state in which a call found its operands.
-        told: one record of each pair, from the first round that measured the pair. Models are fitted on these
-            records.
+        first: one record of each pair, from the first round that measured the pair. Models are fitted on
+            these records.
         truth: one record of each pair, averaged over all rounds, with its noise as ``spread``. Models are
             judged by these records.
         again: one record of each pair that several rounds measured, from the last of these rounds, in the
-            order of ``told``.
+            order of ``first``.
     """
 
     name: str
     space: Space
     cache: CacheState
-    told: tuple[Record, ...]
+    first: tuple[Record, ...]
     truth: tuple[Record, ...]
     again: tuple[Record, ...] = ()
 
@@ -85,9 +85,9 @@ class Survey:
         edges = sorted({scheme.edge for scheme, _ in rounds})
         whole = build_space(file.workload, file.hardware, edges)
         space = whole.restricted_to({scheme for scheme, _ in rounds})
-        told = tuple(next(iter(found.values())) for found in rounds.values())
+        first = tuple(next(iter(found.values())) for found in rounds.values())
         last = tuple(list(found.values())[-1] for found in rounds.values() if len(found) > 1)
-        return cls(name, space, file.header.get("cache", "hot"), told, tuple(_settled(rounds)), last)
+        return cls(name, space, file.header.get("cache", "hot"), first, tuple(_settled(rounds)), last)
 
     @classmethod
     def load(cls, path: str | Path) -> Survey:
@@ -165,7 +165,7 @@ class Judgement:
     Args:
         survey, model, split: the names of the survey, the model and the split.
         seed: the seed of the random draws.
-        told: the number of measurements that the model was fitted on.
+        fitted_on: the number of measurements that the model was fitted on.
         metrics: the metrics of :func:`~dietlab.cost.metrics.ranking_metrics`, as means over shapes;
             ``fit_seconds``; and ``inside`` 1 and 2, the shares of held-out times within one and two standard
             deviations of the prediction (0.68 and 0.95 if errors are normal).
@@ -175,7 +175,7 @@ class Judgement:
     model: str
     split: str
     seed: int
-    told: int
+    fitted_on: int
     metrics: Mapping[str, float]
 
 
@@ -208,16 +208,16 @@ def judge(
     require_names("splits", SPLITS, splits, ModelError, at_least=1)
     found = []
     for survey in surveys:
-        if "pairs" in splits and len(survey.again) == len(survey.told):
+        if "pairs" in splits and len(survey.again) == len(survey.first):
             metrics = measured_again(survey)
-            found.append(Judgement(survey.name, AGAIN, "pairs", 0, len(survey.told), metrics))
+            found.append(Judgement(survey.name, AGAIN, "pairs", 0, len(survey.first), metrics))
         for split in splits:
             for seed in range(seeds):
                 held_out = survey.held_out(split, seed)
                 if held_out is None:
                     continue
                 for count in told:
-                    train, test = _divided(survey, held_out, count, seed)
+                    train, test = divided(survey, held_out, count, seed)
                     for model in models:
                         fitted, took = _fitted(survey, model, train, seed)
                         metrics = judged_by(fitted, test) | took
@@ -230,7 +230,7 @@ def measured_again(survey: Survey) -> dict[str, float]:
     equal levels on each shape."""
     noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
     by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
-    for pair in zip(survey.told, survey.again, strict=True):
+    for pair in zip(survey.first, survey.again, strict=True):
         by_shape.setdefault(pair[0].shape, []).append(pair)
     rows = []
     for pairs in by_shape.values():
@@ -251,8 +251,8 @@ def judge_operator(
     found = []
     for seed in range(seeds):
         for count in told:
-            order = np.random.default_rng(seed).permutation(len(source.told))[:count]
-            train = [source.told[number] for number in order]
+            order = np.random.default_rng(seed).permutation(len(source.first))[:count]
+            train = [source.first[number] for number in order]
             for model in models:
                 fitted, took = _fitted(source, model, train, seed)
                 if isinstance(fitted, (Analytic, Boosted)):
@@ -264,12 +264,11 @@ def judge_operator(
     return found
 
 
-def _divided(
+def divided(
     survey: Survey, held_out: Callable[[Record], bool], count: int, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """Returns two sets of records: the records that a model is fitted on, and the records that it is judged
-    by."""
-    pool = [record for record in survey.told if not held_out(record)]
+    """Returns up to ``count`` records that a model is fitted on, and the records that it is judged by."""
+    pool = [record for record in survey.first if not held_out(record)]
     order = np.random.default_rng(seed).permutation(len(pool))[:count]
     train = [pool[number] for number in order]
     known = {(record.scheme, record.shape) for record in train}
@@ -317,7 +316,11 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     import pandas as pd
 
     keys = ["survey", "split", "told", "model"]
-    rows = [{**{key: getattr(j, key) for key in keys}, "seed": j.seed, **j.metrics} for j in judgements]
+    rows = [
+        {"survey": j.survey, "split": j.split, "told": j.fitted_on, "model": j.model, "seed": j.seed}
+        | dict(j.metrics)
+        for j in judgements
+    ]
     frame = pd.DataFrame(rows)
     if raw or frame.empty:
         return frame

@@ -7,7 +7,7 @@ factor is a squared exponential of the distance. So three small matrices give th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.problem import Role, Shape, Workload, extents_of
+from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
 from dietlab.scheme import Edge, Scheme, tiles_of
 
 Values = npt.NDArray[np.float64]
@@ -108,9 +108,9 @@ class Pairs:
         self._workload = workload
         self._groups = _numbered(map(group_of, schemes))
         self._families = _numbered(scheme.family for scheme in schemes)
-        rows = extents_of(workload, shapes)["rows"]
-        heights = [height(scheme, tall) for scheme, tall in zip(schemes, rows, strict=True)]
-        self.places = self._parts(schemes, shapes, np.array(heights))
+        extents = extents_of(workload, shapes)
+        heights = [height(scheme, rows) for scheme, rows in zip(schemes, extents["rows"], strict=True)]
+        self.places = self._parts(schemes, extents, np.array(heights))
 
     def table(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Table:
         """Returns the places of every scheme on every shape."""
@@ -122,29 +122,25 @@ class Pairs:
             plan, _ = plans.setdefault((family, scheme.edge, scheme.rows), (len(plans), scheme))
             places.append(plan)
         members, firsts = ([scheme for _, scheme in found.values()] for found in (families, plans))
-        rows = extents_of(self._workload, shapes)["rows"]
-        sizes, heights = np.unique(heights_of(firsts, rows), return_inverse=True)
+        extents = extents_of(self._workload, shapes)
+        sizes, heights = np.unique(heights_of(firsts, extents["rows"]), return_inverse=True)
         return Table(
-            self._parts(members, shapes, sizes),
+            self._parts(members, extents, sizes),
             np.array([family for family, _, _ in plans], np.intp),
             heights.reshape(len(firsts), len(shapes)),
             np.array(places, np.intp),
         )
 
-    def _parts(
-        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], heights: npt.NDArray[np.int64]
-    ) -> Parts:
-        found = extents_of(self._workload, shapes)
-        roles: list[Role] = ["rows", *(role for role in found if role != "rows")]
-        extents: Values = np.log(np.maximum(1, np.stack([found[role] for role in roles], axis=1)))
+    def _parts(self, schemes: Sequence[Scheme], extents: Mapping[Role, IntArray], heights: IntArray) -> Parts:
+        sizes: Values = np.log(np.maximum(1, np.stack([*extents.values()], axis=1)))
+        scales = np.array([ROWS if role == "rows" else OTHERS for role in extents])
         tall = np.log(heights)[:, None]
         groups = np.array([self._groups.get(group_of(scheme), -1) for scheme in schemes], np.intp)
         families = np.array([self._families.get(scheme.family, -1) for scheme in schemes], np.intp)
         parameters = np.array([coordinates(scheme) for scheme in schemes])
-        scales = np.array([ROWS, *[OTHERS] * (len(roles) - 1)])
         return Parts(
-            Places(groups, parameters, extents / scales, tall / HEIGHT),
-            Places(families, np.zeros((len(schemes), 0)), extents / NEAR_EXTENT, tall / NEAR_HEIGHT),
+            Places(groups, parameters, sizes / scales, tall / HEIGHT),
+            Places(families, np.zeros((len(schemes), 0)), sizes / NEAR_EXTENT, tall / NEAR_HEIGHT),
         )
 
 

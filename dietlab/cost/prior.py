@@ -129,12 +129,12 @@ class Prior:
     def counts(self, hardware: Hardware, measured: int) -> bool:
         """Returns whether the prior is used with ``measured`` measurements on a processor: a prior of other
         processors needs :data:`FOREIGN_POINTS`."""
-        return measured >= FOREIGN_POINTS or not self.strangers(hardware)
+        return measured >= FOREIGN_POINTS or not self.other_processors(hardware)
 
-    def strangers(self, hardware: Hardware) -> tuple[str, ...]:
+    def other_processors(self, hardware: Hardware) -> tuple[str, ...]:
         """Returns the names of the source processors other than this processor."""
-        every = dict.fromkeys(source.hardware for source in self.sources)
-        others = [one for one in every if not (one.is_same_as(hardware) and one.cores == hardware.cores)]
+        every = (source.hardware for source in self.sources)
+        others = (one for one in every if not (one.is_same_as(hardware) and one.cores == hardware.cores))
         return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
 
     def require_kind(self, hardware: Hardware) -> None:
@@ -147,11 +147,11 @@ class Prior:
                 "Tune without it.",
             )
 
-    def told(self, hardware: Hardware) -> str:
+    def describe(self, hardware: Hardware) -> str:
         """Returns a text about the prior's sources and, if these are other processors, about how the prior is
         adapted."""
         known = "; ".join(map(str, self.sources))
-        others = self.strangers(hardware)
+        others = self.other_processors(hardware)
         if not others:
             return f"prior: {known}"
         foreign = f"{', '.join(others)} is not {hardware.name} ({hardware.cores} cores)"

@@ -24,11 +24,11 @@ class Registered:
     """A cost model with a name.
 
     Args:
-        told: the description of the cost model, in one line.
+        summary: the description of the cost model, in one line.
         make: a function that returns the predictor for a cache state and a seed.
     """
 
-    told: str
+    summary: str
     make: Callable[[CacheState, int], Predictor]
 
 
@@ -42,16 +42,16 @@ def _cost_model(name: str, value: object) -> Registered:
         raise ModelError(
             f"the cost model {name} is a class or an object with fit, or a Registered", shown(value)
         )
-    told = (getdoc(value) or name).partition("\n")[0]
+    summary = (getdoc(value) or name).partition("\n")[0]
     if not isinstance(value, type):
-        return Registered(told, lambda cache, seed: cast(Predictor, value))
+        return Registered(summary, lambda cache, seed: cast(Predictor, value))
     named = set(signature(value).parameters) & {"cache", "seed"}
 
     def make(cache: CacheState, seed: int) -> Predictor:
         given = {"cache": cache, "seed": seed}
         return cast(Predictor, value(**{key: given[key] for key in sorted(named)}))
 
-    return Registered(told, make)
+    return Registered(summary, make)
 
 
 _OWN: dict[str, Registered] = {

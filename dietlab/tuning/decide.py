@@ -80,7 +80,7 @@ class Decision:
         shapes."""
         return float(np.expm1(self._gained) @ np.array(self._grid.weights))
 
-    def trials(self, count: int, asked: Collection[Shape] = ()) -> tuple[Trial, ...]:
+    def trials(self, count: int, begun: Collection[Shape] = ()) -> tuple[Trial, ...]:
         """Returns trials of up to ``count`` pairs. Shapes with the largest gain per second of measuring are
         chosen first.
 
@@ -90,7 +90,7 @@ class Decision:
 
         Args:
             count: the largest number of pairs.
-            asked: the shapes on which the rivals are already being measured.
+            begun: the shapes on which the rivals are already being measured.
         """
         seconds = np.exp(self._candidates[1][self._shipped, self._every])
         left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / (PAIR_SECONDS + CALLS * seconds)
@@ -104,7 +104,7 @@ class Decision:
             return found
 
         for column, shape in enumerate(self._grid.shapes):
-            left = after(left, column) if shape in asked else left
+            left = after(left, column) if shape in begun else left
         wanted: dict[Scheme, list[Shape]] = {}
         total = 0
         for _ in range(len(self._grid)):

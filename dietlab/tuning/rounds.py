@@ -61,10 +61,10 @@ class Sitting:
     clock: PhaseTimer = field(default_factory=PhaseTimer)
     budget: Budget = field(default_factory=Budget)
     _taken: set[int] = field(default_factory=set)
-    _told: dict[Record, None] = field(init=False)
+    _announced: dict[Record, None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._told = dict.fromkeys(each_once(self.store.records))
+        self._announced = dict.fromkeys(each_once(self.store.records))
 
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
         """Returns the records of a proposal, in the proposal's order: unused records of earlier runs, and new
@@ -124,7 +124,7 @@ class Sitting:
                 self.store.append(record)
                 found[record.scheme, record.shape] = record
                 best = max(best, record.gflops(workload))
-                self._tell(replace(record, asked_by=None))
+                self._announce(replace(record, asked_by=None))
                 left[record.scheme] -= 1
                 last = record.scheme in proposal.new and not left[record.scheme]
                 advance(f"best {best:.1f} GFLOP/s{self.budget.note}", int(last))
@@ -134,12 +134,12 @@ class Sitting:
             raise
         return found
 
-    def _tell(self, record: Record) -> None:
-        if record in self._told:
+    def _announce(self, record: Record) -> None:
+        if record in self._announced:
             return
-        self._told[record] = None
+        self._announced[record] = None
         gflops = record.gflops(self.space.workload)
-        scheme, shape, trials = record.scheme.key, str(record.shape), len(self._told)
+        scheme, shape, trials = record.scheme.key, str(record.shape), len(self._announced)
         self.listeners.send(
             TrialMeasured(
                 scheme, shape, gflops, record.status, trials, record.reason, record.phases, record.device
@@ -148,7 +148,7 @@ class Sitting:
 
     def announce_round(self, number: int) -> None:
         """Sends the totals of all rounds so far."""
-        records, workload = [*self._told], self.space.workload
+        records, workload = [*self._announced], self.space.workload
         failures = sum(not record.ok for record in records)
         best = max((record.gflops(workload) for record in records), default=0.0)
         seconds = with_records(self.clock.seconds, records)

@@ -31,7 +31,7 @@ class SearchState:
         records: all measurements so far, failures included.
         predictor: the fitted predictor; None before the first fit.
         cache: the cache state in which candidates are timed.
-        asked: the schemes that are being measured and have no record yet.
+        measuring: the schemes that are being measured and have no record yet.
     """
 
     space: Space
@@ -39,12 +39,12 @@ class SearchState:
     records: tuple[Record, ...]
     predictor: Predicts | None
     cache: CacheState = "hot"
-    asked: tuple[Scheme, ...] = ()
+    measuring: tuple[Scheme, ...] = ()
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:
         """The schemes that have a record, even of a failure, and the schemes that are being measured."""
-        return frozenset(record.scheme for record in self.records).union(self.asked)
+        return frozenset(record.scheme for record in self.records).union(self.measuring)
 
     @cached_property
     def untried(self) -> tuple[Scheme, ...]:
@@ -61,7 +61,7 @@ class SearchState:
     def best_seconds(self) -> dict[Shape, float]:
         """The least predicted seconds on each shape among the schemes that were or are being measured. Before
         the first such scheme, the largest seconds among all schemes; infinite without a predictor."""
-        tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
+        tried = [*(r.scheme for r in self.records if r.ok), *self.measuring]
         if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
         predicted = self.predictor.seconds(tried or self.untried, self.shapes.shapes)

@@ -214,7 +214,7 @@ class Tuner:
         """Returns the next round of the search; None once the effort's schemes were tried."""
         if self.decided or (during is not None and during.round.stage == DECIDE):
             return None
-        state = self.state if during is None else replace(self.state, asked=during.new)
+        state = self.state if during is None else replace(self.state, measuring=during.new)
         tried = len(state.tried)
         if tried >= self.goal:
             return None

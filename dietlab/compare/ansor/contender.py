@@ -16,9 +16,7 @@ last, so a shape is either complete or absent, and a second call resumes interru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -36,6 +34,7 @@ from dietlab.measure.timing.contender import NotTunedError
 from dietlab.measure.timing.process import WorkerProcess
 from dietlab.measure.timing.threads import host_threads
 from dietlab.problem import Shape, Workload
+from dietlab.tuning.manifest import installed
 
 SCHEMA_VERSION = 1
 WORKER = "dietlab.compare.ansor.worker"
@@ -46,6 +45,9 @@ OPEN_SECONDS = 300.0
 
 BATCH_SECONDS = 900.0
 """The longest that one batch of candidates may take, in seconds."""
+
+VERSIONED = ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu")
+"""The packages that influence what the search finds."""
 
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
 """For each module that MetaSchedule's tuner imports, the package that provides it. TVM's wheel does not
@@ -132,7 +134,8 @@ def tune_static(
     with WorkerProcess(WORKER, contender_env(host_threads(hardware))) as worker:
         found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
-    found |= {"schema_version": SCHEMA_VERSION, "settings": settings, "versions": {**_versions(), **tools}}
+    versions = {**installed(*VERSIONED), **tools}
+    found |= {"schema_version": SCHEMA_VERSION, "settings": settings, "versions": versions}
     found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
     write_json(path.with_suffix(".json"), found)
     return _result(shape, path, found)
@@ -164,7 +167,7 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
     """Returns the settings that equal tunings share. Measured figures of the hardware are not among them."""
-    unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps")), "source": "tuning"}
+    unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps", "l3_mib")), "source": "tuning"}
     return {
         "workload": workload.to_json(),
         "hardware": {**hardware.to_json(), **unmeasured},
@@ -172,15 +175,6 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
         "trials": trials,
         "seed": seed,
     }
-
-
-def _versions() -> dict[str, str]:
-    """Returns the versions of the packages that influence what the search finds."""
-    found = {}
-    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:

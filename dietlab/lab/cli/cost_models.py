@@ -24,7 +24,7 @@ SHOWN = dict.fromkeys(("pairwise", "peak@1", "peak@5", "rmse"), "{:.3f}") | {"r2
 SHOWN |= dict.fromkeys(("inside 1", "inside 2", "fit_seconds"), "{:.2f}")
 """The metrics of the table, and how they are written."""
 
-LISTED = "\n".join(f"  {name:9} {COST_MODELS[name].told}" for name in COST_MODELS.own)
+LISTED = "\n".join(f"  {name:9} {COST_MODELS[name].summary}" for name in COST_MODELS.own)
 
 
 @click.command(
@@ -111,7 +111,7 @@ def cost_models_command(
 
 def list_models() -> tuple[dict[str, str], str]:
     """Returns a sentence on each cost model, by the model's name, and the same as text."""
-    listed = {name: model.told for name, model in COST_MODELS.items()}
+    listed = {name: model.summary for name, model in COST_MODELS.items()}
     return listed, "\n".join(f"  {name:9} {what}" for name, what in listed.items())
 
 

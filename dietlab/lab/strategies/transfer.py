@@ -66,14 +66,14 @@ def transfer_curves(
     the prior.
     """
     wanted = set(shapes)
-    known = [record for record in survey.told if record.shape in wanted]
+    known = [record for record in survey.first if record.shape in wanted]
     truth = [record for record in survey.truth if record.shape in wanted]
     if not known:
         names = ", ".join(map(str, shapes)) or "none"
         raise ModelError("a transfer is replayed on shapes of the survey", names)
     timing = replace(effort.timing, cache=survey.cache)
     chosen, even = replace(effort, timing=timing), ShapeSet.of(dict.fromkeys(sorted(wanted), 1.0))
-    abroad = prior.strangers(survey.space.hardware)
+    others = prior.other_processors(survey.space.hardware)
     found = []
     for seed in seeds:
         for start, given in (("nothing", None), ("prior", prior)):
@@ -82,7 +82,7 @@ def transfer_curves(
             predictor = with_prior(predictor_named(model, survey.cache, seed), given)
             rounds = [record.asked_by for record in run.records]
             ends = [at for at in range(1, len(rounds)) if rounds[at] != rounds[at - 1]] + [len(rounds)]
-            points = ends if given is None or abroad else [0, *ends]
+            points = ends if given is None or others else [0, *ends]
             fits = (fitted_by(predictor, survey.space, run.records[:end]) for end in points)
             found.append(Curve(start, seed, tuple(points), tuple(quality(fit, truth) for fit in fits)))
     return found
