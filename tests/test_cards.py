@@ -281,6 +281,11 @@ def test_card_of_an_empty_report_says_what_it_is_of() -> None:
     assert "details" not in page(report).tags
 
 
+def test_report_of_a_static_operator_has_no_length() -> None:
+    report = Report(dl.Dense(T=8, N=16, K=32).to_json(), {})
+    assert (report.length, report.title, report.padding) == ("", "dense T=8 N=16 K=32", ())
+
+
 def test_card_of_a_portfolio_and_its_dispatcher_agree_with_them() -> None:
     portfolio, dispatcher = choose_portfolio(lessons.replayed_run()), lessons.replayed_dispatcher()
     found, tree = page(portfolio), page(dispatcher)

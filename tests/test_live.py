@@ -366,6 +366,7 @@ def test_an_option_that_another_value_brings_is_restored() -> None:
         ({"rows": "2", "colour": "red"}, "rows is a whole number from 0 to 3; got '2'"),
         ({"rows": True, "colour": "red"}, "rows is a whole number from 0 to 3; got True"),
         ({"rows": 4, "colour": "red"}, "rows is a whole number from 0 to 3; got 4"),
+        ({"rows": 10**400, "colour": "red"}, "rows is a whole number from 0 to 3; got 1000"),
         ({"rows": 1, "colour": "blue"}, "colour is one of 'red'; got 'blue'"),
         ({"rows": 3, "colour": ["blue"]}, "colour is one of 'blue', 'lime'; got"),
     ],

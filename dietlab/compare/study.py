@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
 from dietlab.base.errors import StudyError
 from dietlab.base.events import Observer, PhaseSeconds, audience
-from dietlab.base.files import locked, make_folder, read_json, reading, write_whole
+from dietlab.base.files import locked, make_folder, read_json, reading, write_json
 from dietlab.compare.evaluate import evaluate
 from dietlab.compare.results.journal import resumed
 from dietlab.compare.results.report import Report
@@ -159,10 +158,6 @@ class Study(Carded, Settings):
         self._manifest.require_same(other._manifest, self.folder)
         return replace(self, effort=other.effort)
 
-    def _write(self, name: str, text: str) -> None:
-        """Replaces a file whole or not at all, even if the process dies or the disk is full."""
-        write_whole(self.folder / name, text + "\n", StudyError)
-
     @property
     def card(self) -> Card:
         """Its card in a notebook: its settings; and files, shapes and processor to unfold."""
@@ -233,7 +228,7 @@ class Study(Carded, Settings):
                 budget=budget,
                 **self.resolved(),
             )
-            self._write(MODEL, json.dumps(explaining(self, run).to_json()))
+            write_json(self.folder / MODEL, explaining(self, run).to_json(), None, StudyError)
             # A call that measured nothing must not replace the times of one that did.
             if len(run.records) > known or not self._facts()["seconds"]:
                 self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
@@ -268,7 +263,7 @@ class Study(Carded, Settings):
     def _keep_facts(self, **found: Any) -> None:
         """Stores facts that the records lack, such as the seconds that tuning and choosing took, and the
         model's quality."""
-        self._write(FACTS, json.dumps({**self._facts(), **found}))
+        write_json(self.folder / FACTS, {**self._facts(), **found}, None, StudyError)
 
     def _facts(self) -> dict[str, Any]:
         path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
@@ -286,7 +281,7 @@ class Study(Carded, Settings):
         most = max_kernels or self.max_kernels
         dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, most))
         self._keep_facts(choosing_seconds=round(clock.seconds.search, 3), max_kernels=most)
-        self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
+        write_json(self.folder / DISPATCHER, dispatcher.to_json(), error=StudyError)
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:

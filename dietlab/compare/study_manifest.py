@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import StudyError
-from dietlab.base.files import read_json, reading, write_whole
+from dietlab.base.files import read_json, reading, write_json
 from dietlab.machine import Hardware
 from dietlab.problem import ShapeSet, Workload, workload_from_json, workload_to_json
 from dietlab.tuning import versions
@@ -59,7 +58,7 @@ class Manifest:
             **self.settings,
             "versions": versions(),
         }
-        write_whole(folder / MANIFEST, json.dumps(value, indent=1) + "\n", StudyError)
+        write_json(folder / MANIFEST, value, error=StudyError)
 
     def require_same(self, other: Manifest, folder: Path) -> None:
         """Raises :class:`StudyError` if ``other`` differs from this manifest of the study in ``folder``.

@@ -156,7 +156,9 @@ class Report(Carded):
     def length(self) -> str:
         """The dimension that is the length (:func:`~dietlab.problem.length_dim`); the last one of an operator
         that this version does not know; ``""`` if no dimension is dynamic."""
-        return length_dim(self._known) if self._known else next(reversed(self.dims), "")
+        with suppress(WorkloadError):
+            return length_dim(self.operator)
+        return self.dims[-1] if self.dims else ""
 
     @property
     def layers(self) -> tuple[Shape, ...]:

@@ -112,11 +112,11 @@ def _add_panel(figure: go.Figure, frame: pd.DataFrame, number: int, panels: int)
         "domain": [number * width, number * width + width - GAP],
         "anchor": f"y{axis}",
         "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
+        "gridcolor": GRID,
         "zerolinecolor": GRID,
     }
-    down = {"anchor": f"x{axis}", "showticklabels": number == 0}
-    grids = {f"xaxis{axis}": {**across, "gridcolor": GRID}, f"yaxis{axis}": {**down, "gridcolor": GRID}}
-    figure.update_layout(grids)
+    down = {"anchor": f"x{axis}", "showticklabels": number == 0, "gridcolor": GRID}
+    figure.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": down})
 
 
 def _hover(row: Any) -> str:

@@ -22,9 +22,10 @@ class Control(ABC):
     def takes(self) -> str:
         """The accepted states in words, such as ``"a whole number from 0 to 3"``."""
 
-    @abstractmethod
     def accepts(self, state: Any) -> bool:
-        """Returns whether the control accepts a state."""
+        """Returns whether the control accepts a state; by default, whether its class is that of the initial
+        value."""
+        return isinstance(state, type(self.value))
 
     @property
     @abstractmethod
@@ -73,9 +74,9 @@ class Number(Control):
     def accepts(self, state: Any) -> bool:
         if not isinstance(state, int if self._whole else Real) or isinstance(state, bool):
             return False
-        number = float(state)
+        number: Any = state
         between = self._whole and self.step and (number - self.low) % self.step
-        return self.low <= number <= self.high and not between
+        return bool(self.low <= number <= self.high and not between)
 
     @property
     def _made(self) -> tuple[str, dict[str, Any]]:
@@ -91,12 +92,7 @@ class Number(Control):
 class Switch(Control):
     """A box to tick."""
 
-    @property
-    def takes(self) -> str:
-        return "True or False"
-
-    def accepts(self, state: Any) -> bool:
-        return isinstance(state, bool)
+    takes = "True or False"
 
     @property
     def _made(self) -> tuple[str, dict[str, Any]]:
@@ -108,13 +104,7 @@ class Text(Control):
     """A line of text; a hidden one keeps the state that clicks change."""
 
     hidden: bool = False
-
-    @property
-    def takes(self) -> str:
-        return "a text"
-
-    def accepts(self, state: Any) -> bool:
-        return isinstance(state, str)
+    takes = "a text"
 
     @property
     def _made(self) -> tuple[str, dict[str, Any]]:
@@ -197,7 +187,7 @@ def control_of(widget: Any) -> Control:
     by :meth:`Control.widget`, or is a caller's own, such as a ``FloatSlider``."""
     value = widget.value
     if hasattr(widget, "options"):
-        return (SomeOf if isinstance(widget.index, tuple) else OneOf)(value, widget.options)
+        return (SomeOf if isinstance(getattr(widget, "index", None), tuple) else OneOf)(value, widget.options)
     if isinstance(value, bool):
         return Switch(value)
     return Text(value) if isinstance(value, str) else Number(value, widget.min, widget.max, widget.step)
