@@ -23,11 +23,12 @@ import numpy.typing as npt
 from dietlab.base.errors import DietlabError
 from dietlab.base.files import write_whole
 from dietlab.cost import Adaptation, Analytic, Predicts, Survey, predictor_named
+from dietlab.cost.judging import divided
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.cost.registry import COST_MODEL
 from dietlab.lab.heuristics.nvidia import COUNT, Configuration, Heuristics, Reference
-from dietlab.lab.strategies.comparison import by_shape
 from dietlab.measure import Record
+from dietlab.measure.record import by_shape
 from dietlab.problem import Shape
 from dietlab.scheme import Space
 from dietlab.targets.cuda.kernel import CudaScheme
@@ -272,13 +273,11 @@ def _held_out(survey: Survey, drafts: dict[str, Analytic], count: int, seed: int
     """Yields the rows of one draw of held-out schemes."""
     held_out = survey.held_out("kernels", seed)
     assert held_out is not None
-    test = [record for record in survey.truth if held_out(record)]
-    pool = [record for record in survey.told if not held_out(record)]
-    order = np.random.default_rng(seed).permutation(len(pool))[:count]
-    learned = predictor_named(COST_MODEL, survey.cache, seed).fit(survey.space, [pool[n] for n in order])
+    train, test = divided(survey, held_out, count, seed)
+    learned = predictor_named(COST_MODEL, survey.cache, seed).fit(survey.space, train)
     for name, model in drafts.items():
         yield _row("held out", name, 0, test, model)
-    yield _row("held out", COST_MODEL, len(order), test, learned)
+    yield _row("held out", COST_MODEL, len(train), test, learned)
 
 
 def _row(judged: str, name: str, count: int, records: Sequence[Record], model: Predicts) -> Row:
