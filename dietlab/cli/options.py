@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from dietlab.problem.layers import MODELS
 from dietlab.problem.shapes import drawn_layers
 from dietlab.problem.traffic import TABLES
 from dietlab.tuning import EFFORTS, STRATEGIES
+
+shown = partial(click.option, show_default=True)
+"""An option whose help has its default."""
 
 TRAFFIC = ("paper", "bert", "serving")
 SEVERAL_HELP = (

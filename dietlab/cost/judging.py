@@ -19,6 +19,7 @@ from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.predictor import Analytic, Fitted, fitted_by
 from dietlab.cost.registry import COST_MODELS, predictor_named
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
+from dietlab.measure.record import by_shape
 from dietlab.problem import Shape, extents
 from dietlab.scheme import Scheme, Space, build_space
 
@@ -136,10 +137,10 @@ def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]
     of its round on the shape. Differences between rounds give the noise of one round on the shape. A record's
     noise is that noise divided by the square root of its number of rounds. On a shape with a single round,
     the noise is the spread of the blocks."""
-    by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
+    of_shapes: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
     for (scheme, shape), found in rounds.items():
-        by_shape.setdefault(shape, []).append((scheme, found))
-    for pairs in by_shape.values():
+        of_shapes.setdefault(shape, []).append((scheme, found))
+    for pairs in of_shapes.values():
         names = sorted({name for _, found in pairs for name in found}, key=str)
         logs = np.full((len(pairs), len(names)), np.nan)
         for row, (_, found) in enumerate(pairs):
@@ -229,11 +230,11 @@ def measured_again(survey: Survey) -> dict[str, float]:
     """Returns the metrics of a survey's first round as a prediction of the last round. Both are scaled to
     equal levels on each shape."""
     noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
-    by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
+    of_shapes: dict[Shape, list[tuple[Record, Record]]] = {}
     for pair in zip(survey.first, survey.again, strict=True):
-        by_shape.setdefault(pair[0].shape, []).append(pair)
+        of_shapes.setdefault(pair[0].shape, []).append(pair)
     rows = []
-    for pairs in by_shape.values():
+    for pairs in of_shapes.values():
         first, last = (np.array([pair[at].seconds or np.nan for pair in pairs]) for at in (0, 1))
         level = float(np.median(last / first))
         rows.append(ranking_metrics(first * level, last, [noise[r.scheme, r.shape] for r, _ in pairs]))
@@ -288,11 +289,8 @@ def _fitted(
 
 def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
     """Returns the metrics of one fitted model on records, as means over the records' shapes."""
-    by_shape: dict[Shape, list[Record]] = {}
-    for record in test:
-        by_shape.setdefault(record.shape, []).append(record)
     rows, off = [], []
-    for shape, group in by_shape.items():
+    for shape, group in by_shape(test).items():
         schemes = [record.scheme for record in group]
         predicted = fitted.seconds(schemes, [shape])[:, 0]
         measured = np.array([record.seconds or np.nan for record in group])

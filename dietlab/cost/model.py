@@ -21,6 +21,7 @@ from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
+from dietlab.measure.record import by_shape
 from dietlab.problem import Shape, Workload, workload_from_json, workload_to_json
 from dietlab.scheme import Scheme, scheme_with
 
@@ -231,16 +232,13 @@ def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, floa
         model: any object that predicts seconds.
         records: the measurements that predictions are compared with; failures are ignored.
     """
-    by_shape: dict[Shape, list[Record]] = {}
-    for record in records:
-        if record.ok:
-            by_shape.setdefault(record.shape, []).append(record)
-    schemes = list(dict.fromkeys(record.scheme for group in by_shape.values() for record in group))
+    groups = by_shape(record for record in records if record.ok)
+    schemes = list(dict.fromkeys(record.scheme for group in groups.values() for record in group))
     row = {scheme: number for number, scheme in enumerate(schemes)}
     # One table costs a predictor less than a column for each shape.
-    table = model.seconds(schemes, list(by_shape)) if schemes else np.empty((0, 0))
+    table = model.seconds(schemes, list(groups)) if schemes else np.empty((0, 0))
     rows = []
-    for column, group in enumerate(by_shape.values()):
+    for column, group in enumerate(groups.values()):
         if len(group) > 1:
             predicted = table[[row[r.scheme] for r in group], column]
             measured, noise = [r.seconds or 0.0 for r in group], [r.spread for r in group]

@@ -181,6 +181,14 @@ def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(dict.fromkeys(replace(record, asked_by=None) for record in records))
 
 
+def by_shape(records: Iterable[Record]) -> dict[Shape, list[Record]]:
+    """Returns the records of each shape."""
+    found: dict[Shape, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.shape, []).append(record)
+    return found
+
+
 class Measures(Protocol):
     """The smallest interface of a runner: ``tune(runner=...)`` takes any object with ``measure``. Records may
     come in any order, as soon as they are known. Other members of :class:`Runner` are used if the object has

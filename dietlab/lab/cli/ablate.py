@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
 from dietlab.cli.bench import number, show_bench
 from dietlab.cli.names import words
+from dietlab.cli.options import shown
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
@@ -21,8 +21,6 @@ from dietlab.lab.strategies.fleet import DEVICES, Fleet, scaling
 from dietlab.lab.strategies.method_ablation import ablate_method
 from dietlab.measure import CACHE_STATES, read_records
 from dietlab.view.pages.bench_text import markdown
-
-shown = partial(click.option, show_default=True)
 
 
 @click.command()

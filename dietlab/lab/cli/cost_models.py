@@ -143,7 +143,7 @@ def judge_models(
 
 
 def judge_drafts(files: Iterable[str], counts: Sequence[int], seeds: int) -> tuple[list[dict[str, Any]], str]:
-    """Returns the rows of :func:`~dietlab.lab.heuristics.drafts.frame_measured`, and the same as text."""
+    """Returns the rows of :func:`~dietlab.lab.heuristics.agreement.frame_measured`, and the same as text."""
     if len(counts) != 1:
         numbers = ", ".join(map(str, counts))
         raise DietlabError("with --drafts, --told is one number", numbers, f"For example --told {FITTED_ON}.")

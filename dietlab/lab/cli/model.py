@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 from dietlab.base.files import locked
 from dietlab.cli.evaluation import save_report
 from dietlab.cli.names import words
-from dietlab.cli.options import parse_shapes, shapes_option
+from dietlab.cli.options import parse_shapes, shapes_option, shown
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.compare.results.journal import resumed
 from dietlab.compare.study import EVALUATION, Study
@@ -29,7 +28,6 @@ from dietlab.tuning import EFFORTS, effort_named
 from dietlab.view.pages.report import render_text
 
 FOLDER = click.Path(exists=True, file_okay=False)
-shown = partial(click.option, show_default=True)
 
 
 @click.command("model")
@@ -102,14 +100,14 @@ def model_command(
     chosen = effort_named(effort)
     chosen = replace(chosen, ansor_trials=ansor_trials or chosen.ansor_trials)
     few = parse_shapes(ansor_lengths, model) if ansor_lengths else None
-    more: dict[str, Any] = {"shares": True} if shares else {}
+    about: dict[str, Any] = {"model": model.to_json(), "lengths": lengths.to_json(), "effort": effort}
+    about |= {"studies": [str(s.folder) for s in studies], "padded": padded, "against": names}
+    about |= {"shares": True} if shares else {}
     if "ansor" in names:
-        more["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
+        about["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
     stages = evaluating(names)[1:]  # nothing is built
-    more |= {"studies": [str(s.folder) for s in studies], "padded": padded, "against": names}
     alone = locked(folder, "one comparison at a time works in a folder")
     with alone, Telling("model", stages, quiet) as telling:
-        about = {"model": model.to_json(), "lengths": lengths.to_json(), "effort": effort, **more}
         report = evaluate_model(
             model,
             studies,

@@ -10,7 +10,7 @@ import click
 from dietlab.base.errors import MissingDependencyError, require_names
 from dietlab.cli.bench import LEFT_OVER
 from dietlab.cli.names import words
-from dietlab.cli.options import page_or_reason
+from dietlab.cli.options import page_or_reason, shown
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.compare.suites.deadline import Deadline
 from dietlab.lab.reproduce.paper import AMOUNTS
@@ -56,7 +56,6 @@ dietlab reproduce --effort full --threads 2 --out runs/full-2
 dietlab reproduce --summary
 """
 
-shown = partial(click.option, show_default=True)
 LINES = (
     f"{step.name} ({step.seconds['quick'] / 60:.0f} and {step.seconds['full'] / 60:.0f} min): {step.shows}"
     for step in STEPS.values()

@@ -27,8 +27,8 @@ from dietlab.cost.judging import divided
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.cost.registry import COST_MODEL
 from dietlab.lab.heuristics.nvidia import COUNT, Configuration, Heuristics, Reference
-from dietlab.lab.strategies.comparison import by_shape
 from dietlab.measure import Record
+from dietlab.measure.record import by_shape
 from dietlab.problem import Shape
 from dietlab.scheme import Space
 from dietlab.targets.cuda.kernel import CudaScheme

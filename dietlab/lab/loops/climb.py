@@ -146,8 +146,8 @@ def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
     hardware = climb.hardware
     if hardware.peak_gflops is None or hardware.l3_gbps is None:
         raise DietlabError("the machine's peak and bandwidth are measured", hardware.name)
-    cache = hardware.l3_gbps * layer.flops / layer.moved_bytes
-    return {"peak": hardware.peak_gflops, "cache's bandwidth": cache}
+    cached = hardware.l3_gbps * layer.flops / layer.moved_bytes
+    return {"peak": hardware.peak_gflops, "cache's bandwidth": cached}
 
 
 def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd.DataFrame:

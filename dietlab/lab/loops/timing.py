@@ -45,8 +45,6 @@ factors and not by percents."""
 class _Seat:
     """A program with its arrays in this process, which answers as a contender's process does."""
 
-    name: str
-    layer: Layer
     run: Callable[[], object]
     clock: Callable[[], float]
     probe: Callable[[], float]
@@ -105,20 +103,18 @@ def measure(
     with TemporaryDirectory() as folder:
         probe = fma_probe(compile_fma_probe(hardware, Path(folder) / "probe.so"), clock)
         for layer in layers:
-            runs = {}
+            runs = []
             for step in steps:
                 tell(f"building {step.name}, T={layer.T}")
-                runs[step.name] = _checked(step, layer, hardware)
-            runs[DIETLAB] = _goal(layer, hardware, Path(folder) / f"goal-{len(contests)}.so")
-            seats = [_Seat(name, layer, run, clock, probe) for name, run in runs.items()]
-            contests.append([Player(seat, Shape.of(T=layer.T)) for seat in seats])
+                runs.append(_checked(step, layer, hardware))
+            runs.append(_goal(layer, hardware, Path(folder) / f"goal-{len(contests)}.so"))
+            contests.append([Player(_Seat(run, clock, probe), Shape.of(T=layer.T)) for run in runs])
         play(contests, rounds, take_block, DIETLAB)
-    rows = []
-    for player in (one for rivals in contests for one in rivals):
-        assert isinstance(player.seat, _Seat)
-        interval, blocks = median_interval(player.samples), len(player.samples)
-        ends = interval.median, interval.low, interval.high
-        rows.append(Timed(player.seat.name, player.seat.layer, *ends, blocks))
+    rows, names = [], [*(step.name for step in steps), DIETLAB]
+    for layer, rivals in zip(layers, contests, strict=True):
+        for name, player in zip(names, rivals, strict=True):
+            interval, blocks = median_interval(player.samples), len(player.samples)
+            rows.append(Timed(name, layer, interval.median, interval.low, interval.high, blocks))
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Climb(hardware, tuple(rows), {"at": at, "rounds": rounds})
 

@@ -3,7 +3,6 @@ both are on shapes that they never saw: regret, ranks, speedup over cuBLAS."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -39,8 +38,8 @@ BETWEEN = 2.0
 the layer's shortest and longest length. Heights of tiles differ by this factor."""
 
 OTHER_LAYERS = 3
-"""The number of shapes of other layers in the grid for each training shape. These shapes put extents that
-occur together anew."""
+"""The number of other shapes in the grid for each training shape. Each combines T, N and K of training shapes
+that are drawn at random."""
 
 ELSEWHERE = 0.5
 """The share of the total weight, 0 to 1, that shapes without measurements get: as much as measured shapes,
@@ -117,12 +116,6 @@ class Times:
         """The least time of any tile on each shape."""
         return np.asarray(self.seconds.min(axis=0))
 
-    @property
-    def several_lengths(self) -> Chosen:
-        """For each shape, whether its layer (its N and K) has another T, too."""
-        lengths = Counter(shape.without("T") for shape in self.shapes)
-        return np.array([lengths[shape.without("T")] > 1 for shape in self.shapes])
-
     def at(self, chosen: Chosen) -> Times:
         """Returns the times on some of the shapes."""
         shapes = tuple(shape for shape, take in zip(self.shapes, chosen, strict=True) if take)
@@ -189,7 +182,7 @@ def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]
     shapes."""
     random = np.random.default_rng(seed)
     others: set[Shape] = set()
-    for layer, places in _by_layer(shapes).items():
+    for layer, places in _places(shape.without("T") for shape in shapes).items():
         lengths = [shapes[place]["T"] for place in places]
         low, high = max(1, min(lengths) / BETWEEN), max(lengths) * BETWEEN
         count = int(np.ceil(np.log(high / low) / np.log(BETWEEN))) + 1
@@ -201,12 +194,12 @@ def weighted_shapes(shapes: Sequence[Shape], seed: int) -> Mapping[Shape, float]
     return given | dict.fromkeys(sorted(others), ELSEWHERE / max(1, len(others)))
 
 
-def _by_layer(shapes: Sequence[Shape]) -> dict[Shape, list[int]]:
-    """Returns the indices of the shapes of each layer (its N and K)."""
-    layers: dict[Shape, list[int]] = {}
+def _places(shapes: Iterable[Shape]) -> dict[Shape, list[int]]:
+    """Returns the indices of equal shapes, or of equal layers if the shapes are without T."""
+    found: dict[Shape, list[int]] = {}
     for place, shape in enumerate(shapes):
-        layers.setdefault(shape.without("T"), []).append(place)
-    return layers
+        found.setdefault(shape, []).append(place)
+    return found
 
 
 # --- judging ----------------------------------------------------------------------------------
@@ -217,7 +210,7 @@ def folds(times: Times, seed: int) -> Iterator[tuple[Chosen, Chosen]]:
     lengths is held out once; layers with one length are always trained on."""
     random = np.random.default_rng(seed)
     part = np.full(len(times), -1)
-    for places in _by_layer(times.shapes).values():
+    for places in _places(shape.without("T") for shape in times.shapes).values():
         if len(places) > 1:
             part[places] = (random.permutation(len(places)) + random.integers(FOLDS)) % FOLDS
     for number in range(FOLDS):
@@ -281,17 +274,13 @@ def judge_models(times: Times, seed: int = 0, counts: Sequence[int] = FITTED_ON)
             predicted["both"] = np.cbrt(predicted["learned over bound"] ** 2 * predicted["learned"])
         rows += [{"model": name, "told": count, **rank(test, p, truth)} for name, p in predicted.items()]
     names = [*models_of(seed), "both"]
-    by_model = {"by": "model", "key": lambda model: model.map(names.index), "kind": "stable"}
-    return pd.DataFrame(rows).sort_values(**by_model, ignore_index=True)
+    return pd.DataFrame(sorted(rows, key=lambda row: names.index(str(row["model"]))))
 
 
 def rank(pairs: Pairs, predicted: Values, measured: Values) -> dict[str, float]:
     """Returns the metrics of predicted times, means over shapes with enough programs."""
-    by_shape: dict[Shape, list[int]] = {}
-    for place, shape in enumerate(pairs.shapes):
-        by_shape.setdefault(shape, []).append(place)
     found = []
-    for places in by_shape.values():
+    for places in _places(pairs.shapes).values():
         if len(places) >= FEWEST_TILES:
             guess, real = predicted[places], measured[places]
             metrics = ranking_metrics(guess, real, np.full(len(real), NOISE))

@@ -158,12 +158,13 @@ class Smooth:
         """
         centre, scale, level = features.mean(axis=0), features.std(axis=0) + 1e-9, float(values.mean())
         seen, rest = (features - centre) / scale, values - level
-        tried = []
-        for length, wide, noise in product(LENGTHS, WIDE, NOISES):
-            covariance = wide**2 * _near(seen, seen, length) + noise**2 * np.eye(len(rest))
-            tried.append((unlikeliness(covariance, rest), length, wide, covariance))
-        _, length, wide, covariance = min(tried, key=lambda one: one[0])
-        weights = np.asarray(wide**2 * np.linalg.solve(covariance, rest), np.float64)
+
+        def covariance(length: float, wide: float, noise: float) -> Values:
+            return np.asarray(wide**2 * _near(seen, seen, length) + noise**2 * np.eye(len(rest)))
+
+        tried = product(LENGTHS, WIDE, NOISES)
+        length, wide, noise = min(tried, key=lambda one: unlikeliness(covariance(*one), rest))
+        weights = np.asarray(wide**2 * np.linalg.solve(covariance(length, wide, noise), rest), np.float64)
         return cls(centre, scale, seen, weights, level, length)
 
     def expected(self, features: Values) -> Values:

@@ -17,6 +17,7 @@ from dietlab.lab.models import frame_padding
 from dietlab.lab.models.runtimes import ALSO_OURS
 from dietlab.lab.reproduce.paper import (
     DENSE,
+    DENSE_REPORTED,
     EDGES,
     SENTENCES,
     TREATMENTS,
@@ -274,14 +275,9 @@ Figures = Iterator[tuple[str, "go.Figure"]]
 """Figures with their headings."""
 
 
-def no_figures(table: ResultTable) -> Figures:
-    """Returns no figure: public material reports no values of the experiment."""
-    yield from ()
-
-
 def dense_figures(table: ResultTable) -> Figures:
     """Yields the dense layer's speedups over vendors, Ansor and one schedule, reported and here."""
-    reported = reported_speedups("dense_16Tx768_2304")
+    reported = reported_speedups(DENSE_REPORTED)
     for report in table.reports:
         ours = {f"dietlab, {report.used}": report}
         for system, words, contenders in (

@@ -63,7 +63,7 @@ class Settings:
 def bench(tasks: slice, folder: Path, settings: Settings) -> tuple[Path, ...]:
     """Measures some of the paper's operators, which share a bench; returns their table."""
     amounts, cores = settings.amounts, settings.hardware.cores
-    target = _record(folder, "paper")
+    target = _record(folder / RESULTS, "paper")
     for task in amounts.suite.tasks[tasks]:
         with _kept(folder / BENCH, target):
             table = run_bench(
@@ -88,7 +88,8 @@ def bench(tasks: slice, folder: Path, settings: Settings) -> tuple[Path, ...]:
 
 def ablations(folder: Path, settings: Settings) -> tuple[Path, ...]:
     """Ablates the scheme that serves most short lengths of the dense layer."""
-    study, target = _study(folder, settings.amounts.suite.tasks[0], settings), _record(folder, "ablation")
+    study = _study(folder, settings.amounts.suite.tasks[0], settings)
+    target = _record(folder / RESULTS, "ablation")
     with _kept(study.folder / "ablation", target):
         run_ablation(
             study.folder,
@@ -102,7 +103,7 @@ def ablations(folder: Path, settings: Settings) -> tuple[Path, ...]:
 
 def local_padding(folder: Path, settings: Settings) -> tuple[Path, ...]:
     """Compares treatments of the edge of one scheme for each operator."""
-    target = _record(folder, "local-padding")
+    target = _record(folder / RESULTS, "local-padding")
     reports: tuple[Report, ...] = ()
     for case in settings.amounts.edges:
         study = _study(folder, case.task, settings)
@@ -176,9 +177,9 @@ def _study(folder: Path, task: Task, settings: Settings) -> Study:
     return study
 
 
-def _record(folder: Path, kind: str) -> Path:
+def _record(results: Path, kind: str) -> Path:
     """Returns the path of a table, as :func:`findings.tables` looks for it."""
-    return folder / RESULTS / f"{HERE}-{kind}.csv.gz"
+    return results / f"{HERE}-{kind}.csv.gz"
 
 
 @contextmanager
@@ -204,7 +205,7 @@ def operators(operator: str, results: Path) -> ResultTable:
 
 def recorded(kind: str, results: Path) -> ResultTable:
     """Returns a table of this machine; an empty one if it was not measured."""
-    path = results / f"{HERE}-{kind}.csv.gz"
+    path = _record(results, kind)
     return ResultTable.load(path) if path.exists() else ResultTable(())
 
 
@@ -230,7 +231,8 @@ class Step:
         run: a function that measures in a folder, resumes an interrupted run, and returns the files of its
             records.
         table: a function that returns the records for the page, out of the folder of records.
-        beside: a function that yields figures of the reported and the table's values, with headings.
+        beside: a function that yields figures of the reported and the table's values, with headings
+            (default: none, where public material reports no values).
         needs: the modules that must be installed, each with the extra that installs it.
     """
 
@@ -239,7 +241,7 @@ class Step:
     seconds: Mapping[str, float]
     run: Callable[[Path, Settings], tuple[Path, ...]]
     table: Callable[[Path], ResultTable]
-    beside: Callable[[ResultTable], Iterable[tuple[str, go.Figure]]] = findings.no_figures
+    beside: Callable[[ResultTable], Iterable[tuple[str, go.Figure]]] = lambda table: ()
     needs: Mapping[str, str] = field(default_factory=dict)
 
     def require(self) -> None:

@@ -86,14 +86,6 @@ class Surveyed:
         return float(np.exp(np.log(efficiencies) @ weights / weights.sum()))
 
 
-def by_shape(records: Iterable[Record]) -> dict[Shape, list[Record]]:
-    """Returns the records of each shape."""
-    found: dict[Shape, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.shape, []).append(record)
-    return found
-
-
 def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
     """Returns a survey's schemes that have a time on every shape. A time is of all rounds together."""
     timed = {(record.scheme, record.shape): record for record in survey.truth}
@@ -253,8 +245,8 @@ class Comparison:
 
 def _at(course: Course, x: str, place: float) -> float | None:
     """Returns the quality after some trials or seconds; None before the first."""
-    passed = place if x == "trials" else np.searchsorted(course.seconds, place, side="right")
-    return course.quality[min(int(passed), len(course.quality)) - 1] if passed else None
+    passed = int(place if x == "trials" else np.searchsorted(course.seconds, place, side="right"))
+    return course.quality[min(passed, len(course.quality)) - 1] if passed else None
 
 
 @dataclass

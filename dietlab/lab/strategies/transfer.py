@@ -10,8 +10,8 @@ import numpy as np
 
 from dietlab.base.errors import ModelError
 from dietlab.cost import Fitted, Prior, Survey, fitted_by, predictor_named, with_prior
-from dietlab.lab.strategies.comparison import by_shape
 from dietlab.measure import Record, ReplayRunner
+from dietlab.measure.record import by_shape
 from dietlab.problem import Shape, ShapeSet
 from dietlab.tuning.effort import Effort, effort_named
 from dietlab.tuning.tune import tune
