@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,9 @@ def test_tuned_shape_is_loaded(
 
     monkeypatch.setattr(ansor, "WorkerProcess", never)
     folder = tuned[0].library.parent
-    assert tune_static(DENSE, hardware, SHAPE, folder, TRIALS) == tuned[0]
+    measured_again = replace(hardware, peak_gflops=77.0, dram_gbps=8.0, l3_gbps=33.0, l3_mib=5.0)
+    for known in (hardware, measured_again):
+        assert tune_static(DENSE, known, SHAPE, folder, TRIALS) == tuned[0]
     with pytest.raises(AssertionError, match="tuned again"):
         tune_static(DENSE, hardware.with_cores(2), Shape.of(T=5), folder, TRIALS)
 

@@ -122,7 +122,7 @@ def tune_static(
     path = _library_path(Path(folder), shape)
     settings = _settings(workload, hardware, shape, trials, seed)
     saved = _read(path.with_suffix(".json"))
-    if saved is not None and path.is_file() and saved["settings"] == settings:
+    if saved is not None and path.is_file() and _without_figures(saved["settings"]) == settings:
         return _result(shape, path, saved)
     if trials < 1:
         raise MeasureError("tuning measures at least one trial", trials)
@@ -166,15 +166,23 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
-    """Returns the settings that equal tunings share. Measured figures of the hardware are not among them."""
-    unmeasured = {**dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps", "l3_mib")), "source": "tuning"}
-    return {
-        "workload": workload.to_json(),
-        "hardware": {**hardware.to_json(), **unmeasured},
-        "shape": shape.to_json(),
-        "trials": trials,
-        "seed": seed,
-    }
+    """Returns the settings that equal tunings share."""
+    return _without_figures(
+        {
+            "workload": workload.to_json(),
+            "hardware": hardware.to_json(),
+            "shape": shape.to_json(),
+            "trials": trials,
+            "seed": seed,
+        }
+    )
+
+
+def _without_figures(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings without measured figures of the hardware, which differ from one measurement to the
+    next."""
+    figures = dict.fromkeys(("peak_gflops", "dram_gbps", "l3_gbps", "l3_mib"))
+    return {**settings, "hardware": {**settings["hardware"], **figures, "source": "tuning"}}
 
 
 def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
