@@ -185,7 +185,7 @@ def test_masked_entries_are_refused_at_every_door(ops: dict[str, Operator]) -> N
         lambda: op(x, mw, bias, residual),
     ]
     for door in doors:
-        with pytest.raises(DispatchError, match=r"no entry of an array is masked; got 1 of \d+ masked"):
+        with pytest.raises(DispatchError, match=r"no entry of an array may be masked; got 1 of \d+ masked"):
             door()
     assert not out.any()
     variable = ops["variable"]

@@ -37,7 +37,7 @@ def test_inner_loop_is_the_shortest_with_the_instruction() -> None:
 
 @pytest.mark.parametrize("instruction", ["ret", "jmp", "vfmadd"])
 def test_code_outside_of_loops_is_no_loop(instruction: str) -> None:
-    with pytest.raises(BuildError, match=f"has the instruction; got {instruction}"):
+    with pytest.raises(BuildError, match=f"must have the instruction; got {instruction}"):
         inner_loop(TEXT, instruction)
 
 
@@ -54,7 +54,10 @@ def test_code_is_made_for_processors_that_are_not_here() -> None:
 def test_a_unit_that_the_processor_lacks_is_refused() -> None:
     known = Hardware.preset("haswell-1core")
     work, scheme = Dense(Dim(1, 8), 64, 256, dtype="int8"), Scheme.from_key("2x16.u1.ws.p0.vnni.even")
-    with pytest.raises(BuildError, match=r"has the unit of the scheme; got 2x16.*Units of .*: maddwd"):
+    with pytest.raises(
+        BuildError,
+        match=r"must have the scheme's instruction for multiply-adds; got 2x16.*Those of .* are .*maddwd",
+    ):
         assembly_text(work, known, scheme, {"T": 2})
 
 

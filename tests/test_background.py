@@ -198,7 +198,9 @@ def test_a_wait_can_be_interrupted_and_the_run_goes_on() -> None:
 
 
 def test_a_result_is_no_work() -> None:
-    with pytest.raises(DietlabError, match=r"work is a function of observers; got str.*lambda observers"):
+    with pytest.raises(
+        DietlabError, match=r"work must be a function of observers; got str.*lambda observers"
+    ):
         run_in_background("a run")  # type: ignore[arg-type]
 
 

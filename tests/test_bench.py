@@ -376,10 +376,12 @@ def test_journal_of_another_bench_or_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     Journal(path, {"suite": "s"})
     with pytest.raises(
-        RecordError, match=r"a bench was begun in this folder; got .*: no .* `dietlab bench --out"
+        RecordError, match=r"a bench must have been begun in the folder; got .*: no .* `dietlab bench --out"
     ):
         read_journal(tmp_path / "elsewhere" / JOURNAL)
-    with pytest.raises(StudyError, match=r"has the same suite; got other. It has s. Choose another --out"):
+    with pytest.raises(
+        StudyError, match=r"must be continued with its own suite; got other. It has s. Choose another --out"
+    ):
         Journal(path, {"suite": "other"})
     path.write_text(path.read_text() + "{torn\n" + "{}\n")
     with pytest.raises(RecordError, match="is JSON"):
@@ -697,20 +699,22 @@ def test_what_is_measured_is_not_to_do_again(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
-        raise BuildError("a linker is installed", "none")
+        raise BuildError("a linker must be installed", "none")
 
     monkeypatch.setattr("dietlab.compare.suites.studies.built", refuse)
     monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])
-    assert [f.failure for f in found.failures] == ["a linker is installed; got none"] and not found.entries
+    assert [f.failure for f in found.failures] == [
+        "a linker must be installed; got none"
+    ] and not found.entries
     started, study, ended, advanced, _ = heard.events
     assert isinstance(started, StageStarted) and isinstance(advanced, StageAdvanced)
     assert isinstance(study, StageStarted) and isinstance(ended, StageFinished)
     assert study.stage == ended.stage == "dense-tiny-1t"
     assert advanced.done == started.total and "failed" in advanced.note
     result = CliRunner().invoke(main, ["bench", "--summary", "--out", str(tmp_path)])
-    assert result.exit_code == 1 and "a linker is installed" in result.stdout
+    assert result.exit_code == 1 and "a linker must be installed" in result.stdout
 
 
 def test_impossible_runs_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
@@ -719,11 +723,11 @@ def test_impossible_runs_are_refused_before_anything_is_measured(tmp_path: Path)
         run_bench(smoke.against(("cublas",)), tmp_path / "a")
     with pytest.raises(DietlabError, match=r"cache states are hot, .*; got cold"):
         run_bench(smoke, tmp_path / "a", caches=("cold",))
-    with pytest.raises(DietlabError, match="as many cores as threads; got 4096"):
+    with pytest.raises(DietlabError, match="at most the number of cores; got 4096"):
         run_bench(smoke, tmp_path / "b", threads=(4096,))
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(StudyError, match="folder can be made"):
+    with pytest.raises(StudyError, match="possible to make the folder"):
         run_bench(smoke, tmp_path / "file")
 
 
@@ -856,7 +860,9 @@ def test_a_finished_bench_measures_nothing_and_keeps_to_its_settings(killed: tup
     shown = CliRunner().invoke(main, ["bench", "--summary", "--out", str(out)])
     assert shown.exit_code == 0 and (out / TABLE).is_file()
     other = CliRunner().invoke(main, [*COMMAND[:-1], "mkl", "--out", str(out)])
-    assert other.exit_code == 2 and re.search("has the same against", other.stderr or other.output)
+    assert other.exit_code == 2 and re.search(
+        "must be continued with its own against", other.stderr or other.output
+    )
 
 
 def test_values_are_frozen() -> None:
@@ -934,7 +940,7 @@ def test_a_bench_is_packed_small(tmp_path: Path) -> None:
     assert ResultTable.load(packed).to_csv() == journal.kept.table.to_csv()
     assert {path.name for path in tmp_path.iterdir()} == {JOURNAL, "packed.csv.gz", "packed.json"}
     other = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", "table.csv"])
-    assert other.exit_code == 2 and "is a .csv.gz" in (other.stderr or other.output)
+    assert other.exit_code == 2 and "must be a .csv.gz" in (other.stderr or other.output)
 
 
 # The ablation

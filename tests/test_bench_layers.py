@@ -165,16 +165,20 @@ def test_quick_tunes_own_libraries_of_bert_and_of_odd_layers() -> None:
 
 
 def test_impossible_tasks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DietlabError, match=r"a task without layers has one dynamic dimension; got .*Name"):
+    with pytest.raises(
+        DietlabError, match=r"a task without layers must have one dynamic dimension; got .*Name"
+    ):
         Task("x", EVERY, ((1, 1.0),), ("mkl",))
-    with pytest.raises(DietlabError, match=r"has the dynamic dimensions T, N and K; got \['T'\]"):
+    with pytest.raises(DietlabError, match=r"must have the dynamic dimensions T, N and K; got \['T'\]"):
         replace(TINY, workload=Dense(T=Dim(1, 16), N=64, K=32))
     once = {"smoke": (1,)}
-    with pytest.raises(DietlabError, match="held-out layers differ, also from those of tuning"):
+    with pytest.raises(
+        DietlabError, match="held-out layers must differ from each other and from those of tuning"
+    ):
         EveryLayer("bert-base", ((768, 768),), once, once, {"smoke": (0, 0)})
     with pytest.raises(DietlabError, match=r"at most \(4, 1\); got \(4, 2\)"):
         EveryLayer("bert-base", ((5, 7),), once, once, {"smoke": (4, 2)})
-    with pytest.raises(DietlabError, match="every effort has lengths"):
+    with pytest.raises(DietlabError, match="every effort must have lengths"):
         EveryLayer("bert-base", ((5, 7),), once, {}, {"smoke": (4, 1)})
     bert = suite_named("bert-cpu").against((OWN,))
     with pytest.raises(DietlabError, match=r"contenders are .*; got own"):
@@ -209,7 +213,7 @@ def test_a_table_of_layers_without_a_dimension_is_refused(tmp_path: Path) -> Non
     HAND_MADE.save(tmp_path / "bench.csv")
     text = (tmp_path / "bench.csv").read_text()
     (tmp_path / "bench.csv").write_text(text.replace(",T,N,K,", ",T,N,", 1))
-    with pytest.raises(RecordError, match="a bench's CSV has these columns"):
+    with pytest.raises(RecordError, match="a bench's CSV must have the right columns"):
         ResultTable.load(tmp_path / "bench.csv")
     (tmp_path / "bench.csv").write_text(text.replace(",5,97,301,", ",5,97,,", 1))
     with pytest.raises(RecordError, match="line 2"):
@@ -382,7 +386,7 @@ def test_a_contender_of_several_libraries_serves_their_layers_only(here: Hardwar
     several.prepare(TINY.workload, {"w": inputs["w"]}, shape).bind({"x": inputs["x"]}, out, None)()
     assert np.abs(out - TINY.workload.reference(inputs)).max() < 1e-4
     for other in (Shape.of(T=3, N=41, K=9), Shape.of(T=17, N=40, K=9)):
-        with pytest.raises(NotTunedError, match=r"one of the libraries serves the shape; got K=9"):
+        with pytest.raises(NotTunedError, match=r"one of the libraries must serve the shape; got K=9"):
             several.prepare(TINY.workload, {}, other)
 
 
@@ -465,11 +469,13 @@ def test_a_layer_whose_own_library_fails_has_a_reason(
     from dietlab.compare.suites.studies import own_libraries
 
     def refuse(*_: Any) -> Any:
-        raise DispatchError("a linker is installed", "none")
+        raise DispatchError("a linker must be installed", "none")
 
     monkeypatch.setattr("dietlab.compare.suites.studies.built", refuse)
     found = own_libraries(TINY, "smoke", here, tmp_path, "smoke", NOBODY)
     assert found.entrants == () and set(found.failures) == {"N=64 K=32", "N=37 K=19"}
-    assert found.facts == {"own_failures": dict.fromkeys(found.failures, "a linker is installed; got none")}
+    assert found.facts == {
+        "own_failures": dict.fromkeys(found.failures, "a linker must be installed; got none")
+    }
     without = replace(TINY, against=("mkl",))
     assert own_libraries(without, "smoke", here, tmp_path, "smoke", NOBODY).facts == {}

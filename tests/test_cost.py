@@ -308,7 +308,7 @@ def test_near_ties_do_not_count() -> None:
     assert ranking_metrics([1.03, 1.00, 1.20, 1.21], times)["pairs"] == 6
     alike = ranking_metrics([1.0, 3.0, 2.0], [5.0, 5.001, 5.002], [0.01] * 3)
     assert alike["pairs"] == 0 and not {"pairwise", "r2"} & set(alike)
-    with pytest.raises(ModelError, match="each time has its noise; got 1 for 2 times"):
+    with pytest.raises(ModelError, match="each time must have its noise; got 1 for 2 times"):
         ranking_metrics([1.0, 2.0], [1.0, 2.0], [0.1])
 
 
@@ -476,7 +476,7 @@ def test_trees_of_a_later_xgboost_are_refused(
     for earlier in ("3.0.5", "2.1.4", f"{wrote[0]}.{wrote[1] - 1}.9"):
         monkeypatch.setattr(xgboost, "__version__", earlier)
         remedy = rf"pip install 'xgboost-cpu>={wrote[0]}\.{wrote[1]}', or fit the model again"
-        with pytest.raises(ModelError, match=rf"read by that version.*; got XGBoost {earlier}\. {remedy}"):
+        with pytest.raises(ModelError, match=rf"wrote need that version.*; got XGBoost {earlier}\. {remedy}"):
             CostModel.load(path)
 
 
@@ -513,7 +513,7 @@ def test_trees_that_xgboost_cannot_read_are_a_model_error(
 def test_a_model_without_a_field_is_refused(model: CostModel, name: str, tmp_path: Path) -> None:
     left = {field: value for field, value in model.to_json().items() if field != name}
     (tmp_path / "model.json").write_text(json.dumps(left))
-    with pytest.raises(ModelError, match=rf"a model has all its fields; got .*model.json: no '{name}'"):
+    with pytest.raises(ModelError, match=rf"a model must have all its fields; got .*model.json: no '{name}'"):
         CostModel.load(tmp_path / "model.json")
 
 
@@ -536,7 +536,8 @@ def test_trees_are_asked_about_the_features_of_their_fit(model: CostModel) -> No
 def test_foreign_model_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(
-        ModelError, match=r"a model has this version's features.*Fit it again from the records"
+        ModelError,
+        match=r"a model must have the features of the installed version.*Fit it again from the records",
     ):
         CostModel.load(tmp_path / "model.json")
 

@@ -285,7 +285,7 @@ def test_boosted_models_are_asked_about_another_operator() -> None:
     found = judge_operator(survey(), survey(SCORES), ["analytic", "ensemble"], [240], seeds=1)
     assert [one.model for one in found] == ["analytic", "ensemble"]
     assert found[1].metrics["pairwise"] > 0.7
-    with pytest.raises(ModelError, match="can predict another operator; got learned"):
+    with pytest.raises(ModelError, match="must be able to predict another operator; got learned"):
         judge_operator(survey(), survey(SCORES), ["learned"])
 
 
@@ -402,11 +402,13 @@ def test_a_prior_whose_trees_or_fields_cannot_be_read_is_an_error(tmp_path: Path
     path, whole = tmp_path / "prior.json", other_layers().to_json()
     for name in ("sources", "missed", "booster"):
         path.write_text(json.dumps({field: value for field, value in whole.items() if field != name}))
-        with pytest.raises(ModelError, match=rf"a prior has all its fields; got .*prior\.json: no '{name}'"):
+        with pytest.raises(
+            ModelError, match=rf"a prior must have all its fields; got .*prior\.json: no '{name}'"
+        ):
             Prior.load(path)
     later = {**whole["booster"], "version": [99, 0, 0]}
     damaged = {**later, "version": [3, 0, 0], "learner": 3}
-    for booster, told in ((later, r"XGBoost 99\.0 wrote"), (damaged, "reads the trees")):
+    for booster, told in ((later, r"XGBoost 99\.0 wrote"), (damaged, "must be able to read the trees")):
         path.write_text(json.dumps({**whole, "booster": booster}))
         with pytest.raises(ModelError, match=told):
             Prior.load(path)
@@ -417,10 +419,10 @@ def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
     other_layers().save(path)
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
-    with pytest.raises(ModelError, match=r"prior's file is readable JSON; got .*prior\.json"):
+    with pytest.raises(ModelError, match=r"prior's file must be readable JSON; got .*prior\.json"):
         Prior.load(path)
     path.write_text(json.dumps({**json.loads(text), "schema_version": 0}))
-    with pytest.raises(ModelError, match=r"a prior has schema 1.*Fit it again"):
+    with pytest.raises(ModelError, match=r"a prior must have schema 1.*Fit it again"):
         Prior.load(path)
     with pytest.raises(ModelError, match="readable JSON"):
         Prior.load(tmp_path / "nowhere.json")
@@ -429,12 +431,14 @@ def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="successful records; got none"):
         Prior.fit([replace(recorded(), records=())])
     gpu = Hardware.preset("t4")
-    with pytest.raises(ModelError, match="fits one kind of processor; got cpu and cuda"):
+    with pytest.raises(ModelError, match="must be fitted on one kind of processor; got cpu and cuda"):
         Prior.fit([recorded(), replace(recorded(), header={**recorded().header, "hardware": gpu.to_json()})])
     space = build_space(Dense(T=Dim(1, 32), N=128, K=64), gpu)
-    with pytest.raises(ModelError, match="this tuning is for cuda; got a prior for cpu"):
+    with pytest.raises(ModelError, match="that is tuned for, cuda; got a prior for cpu"):
         tune(space, ShapeSet.uniform(space.workload, 2), SyntheticRunner(gpu), "smoke", prior=other_layers())
-    with pytest.raises(ModelError, match="a prior is for the cost model learned; got BoostedPredictor"):
+    with pytest.raises(
+        ModelError, match="a prior can only be used with the cost model learned; got BoostedPredictor"
+    ):
         with_prior(predictor_named("loops"), other_layers())
 
 
@@ -473,7 +477,7 @@ def test_a_study_keeps_its_cost_model_and_its_prior(tmp_path: Path) -> None:
     assert isinstance(run.predictor, Calibrated) and run.predictor.prior == prior
     again = Study.open(tmp_path / "started").run()
     np.testing.assert_array_equal(again.seconds_table(schemes, shapes), run.seconds_table(schemes, shapes))
-    with pytest.raises(StudyError, match="starts from this prior"):
+    with pytest.raises(StudyError, match="a prior must be left out, or be the one"):
         small_study(tmp_path / "started", prior=other_layers())
     (started.folder / PRIOR).write_text('{"schema_version": 1, "sour')
     with pytest.raises(ModelError, match="readable JSON"):
@@ -513,13 +517,16 @@ def test_the_command_judges_records_and_lists_models(tmp_path: Path) -> None:
             "without FILES the models are listed; the list goes with --json only; got --told, ",
         ),
         ("--drafts", "name FILES to judge the models on"),
-        ("FILE --drafts --model learned", "--drafts goes with --told, --seeds, --json only; got --model"),
+        (
+            "FILE --drafts --model learned",
+            "--drafts can only be combined with --told, --seeds, --json; got --model",
+        ),
         ("FILE --drafts --operator-from FILE", "got --operator-from. Leave --operator-from out."),
         (
             "FILE --operator-from FILE --split pairs",
-            "--operator-from goes with --model, --told, --seeds, --json only; got --split. Leave",
+            "--operator-from can only be combined with --model, --told, --seeds, --json; got --split. Leave",
         ),
-        ("FILE --told 8,many", "--told has numbers, as in 64,400; got many"),
+        ("FILE --told 8,many", "--told must have numbers, as in 64,400; got many"),
     ],
 )
 def test_options_of_cost_models_that_do_not_go_together_are_refused(line: str, sentence: str) -> None:

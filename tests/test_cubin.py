@@ -166,7 +166,7 @@ def test_fast_math_makes_other_code(compiler: Compiler) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("__global__ void k() { nothing(); }", r"the CUDA source compiles; got kernel\.cu\(1\): error: "),
+        ("__global__ void k() { nothing(); }", r"the CUDA source must compile; got kernel\.cu\(1\): error: "),
         (
             'extern "C" __global__ void k(float* y) { __shared__ float t[99999]; t[threadIdx.x] = y[0]; '
             "__syncthreads(); y[0] = t[threadIdx.x + 1]; }",
@@ -319,7 +319,7 @@ def test_cubins_are_values() -> None:
     ids=["empty", "short", "text", "cut", "cut early", "another machine"],
 )
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
-    with pytest.raises(BuildError, match="a cubin is a whole ELF file for CUDA"):
+    with pytest.raises(BuildError, match="a cubin must be a whole ELF file for CUDA"):
         read_cubin(data, "sm_90")
 
 
@@ -448,7 +448,9 @@ def test_cache_stands_in_the_home_folder(
 def test_failures_are_not_kept(nvcc: FakeNvcc, tmp_path: Path) -> None:
     nvcc.does('echo "kernel.cu(7): warning: an error" >&2; echo "$SOURCE(9): error: bad" >&2; exit 2')
     for _ in range(2):
-        with pytest.raises(BuildError, match=r"^the CUDA source compiles; got kernel\.cu\(9\): error: bad$"):
+        with pytest.raises(
+            BuildError, match=r"^the CUDA source must compile; got kernel\.cu\(9\): error: bad$"
+        ):
             compile_cubin("source", "sm_90", cache=tmp_path / "kept")
     assert nvcc.runs == 2 and not (tmp_path / "kept").exists()
 
@@ -456,12 +458,12 @@ def test_failures_are_not_kept(nvcc: FakeNvcc, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("echo odd; exit 3", "the CUDA source compiles; got odd"),
-        ("exit 3", "the CUDA source compiles; got exit status 3"),
-        ("exit 0", "the CUDA source compiles; got exit status 0"),
+        ("echo odd; exit 3", "the CUDA source must compile; got odd"),
+        ("exit 3", "the CUDA source must compile; got exit status 3"),
+        ("exit 0", "the CUDA source must compile; got exit status 0"),
         ("echo \"nvcc error   : 'cicc' died due to signal 9\"; exit 1", "'cicc' died due to signal 9"),
-        ("kill -9 $$", "the CUDA compiler ends by itself; got killed by signal 9"),
-        ("echo text > $OUT", "a cubin is a whole ELF file for CUDA"),
+        ("kill -9 $$", "the CUDA compiler must end by itself; got killed by signal 9"),
+        ("echo text > $OUT", "a cubin must be a whole ELF file for CUDA"),
     ],
 )
 def test_a_compiler_that_fails_says_how(nvcc: FakeNvcc, line: str, message: str) -> None:
@@ -481,7 +483,7 @@ def test_timeout_ends_the_compiler_and_its_passes(nvcc: FakeNvcc, tmp_path: Path
     nvcc.does(f"sleep 60 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; wait")
     started = monotonic()
     with pytest.raises(
-        BuildError, match=r"the CUDA compiler ends within 2 s; got it was killed\. Pass a larger"
+        BuildError, match=r"the CUDA compiler must end within 2 s; got it was killed\. Pass a larger"
     ):
         compile_cubin("source", "sm_90", cache=None, timeout=2)
     assert monotonic() - started < 30
@@ -523,7 +525,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_a_compiler_the_remedy_is_told(packages: Path) -> None:
     with pytest.raises(
-        MissingDependencyError, match=r"a CUDA compiler is installed; .* pip install nvidia-cuda-nvcc"
+        MissingDependencyError, match=r"a CUDA compiler must be installed; .* pip install nvidia-cuda-nvcc"
     ):
         require_compiler()
     with pytest.raises(MissingDependencyError):
@@ -605,5 +607,5 @@ def test_nvrtc_compiles_where_no_nvcc_is(
     with pytest.raises(BuildError, match=r"got kernel\.cu\(1\): error: wrong"):
         compile_cubin("wrong", "sm_90", cache=None)
     library.write_text("no library")
-    with pytest.raises(BuildError, match=r"the CUDA source compiles; got nvrtc: error: .*libnvrtc"):
+    with pytest.raises(BuildError, match=r"the CUDA source must compile; got nvrtc: error: .*libnvrtc"):
         compile_cubin("another", "sm_90", cache=None)

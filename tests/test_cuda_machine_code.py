@@ -152,7 +152,7 @@ def test_rows_of_dynamic_length_are_copied_wide_where_they_can_be() -> None:
 
 @compiled
 def test_a_damaged_cubin_is_told() -> None:
-    with pytest.raises(BuildError, match="cuobjdump prints a cubin"):
+    with pytest.raises(BuildError, match="cuobjdump must be able to print a cubin"):
         machine_code(Cubin("sm_90a", b"no cubin", {}))
 
 
@@ -169,4 +169,4 @@ def test_the_command_shows_machine_code() -> None:
 
 def test_only_a_gpu_s_micro_kernel_can_be_named() -> None:
     result = CliRunner().invoke(main, [*COMMAND.split(), "--scheme", "4x16.u4.ws.p0"])
-    assert result.exit_code == 2 and "--scheme names a GPU's micro-kernel" in result.output
+    assert result.exit_code == 2 and "--scheme must name a GPU's micro-kernel" in result.output

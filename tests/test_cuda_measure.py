@@ -74,7 +74,7 @@ def test_no_gpu_is_one_error_before_anything_is_built() -> None:
         assert runner._folder is None
     message = str(caught.value)
     assert message.startswith(
-        "candidates for NVIDIA H100 SXM are measured on a GPU; got no driver (libcuda-that"
+        "candidates for NVIDIA H100 SXM can only be measured on a GPU; got no driver (libcuda-that"
     )
     assert message.endswith("Tune where there is one, or replay records.")
 
@@ -90,7 +90,7 @@ def test_a_library_that_stands_in_for_the_driver_is_none(
     monkeypatch.setattr(cuda_driver, "LIBRARY", str(library))
     with pytest.raises(HardwareError, match=r"got no driver \(.*libcuda\.so\.1 has no cuInit\)"):
         Hardware.detect("cuda")
-    with pytest.raises(MeasureError, match="are measured on a GPU; got no driver"):
+    with pytest.raises(MeasureError, match="can only be measured on a GPU; got no driver"):
         require_gpu(H100)
     with pytest.raises(MeasureError, match=r"clock needs NVIDIA's driver; got .*has no cuEventCreate"):
         CudaDriver()
@@ -116,7 +116,7 @@ def test_the_gpu_must_run_what_is_compiled(
         assert require_gpu(Hardware.preset(wanted)) == Hardware.preset(found)
         return
     arches = [Hardware.preset(name).limits.arch for name in (wanted, found)]
-    with pytest.raises(MeasureError, match=rf"runs code for {arches[0]}; got .* with {arches[1]}\. Tune"):
+    with pytest.raises(MeasureError, match=rf"must run code for {arches[0]}; got .* with {arches[1]}\. Tune"):
         require_gpu(Hardware.preset(wanted))
 
 
@@ -124,7 +124,7 @@ def test_code_of_one_architecture_runs_on_it_only(monkeypatch: pytest.MonkeyPatc
     """A cubin of sm_80 runs on 8.6, one of sm_90a on no 9.1, if there ever is one."""
     later = replace(H100, limits=replace(H100.limits, compute_capability="9.1"))
     monkeypatch.setattr(cuda_driver, "detect_gpu", lambda: later)
-    with pytest.raises(MeasureError, match=r"runs code for sm_90a; got .* with sm_91\. Tune"):
+    with pytest.raises(MeasureError, match=r"must run code for sm_90a; got .* with sm_91\. Tune"):
         require_gpu(H100)
 
 
@@ -133,7 +133,9 @@ def test_no_cuda_compiler_is_one_error_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cuda_driver, "detect_gpu", lambda: H100)
     with (
         LocalRunner(H100) as runner,
-        pytest.raises(MissingDependencyError, match=r"a CUDA compiler is installed; .*pip install nvidia-"),
+        pytest.raises(
+            MissingDependencyError, match=r"a CUDA compiler must be installed; .*pip install nvidia-"
+        ),
     ):
         list(runner.measure(DENSE, TRIALS))
 

@@ -83,10 +83,10 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"rows": 0}, r"sizes are positive; got 0x64x16\.t16x16\.s3\. Make each 1 or more"),
-        ({"stages": 0}, r"sizes are positive; got 128x64x16\.t16x16\.s0"),
-        ({"stages": 1}, r"one stage is fetched while another is computed; got .*\.s1\. Give it 2"),
-        ({"slices": -1}, "sizes are positive"),
+        ({"rows": 0}, r"sizes must be positive; got 0x64x16\.t16x16\.s3\. Make each 1 or more"),
+        ({"stages": 0}, r"sizes must be positive; got 128x64x16\.t16x16\.s0"),
+        ({"stages": 1}, r"one stage must be fetched while another is computed; got .*\.s1\. Give it 2"),
+        ({"slices": -1}, "sizes must be positive"),
         ({"rows": 120}, r"share the rows evenly: a multiple of 16; got 120x64x16\.t16.* Change the rows"),
         ({"cols": 60}, r"share the columns evenly: a multiple of 16; got 128x60x16\..* Change the columns"),
         ({"step": 18}, r"share the steps evenly: a multiple of 4; got 128x64x18\..* Change the steps"),

@@ -223,9 +223,9 @@ def test_keys_and_what_a_ring_takes() -> None:
     ("key", "complaint"),
     [
         ("64x64x64.p1x1x2.s4", "computed in whole steps"),
-        ("64x64x64.p1x1.s2", "one stage is fetched"),
-        ("64x64x64.p1x1.s4.k2.m2", "share rows that producers bring, or a reduction"),
-        ("64x64x64.g1x1.s4.m2", "share rows that producers bring, or a reduction"),
+        ("64x64x64.p1x1.s2", "one stage must be fetched"),
+        ("64x64x64.p1x1.s4.k2.m2", "can only share rows that producers bring, or a reduction"),
+        ("64x64x64.g1x1.s4.m2", "can only share rows that producers bring, or a reduction"),
         ("64x64x64.p1x1.s4.m16", "a cluster has 8 blocks at most"),
     ],
 )

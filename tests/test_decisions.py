@@ -163,12 +163,15 @@ def test_what_a_file_does_not_say_is_what_was_decided_when_files_began_to(old: A
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"short": 3}, r"a lowering has the fields short_rows, .*; got short\. Open it with the version"),
-        ({"short_rows": -1}, "short_rows is a int, 0 or more; got -1"),
-        ({"short_rows": 2.5}, "short_rows is a int, 0 or more; got 2.5"),
+        (
+            {"short": 3},
+            r"a lowering must have the fields short_rows, .*; got short\. Open it with the version",
+        ),
+        ({"short_rows": -1}, "short_rows must be a int, 0 or more; got -1"),
+        ({"short_rows": 2.5}, "short_rows must be a int, 0 or more; got 2.5"),
         ({"single_tile_own_lines": 1}, "single_tile_own_lines is a bool"),
-        ({"rows_l2_share": 1.5}, "rows_l2_share is above 0 and at most 1; got 1.5"),
-        ({"rows_l2_share": 0}, "rows_l2_share is above 0 and at most 1; got 0"),
+        ({"rows_l2_share": 1.5}, "rows_l2_share must be above 0 and at most 1; got 1.5"),
+        ({"rows_l2_share": 0}, "rows_l2_share must be above 0 and at most 1; got 0"),
     ],
 )
 def test_what_is_none_is_refused(value: dict[str, Any], message: str) -> None:

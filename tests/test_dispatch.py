@@ -391,12 +391,12 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
     known_dispatcher().save(path)
     assert Dispatcher.load(path) == known_dispatcher()
     path.write_text(json.dumps({**known_dispatcher().to_json(), "schema_version": 7}))
-    with pytest.raises(DispatchError, match="a dispatcher has schema 3; got 7"):
+    with pytest.raises(DispatchError, match="a dispatcher must have schema 3; got 7"):
         Dispatcher.load(path)
     path.write_text("{")
-    with pytest.raises(DispatchError, match="a dispatcher file is readable JSON"):
+    with pytest.raises(DispatchError, match="a dispatcher file must be readable JSON"):
         Dispatcher.load(path)
-    with pytest.raises(DispatchError, match=r"every leaf names a scheme; got \[0, 5\]"):
+    with pytest.raises(DispatchError, match=r"every leaf must name a scheme; got \[0, 5\]"):
         Dispatcher(WORK, HARDWARE, (cpu_scheme(4, 16),), Split("T", 3, Leaf(0), Leaf(5)))
 
 
@@ -594,13 +594,13 @@ def test_bad_weights_are_told_with_rule_and_value(op: Operator, thin: Operator) 
             op(x, bad)
         assert ("The size of w differs" in str(told.value)) == (bad.shape != w.shape)
         assert ("np.array(x" in str(told.value)) == (bad.shape == w.shape)
-    with pytest.raises(DispatchError, match=r"this operator packs w; got w, bias"):
+    with pytest.raises(DispatchError, match=r"the operands to pack must be w; got w, bias"):
         op.pack(w, np.zeros(50, np.float32))
-    with pytest.raises(DispatchError, match="the operands are x, w; got 3 arrays"):
+    with pytest.raises(DispatchError, match="the operands must be x, w; got 3 arrays"):
         op(x, w, np.zeros(50, np.float32))
-    with pytest.raises(DispatchError, match="the operands are x, w, bias; got 2 arrays"):
+    with pytest.raises(DispatchError, match="the operands must be x, w, bias; got 2 arrays"):
         thin(*operands(4, 5, 1))
-    with pytest.raises(DispatchError, match="this operator packs w, bias; got w"):
+    with pytest.raises(DispatchError, match="the operands to pack must be w, bias; got w"):
         thin.pack(operands(4, 5, 1)[1])
     with pytest.raises(DispatchError, match=r"bias \[5\]: float32.*got .*bias float32 \[6\]"):
         thin(*operands(4, 5, 1), np.zeros(6, np.float32))
@@ -753,7 +753,7 @@ def test_missing_and_unexpected_operands_are_told(several: dict[str, Operator], 
     ):
         op.pack(operands(4)[1])(operands(4)[0], np.zeros((4, 50), np.float32))
     for name in ("nt", "nn"):
-        with pytest.raises(DispatchError, match="this operator packs no operand; got w"):
+        with pytest.raises(DispatchError, match="the operands to pack must be none; got w"):
             several[name].pack(np.ones((2, 3, 6), np.float32))
         for bad in (np.ones((), np.float32), None, 3, [[1.0]]):
             with pytest.raises(DispatchError, match=r"w \[2, T, 6\]"):
@@ -839,7 +839,7 @@ def test_folder_without_a_library_is_refused(op: Operator, tmp_path: Path) -> No
     ("manifest", "complaint"),
     [
         ("{", "readable manifest.json"),
-        ('{"schema_version": 9}', "a library has schema 3; got 9. Build it again"),
+        ('{"schema_version": 9}', "a library must have schema 3; got 9. Build it again"),
         ("[]", "schema|readable"),
     ],
 )

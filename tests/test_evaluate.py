@@ -155,12 +155,14 @@ def test_wrong_results_count_in_no_summary() -> None:
 
 
 def test_what_gave_no_result_is_not_wrong(tmp_path: Path) -> None:
-    refused = row("b", 1, math.nan, correct=None, gflops=0.0, plan="the worker succeeds; got no memory")
+    refused = row("b", 1, math.nan, correct=None, gflops=0.0, plan="the worker must succeed; got no memory")
     wrong = row("a", 1, math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05")
     found = report(row("dietlab", 1, 1.0), wrong, refused)
     text = render_text(found)
     assert "wrong results, not counted\n  a (hot cache): 1 shape, the first T=1: an error of" in text
-    assert "no results\n  b (hot cache): 1 shape, the first T=1: the worker succeeds; got no memory" in text
+    assert (
+        "no results\n  b (hot cache): 1 shape, the first T=1: the worker must succeed; got no memory" in text
+    )
     page = render_html(found)
     assert page.index("Wrong results") < page.index("an error of") < page.index("No results")
     assert page.index("No results") < page.index("no memory")
@@ -177,7 +179,9 @@ def test_report_without_a_right_result_replaces_no_other(tmp_path: Path) -> None
     nothing = row("dietlab", 1, math.nan, correct=None, gflops=0.0, plan="signal 6")
     for empty, found in ((report(), "0 rows without one"), (report(nothing), "1 rows without one: signal 6")):
         for place in (path, tmp_path / "new.json"):
-            with pytest.raises(RecordError, match=f"has a right result; got {found}. Nothing was written.$"):
+            with pytest.raises(
+                RecordError, match=f"must have a correct result; got {found}. Nothing was written.$"
+            ):
                 empty.save(place)
     assert path.read_bytes() == before and not (tmp_path / "new.json").exists()
 
@@ -560,7 +564,7 @@ def test_a_contender_that_is_named_and_absent_ends_it_before_anything_is_built_o
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(TimingSession, "play", None)
     monkeypatch.setattr(lineup, "with_oracle", None)
-    told = r"every contender that is named takes part; got torch is absent: .*blocked.*[Nn]ame others"
+    told = r"every contender that is named must be available; got torch is absent: .*blocked.*[Nn]ame others"
     with pytest.raises(MissingDependencyError, match=told):
         evaluate(op, ShapeSet.extents(WORK, [1]), ("openblas", "torch", *others), effort=BRIEF, tuned=run)
 
@@ -569,7 +573,9 @@ def test_a_vendor_is_required_of_one_workload_only(here: Hardware) -> None:
     """A batched product has no packed weights, and a bench has both."""
     product = BatchMatmul(T=Dim(1, 8), B=2, D=4, form="nt")
     require_present([product, WORK], here, ["openblas", "mkl-packed"])
-    with pytest.raises(MissingDependencyError, match="mkl-packed is absent: this contender packs constant"):
+    with pytest.raises(
+        MissingDependencyError, match="mkl-packed is absent: a contender that packs weights needs constant"
+    ):
         require_present([product], here, ["openblas", "mkl-packed"])
 
 
@@ -579,7 +585,8 @@ def test_a_report_stays_where_another_holds_less(tmp_path: Path) -> None:
     whole.save(path)
     fewer = replace(whole, rows=tuple(row for row in whole.rows if row.contender != "a"))
     with pytest.raises(
-        RecordError, match=r"has no further results; got it has 7 results, of which this one has 5: .* a\."
+        RecordError,
+        match=r"replace one with further results; got it has 7 results, of which this one has 5: .* a\.",
     ):
         fewer.save(path)
     assert Report.load(path).summary == whole.summary

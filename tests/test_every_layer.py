@@ -214,7 +214,7 @@ def test_held_out_layers_are_drawn_from_the_ranges() -> None:
     assert parse_shapes("held-out/5/3@1,7", work) == shapes != parse_shapes("held-out/5/4@1,7", work)
     assert all(64 <= extent <= 4096 for layer in layers for extent in layer)
     assert len({(s["N"], s["K"]) for s in parse_shapes("held-out@3", work)}) == 12
-    with pytest.raises(DietlabError, match="layers are drawn from ranges of N and K; got dense"):
+    with pytest.raises(DietlabError, match="drawing layers needs ranges of N and K; got dense"):
         parse_shapes("held-out@1", replace(work, N=64, K=64))
 
 

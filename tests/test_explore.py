@@ -44,7 +44,7 @@ def test_a_choice_is_a_scheme_or_none() -> None:
     choice.choose(None)
     assert choice.key == ""
     for wrong in (7, ["6x32"], b"6x32"):
-        with pytest.raises(SpaceError, match="a scheme or its key is chosen"):
+        with pytest.raises(SpaceError, match="a choice must be a scheme or its key"):
             choice.choose(wrong)  # type: ignore[arg-type]
     with pytest.raises(SpaceError, match="a scheme's key reads like"):
         choice.choose("no key")
@@ -63,7 +63,7 @@ def test_the_padding_explorer_shows_the_tile_of_the_choice() -> None:
     assert explorer.values == kept
     choice.choose("128x64x16.t16x16.s3.even")
     assert explorer.values == kept
-    with pytest.raises(SpaceError, match="a control for schemes is linked"):
+    with pytest.raises(SpaceError, match="a control for schemes can be linked"):
         choice.link(dl.space_explorer(WORK, ZEN4))
 
 
@@ -165,16 +165,16 @@ def test_conditions_choose_rows(text: str, fitting: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("rows >=", "a filter is a condition"),
-        ("height > 3", "a condition names columns; got height. They are: scheme, rows"),
-        ("rows > 'a'", "a number is compared with a number"),
-        ("order > 3", "a number is compared with a number"),
-        ("__import__('os').system('true') == 0", "has columns, numbers and texts"),
-        ("rows == [8]", "has columns, numbers and texts"),
-        ("(lambda: 1)() == 1", "has columns, numbers and texts"),
-        ("rows and T == 3", "each part of a condition compares; got rows"),
-        ("order + 1 > 2", "arithmetic is of numbers"),
-        ("'a' * 9999999999 == 'b'", "arithmetic is of numbers"),
+        ("rows >=", "a filter must be a condition"),
+        ("height > 3", "a name in a condition must be that of a column; got height. They are: scheme, rows"),
+        ("rows > 'a'", "a number can only be compared with a number"),
+        ("order > 3", "a number can only be compared with a number"),
+        ("__import__('os').system('true') == 0", "can only have columns, numbers and texts"),
+        ("rows == [8]", "can only have columns, numbers and texts"),
+        ("(lambda: 1)() == 1", "can only have columns, numbers and texts"),
+        ("rows and T == 3", "each part of a condition must compare; got rows"),
+        ("order + 1 > 2", "arithmetic needs numbers"),
+        ("'a' * 9999999999 == 'b'", "arithmetic needs numbers"),
         ("rows == 1 and " * 60 + "T == 2", "at most 300"),
     ],
 )
@@ -211,7 +211,7 @@ def test_the_table_sorts_filters_and_pages(synthetic_run: TuningRun) -> None:
     assert set(table.frame["record"]) == set(expected["record"]) and table.controls["page"].value == 1
     before = table.frame
     table.controls["filter"].value = "rows >= <b>"
-    assert "a filter is a condition" in unescape(table.note) and "<b>'" not in table.note
+    assert "a filter must be a condition" in unescape(table.note) and "<b>'" not in table.note
     assert table.frame.equals(before)
     table.controls["filter"].value = "nothing like it"
     assert table.frame.empty and table.model.shown["rows"] == [] and "0 of" in table.note
@@ -245,9 +245,9 @@ def test_a_row_that_is_clicked_is_the_choice_of_the_others(synthetic_run: Tuning
 
 
 def test_a_table_needs_records_and_shows_failures(synthetic_run: TuningRun) -> None:
-    with pytest.raises(RecordError, match="shows a TuningRun; got DataFrame"):
+    with pytest.raises(RecordError, match="must be a TuningRun; got DataFrame"):
         trials_table(synthetic_run.to_frame())
-    with pytest.raises(RecordError, match="has records; got none"):
+    with pytest.raises(RecordError, match="needs records; got none"):
         trials_table(replace(synthetic_run, records=()))
     failed = Record(synthetic_run.schemes[0], Shape.of(T=8), "crashed")
     table = trials_table(replace(synthetic_run, records=(failed,)))

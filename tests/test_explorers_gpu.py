@@ -150,7 +150,7 @@ def test_a_roofline_that_cannot_be_drawn_is_refused() -> None:
     unknown = replace(ZEN, dram_gbps=None)
     with pytest.raises(HardwareError, match="a peak and a bandwidth of memory"):
         roofline_explorer(LAYER, unknown)
-    with pytest.raises(HardwareError, match="a roofline of float16 has a peak"):
+    with pytest.raises(HardwareError, match="a roofline of float16 needs a peak"):
         frame_roofline(
             replace(LAYER, dtype="float16"), replace(H200, limits=replace(H200.limits, half_gflops=None))
         )
@@ -158,9 +158,9 @@ def test_a_roofline_that_cannot_be_drawn_is_refused() -> None:
         roofline_explorer(EVERY, ZEN)
     with pytest.raises(RecordError, match="measured layers are reports"):
         roofline_explorer(LAYER, ZEN, ["zen4-bench"])  # type: ignore[list-item]
-    with pytest.raises(WorkloadError, match="a call on a roofline has rows"):
+    with pytest.raises(WorkloadError, match="a call on a roofline must have rows"):
         frame_roofline(LAYER, ZEN, [0])
-    with pytest.raises(WorkloadError, match="a tile has rows"):
+    with pytest.raises(WorkloadError, match="a tile must have rows"):
         tile_intensity(0, 8)
 
 
@@ -272,7 +272,7 @@ def test_a_gpu_of_other_units_names_their_workers_and_gives_the_tile_back() -> N
 
 
 def test_what_has_no_waves_is_refused() -> None:
-    with pytest.raises(HardwareError, match="this stage needs a GPU"):
+    with pytest.raises(HardwareError, match="the stage needs a GPU"):
         waves_explorer(LAYER, ZEN)
     with pytest.raises(WorkloadError, match="exactly one dynamic dimension"):
         waves_explorer(EVERY, H200)
@@ -282,7 +282,7 @@ def test_what_has_no_waves_is_refused() -> None:
             waves_explorer(LAYER, H200, wrong)
     with pytest.raises(DietlabError, match="no negative sizes"):
         occupancy_of(TALL.kernel, LAYER, H200, -1)
-    with pytest.raises(WorkloadError, match="a length is 0 or more"):
+    with pytest.raises(WorkloadError, match="a length must be 0 or more"):
         frame_waves(LAYER, H200, TALL, -1)
 
 

@@ -301,11 +301,11 @@ def test_of_several_sources_one_that_cannot_be_read_is_left_out(report: Report, 
     (tmp_path / "half.json").write_text('{"rows": [', encoding="utf-8")
     (tmp_path / "study").mkdir()
     explorer = speedup_explorer([report, tmp_path / "half.json", tmp_path / "study"])
-    assert explorer.drawn.note.count("Left out: a report is readable JSON") == 2
+    assert explorer.drawn.note.count("Left out: a report must be readable JSON") == 2
     assert len(explorer.frame) == 2
     nothing = speedup_explorer([tmp_path / "half.json"])
     assert "There is no row to compare. Left out: " in nothing.drawn.note
-    with pytest.raises(RecordError, match="a report is readable JSON"):
+    with pytest.raises(RecordError, match="a report must be readable JSON"):
         speedup_explorer(tmp_path / "study")
 
 
@@ -356,7 +356,10 @@ def test_parts_add_up(study: Study) -> None:
 
 def test_a_study_that_says_nothing_of_the_shape_is_a_sentence(study: Study, tmp_path: Path) -> None:
     missing = speedup_explorer(TABLE, runs={("qkv", 1): tmp_path / "no study"})
-    assert "Its parts cannot be predicted: a study folder has a readable manifest.json" in missing.drawn.note
+    assert (
+        "Its parts cannot be predicted: a study folder must have a readable manifest.json"
+        in missing.drawn.note
+    )
     assert len(missing.frame) == 2
     elsewhere = facts(hardware={**HARDWARE.to_json(), "name": "another CPU"}, rows=tuple(ONE_CORE))
     table = ResultTable((elsewhere,))
@@ -621,7 +624,7 @@ def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
 def test_the_last_micro_kernel_cannot_be_left_out(replayed: TuningRun) -> None:
     explorer = dispatch_explorer(replayed, choose_portfolio(replayed, max_kernels=1))
     explorer.controls["without"].value = explorer.controls["without"].options[1]
-    assert "the portfolio still covers every shape; got no plan for T=1, T=2" in explorer.drawn.note
+    assert "the portfolio must still cover every shape; got no plan for T=1, T=2" in explorer.drawn.note
     assert "The whole portfolio is shown." in explorer.drawn.note
     assert len(explorer.frame) == 128
 
@@ -674,7 +677,7 @@ def test_a_fit_on_all_records_is_the_runs_own(synthetic_run: TuningRun) -> None:
     assert model.seconds(kernels, shapes) == pytest.approx(synthetic_run.model.seconds(kernels, shapes))
     assert model.cost == synthetic_run.model.cost
     for count in (0, len(synthetic_run.records) + 1):
-        with pytest.raises(ModelError, match=f"a fit takes 1 to .* records of this run; got {count}"):
+        with pytest.raises(ModelError, match=f"a fit takes 1 to .* records of the run; got {count}"):
             fit_first(synthetic_run, count)
 
 
@@ -740,7 +743,7 @@ def test_ranking_is_judged_on_what_the_fit_has_not_seen(synthetic_run: TuningRun
     assert line.hovertext[0].endswith(f"judged on {total - 16} records that it has not seen")
     assert [shape.x0 for shape in figure.layout.shapes] == [64]
     assert figure.layout.yaxis.title.text == "ranking quality (%; 100 is perfect)"
-    with pytest.raises(ModelError, match="records of this run; got 0"):
+    with pytest.raises(ModelError, match="records of the run; got 0"):
         frame_ranking(synthetic_run, [0])
 
 
@@ -865,7 +868,7 @@ def test_the_board_has_the_times_of_a_layer(every_layer: tuple[TuningRun, Portfo
         assert r.best_seconds == board.best[there]
     unknown = {"N": 5, "K": 7}
     with pytest.raises(
-        WorkloadError, match=r"is of this layer; got K=7,N=5\. The set has \d+ layers, such as "
+        WorkloadError, match=r"must be of the layer; got K=7,N=5\. The set has \d+ layers, such as "
     ):
         board.table(dispatcher_at(dispatcher, unknown), unknown)
 

@@ -353,9 +353,9 @@ def test_policies_waste_what_the_report_says(work: Workload) -> None:
 
 
 def test_padding_needs_a_dynamic_dimension() -> None:
-    with pytest.raises(WorkloadError, match="a dimension is dynamic; got dense T=43"):
+    with pytest.raises(WorkloadError, match="at least one dimension must be dynamic; got dense T=43"):
         frame_waste(Dense(T=43, N=64, K=8), cpu_scheme(14, 32))
-    with pytest.raises(WorkloadError, match="a dimension is dynamic; got dense T=43"):
+    with pytest.raises(WorkloadError, match="at least one dimension must be dynamic; got dense T=43"):
         padding_explorer(Dense(T=43, N=64, K=8))
 
 

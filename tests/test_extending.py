@@ -221,21 +221,23 @@ def test_an_installed_package_adds_names(beside: Path, space: Space) -> None:
     assert tune(space, SHAPES, RUNNER, EFFORT, "chance").trials == EFFORT.trials
     work = make_workload("product", DIMS)
     assert workload_from_json(workload_to_json(work)) == work
-    with pytest.raises(SpaceError, match=r"a strategy 'lost' can be loaded from nowhere:Lost; got ModuleNot"):
+    with pytest.raises(
+        SpaceError, match=r"a strategy 'lost' must be loadable from nowhere:Lost; got ModuleNot"
+    ):
         tune(space, SHAPES, RUNNER, EFFORT, "lost")
     done = CliRunner().invoke(main, ["doctor"])
     assert "ok   a strategy of others, chance: entry point beside:Chance" in done.output
-    assert "-    a strategy of others, lost: a strategy 'lost' can be loaded" in done.output
+    assert "-    a strategy of others, lost: a strategy 'lost' must be loadable" in done.output
     assert "ok   the operator of others, product" in done.output
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("random", list, r"is not one of dietlab's own; got 'random'\. Choose another"),
-        ("a,b", list, "has letters, digits and any of"),
-        ("", list, "has letters, digits and any of"),
-        ("mine", list, r"the strategy mine is a class or an object with propose; got the class list"),
+        ("random", list, r"must differ from dietlab's own; got 'random'\. Choose another"),
+        ("a,b", list, "must consist of letters, digits and any of"),
+        ("", list, "must consist of letters, digits and any of"),
+        ("mine", list, r"the strategy mine must be a class or an object with propose; got the class list"),
         ("mine", None, r"with propose; got None"),
         ("mine", "random", r"with propose; got 'random'"),
     ],
@@ -247,19 +249,21 @@ def test_what_cannot_be_entered_is_an_error(name: str, value: object, told: str)
 
 
 def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
-    with pytest.raises(MeasureError, match=r"not one of dietlab's own; got 'oracle'"):
+    with pytest.raises(MeasureError, match=r"must differ from dietlab's own; got 'oracle'"):
         VENDORS["oracle"] = list
-    with pytest.raises(MeasureError, match="the contender mine is entered as a class with prepare"):
+    with pytest.raises(MeasureError, match="the contender mine must be entered as a class with prepare"):
         VENDORS["mine"] = make_contender("openblas", 1, {})
     with pytest.raises(
-        ModelError, match=r"is a class or an object with fit, or a Registered; got a value of"
+        ModelError, match=r"must be a class or an object with fit, or a Registered; got a value of"
     ):
         COST_MODELS["mine"] = object()
     with pytest.raises(WorkloadError, match=r"entered as its class; got a value of class Dense"):
         OPERATORS["mine"] = DENSE
-    with pytest.raises(WorkloadError, match=r"has from_json, flops, .*got the class Hardware without flops"):
+    with pytest.raises(
+        WorkloadError, match=r"must have from_json, flops, .*got the class Hardware without flops"
+    ):
         OPERATORS["mine"] = Hardware
-    with pytest.raises(HardwareError, match="the target mine is a package, or a module"):
+    with pytest.raises(HardwareError, match="the target mine must be a package"):
         TARGETS["mine"] = object()
 
 
@@ -268,15 +272,15 @@ def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
     [
         (
             "nowhere:Chance",
-            r"the module 'nowhere' of a strategy can be imported; got ModuleNotFoundError.*PATH",
+            r"the module 'nowhere' of a strategy must be importable; got ModuleNotFoundError.*PATH",
         ),
-        ("broken:Chance", r"the module 'broken' of a strategy can be imported; got ZeroDivisionError"),
-        ("beside:Chanse", r"a strategy is in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
-        ("beside:NUMBER", r"the strategy beside:NUMBER is a class or an object with propose; got 3"),
-        ("beside:Bound", r"the strategy beside:Bound is .* with propose; got the class Bound"),
+        ("broken:Chance", r"the module 'broken' of a strategy must be importable; got ZeroDivisionError"),
+        ("beside:Chanse", r"a strategy must be in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
+        ("beside:NUMBER", r"the strategy beside:NUMBER must be a class or an object with propose; got 3"),
+        ("beside:Bound", r"the strategy beside:Bound must be .* with propose; got the class Bound"),
         ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. For your own, write MODULE:NAME"),
         ("rondom", r"Did you mean 'random'\?"),
-        (3, r"a strategy is an object with propose; got 3"),
+        (3, r"a strategy must be an object with propose; got 3"),
     ],
 )
 def test_a_wrong_name_says_what_is_wrong(beside: Path, space: Space, name: Any, told: str) -> None:
@@ -303,7 +307,7 @@ def test_the_command_line_takes_a_module_of_the_current_folder(beside: Path) -> 
     done = asked("replay", "quickstart", "--effort", "smoke", "--strategy", "beside:Chanse")
     assert (
         done.returncode == 2
-        and done.stderr.startswith("dietlab: a strategy is in ")
+        and done.stderr.startswith("dietlab: a strategy must be in ")
         and "Trace" not in done.stderr
     )
 
@@ -387,7 +391,7 @@ def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
         import_named(f"beside:{name}")
         assert f"beside:{name}" in one.entered
     for name in ("NUMBER", "made", "Path"):
-        with pytest.raises(DietlabError, match=r"an import is .*, or a module that enters one; got"):
+        with pytest.raises(DietlabError, match=r"an import must be .*, or a module that enters one; got"):
             import_named(f"beside:{name}")
 
 
@@ -395,7 +399,7 @@ def test_a_study_keeps_names(tmp_path: Path) -> None:
     made: dict[str, Any] = {"strategy": STRATEGIES["random"](), "cost_model": Analytic}
     for what, value in made.items():
         with pytest.raises(
-            StudyError, match=rf"the name of a study's {what.replace('_', ' ')} is of class str; got"
+            StudyError, match=rf"the name of a study's {what.replace('_', ' ')} must be of class str; got"
         ):
             Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, **{what: value})
     with pytest.raises(SpaceError, match="a strategy is one of"):
@@ -410,7 +414,7 @@ def test_files_of_an_operator_are_alike_wherever_its_class_is(beside: Path, tmp_
     assert RecordStore(tmp_path / "records.jsonl", moved).records == []
     assert merge_records([RecordFile(header, ()), RecordFile(moved, ())]).records == ()
     other = {**header, "workload": {**header["workload"], "N": 97}}
-    with pytest.raises(RecordError, match="are of this workload"):
+    with pytest.raises(RecordError, match="continued with their own workload"):
         RecordStore(tmp_path / "records.jsonl", other)
 
 
@@ -495,7 +499,7 @@ def test_what_cannot_be_taken_along_is_an_error_before_anything_is_built(beside:
 
     OPERATORS["held"] = Held
     held = Held(**DIMS)
-    with pytest.raises(DietlabError, match=r"the operator 'held' can be sent to other.*lock.*module"):
+    with pytest.raises(DietlabError, match=r"the operator 'held' must be fit to send to other.*lock.*module"):
         next(LocalRunner(HARDWARE).measure(held, []))
     assert "failed" in carried()["entered"]["dietlab.operators"]["held"]
 
@@ -504,14 +508,16 @@ def test_an_operator_that_was_not_entered_is_an_error_before_anything_is_built(b
     import product  # type: ignore[import-not-found]
 
     work = product.Product(**DIMS)
-    with pytest.raises(WorkloadError, match=r"is known by its name; got 'product'.*OPERATORS\['product'\]"):
+    with pytest.raises(
+        WorkloadError, match=r"must be known by its name; got 'product'.*OPERATORS\['product'\]"
+    ):
         next(LocalRunner(HARDWARE).measure(work, []))
     assert tune(build_space(work, HARDWARE), ShapeSet.extents(work, [1, 16]), RUNNER, EFFORT).trials == 8
 
 
 def test_a_process_of_another_python_is_told_apart() -> None:
     enter({"python": "2.7", "path": [], "entered": {"dietlab.operators": {"old": {"pickled": "gA=="}}}})
-    with pytest.raises(WorkloadError, match=r"sent to processes of the same Python, 2\.7; got"):
+    with pytest.raises(WorkloadError, match=r"sent to processes of the same Python version, 2\.7; got"):
         OPERATORS["old"]
 
 
@@ -550,19 +556,28 @@ def outside() -> Scheme:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (lambda state: None, r"what propose of Proposing returns is a list; got None; is a return missing"),
-        (lambda state: [], r"Proposing proposes a scheme as long as some are left; got none, of 40"),
-        (lambda state: "8x32", r"is a list; got '8x32'"),
-        (lambda state: {state.untried[0]: 1}, r"is a list; got a value of class dict"),
-        (lambda state: 3, r"is a list; got 3"),
-        (lambda state: ["8x32"], r"returns is a list of schemes; got '8x32'\. Return some of state.untried"),
-        (lambda state: [state.untried[0].kernel], r"is a list of schemes; got a value of class CpuMicro"),
-        (lambda state: [outside()], r"Proposing proposes schemes of the space; got "),
-        (lambda state: [state.untried[0]] * 2, r"Proposing proposes each scheme once; got .* twice"),
+        (
+            lambda state: None,
+            r"what propose of Proposing returns must be a list; got None; is a return missing",
+        ),
+        (lambda state: [], r"Proposing must propose a scheme as long as some are left; got none, of 40"),
+        (lambda state: "8x32", r"must be a list; got '8x32'"),
+        (lambda state: {state.untried[0]: 1}, r"must be a list; got a value of class dict"),
+        (lambda state: 3, r"must be a list; got 3"),
+        (
+            lambda state: ["8x32"],
+            r"returns must be a list of schemes; got '8x32'\. Return some of state.untried",
+        ),
+        (
+            lambda state: [state.untried[0].kernel],
+            r"must be a list of schemes; got a value of class CpuMicro",
+        ),
+        (lambda state: [outside()], r"Proposing must propose schemes of the space; got "),
+        (lambda state: [state.untried[0]] * 2, r"Proposing must propose each scheme once; got .* twice"),
         (lambda state: state.untried, r"at most 8 schemes; got 40"),
         (
             lambda state: state.space.schemes[:1],
-            r"proposes schemes that were not tried; got .*state.untried has",
+            r"must propose schemes that were not tried; got .*state.untried has",
         ),
     ],
 )
@@ -587,18 +602,20 @@ def test_an_argument_in_place_of_an_object_is_an_error(space: Space) -> None:
     with pytest.raises(SpaceError, match=r"got the class Proposing\. Make one: Proposing\(\.\.\.\)"):
         tuned(strategy=Proposing)
     with pytest.raises(
-        ModelError, match=r"a cost model is an object with fit; got the class Fitting\. Make one"
+        ModelError, match=r"a cost model must be an object with fit; got the class Fitting\. Make one"
     ):
         tuned(predictor=Fitting)
-    with pytest.raises(ModelError, match="a cost model is an object with fit; got None"):
+    with pytest.raises(ModelError, match="a cost model must be an object with fit; got None"):
         tuned(predictor=None)
     with pytest.raises(
-        MeasureError, match=r"a runner, is an object with measure; got the class SyntheticRunner"
+        MeasureError, match=r"a runner, must be an object with measure; got the class SyntheticRunner"
     ):
         tuned(runner=SyntheticRunner)
-    with pytest.raises(DietlabError, match=r"what observes is a list; got a value of class Heard"):
+    with pytest.raises(DietlabError, match=r"what observes must be a list; got a value of class Heard"):
         tuned(observers=Heard())
-    with pytest.raises(DietlabError, match=r"an observer is an object with on_event; got the class Heard"):
+    with pytest.raises(
+        DietlabError, match=r"an observer must be an object with on_event; got the class Heard"
+    ):
         tuned(observers=[Heard])
     assert audience(None).observers == () and len(audience([Heard()]).observers) == 1
 
@@ -628,10 +645,13 @@ class Fitting:
 @pytest.mark.parametrize(
     ("predictor", "told"),
     [
-        (Fitting(nothing=True), r"what fit of Fitting returns is an object with seconds and doubt; got None"),
+        (
+            Fitting(nothing=True),
+            r"what fit of Fitting returns must be an object with seconds and doubt; got None",
+        ),
         (
             Fitting(lambda rows, cols: None),
-            r"seconds of Fitting returns is an array \[schemes, shapes\].*got None",
+            r"seconds of Fitting returns must be an array \[schemes, shapes\].*got None",
         ),
         (Fitting(lambda rows, cols: 1.0), r"got the size \[\] for \["),
         (Fitting(lambda rows, cols: np.ones(rows)), r"got the size \[\d+\] for \[\d+, \d+\]"),
@@ -650,7 +670,7 @@ class Fitting:
         (Fitting(lambda rows, cols: [["fast"] * cols] * rows), r"numbers above 0; got a value of class list"),
         (
             Fitting(doubt_of=lambda rows, cols: -np.ones((rows, cols))),
-            r"what doubt of Fitting returns is an array \[schemes, shapes\] of numbers of 0 or more; got -1",
+            r"doubt of Fitting returns must be an array \[schemes, shapes\] of numbers of 0 or more; got -1",
         ),
     ],
 )
@@ -680,12 +700,15 @@ class Measuring:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (lambda records: None, r"what measure of Measuring returns is an iterable of records; got None"),
+        (lambda records: None, r"what measure of Measuring returns must be an iterable of records; got None"),
         (lambda records: [], r"also of a failure; got none of \d+, such as .* on T="),
         (lambda records: records[:-1], r"also of a failure; got none of 1, such as"),
-        (lambda records: [records[0], *records], r"one record of each pair of the trials; got "),
+        (lambda records: [records[0], *records], r"one record for each scheme and shape of the trials; got "),
         (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"of the trials; got .* on T=3"),
-        (lambda records: [r.seconds for r in records], r"what measure of Measuring returns is records; got"),
+        (
+            lambda records: [r.seconds for r in records],
+            r"what measure of Measuring returns must be records; got",
+        ),
     ],
 )
 def test_what_a_runner_measures_is_checked(
@@ -729,12 +752,18 @@ class Layer:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"kind_is": None}, r"what kind of Vending returns is 'plain' or 'prepacked'; got None; is a return"),
-        ({"kind_is": "packed"}, r"is 'plain' or 'prepacked'; got 'packed'"),
-        ({"version_is": 2}, r"what version of Vending returns is a text; got 2"),
-        ({}, r"what prepare of Vending returns is an object with bind; got None; is a return missing"),
-        ({"prepares": Layer}, r"is an object with bind; got the class Layer\. Make one"),
-        ({"prepares": Layer(None)}, r"what bind of Layer returns, which Vending prepared, is a call without"),
+        (
+            {"kind_is": None},
+            r"what kind of Vending returns must be 'plain' or 'prepacked'; got None; is a return",
+        ),
+        ({"kind_is": "packed"}, r"must be 'plain' or 'prepacked'; got 'packed'"),
+        ({"version_is": 2}, r"what version of Vending returns must be a text; got 2"),
+        ({}, r"what prepare of Vending returns must be an object with bind; got None; is a return missing"),
+        ({"prepares": Layer}, r"must be an object with bind; got the class Layer\. Make one"),
+        (
+            {"prepares": Layer(None)},
+            r"what bind of Layer returns, which Vending prepared, must be a call without",
+        ),
     ],
 )
 def test_what_a_vendor_returns_is_checked(fields: dict[str, Any], told: str) -> None:
@@ -753,7 +782,7 @@ def test_what_a_vendor_returns_is_checked(fields: dict[str, Any], told: str) -> 
 def test_a_vendor_that_is_none_is_an_error() -> None:
     VENDORS["vending"] = lambda threads: None
     with pytest.raises(
-        MeasureError, match="the contender vending is an object with version, kind and prepare; got"
+        MeasureError, match="the contender vending must be an object with version, kind and prepare; got"
     ):
         make_contender("vending", 1, {})
 
@@ -779,32 +808,41 @@ AXES = DENSE.axes
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        ("dense", r"an operator is an object with flops, bytes, .* and to_json; got 'dense'"),
+        ("dense", r"an operator must be an object with flops, bytes, .* and to_json; got 'dense'"),
         (Dense, r"got the class Dense\. Make one: Dense\(\.\.\.\)"),
-        (altered(operator=3), r"the operator Altered has a text as its operator; got 3"),
+        (altered(operator=3), r"the operator Altered must have a text as its operator; got 3"),
         (altered(dtype="float64"), r"a dtype is one of"),
         (
             altered(weights="stationary"),
-            r"has weights that are one of packed, transposed, direct; got 'stationary'",
+            r"must have weights that are one of packed, transposed, direct; got 'stationary'",
         ),
         (
             altered(weights="transposed"),
-            r"has packed weights where w is constant, .*; got transposed, with the",
+            r"must have packed weights where w is constant, .*; got transposed, with the",
         ),
-        (altered(epilogue=None), r"has an Epilogue; got None"),
-        (altered(axes=("T", "N", "K")), r"has axes, each an Axis; got 'T'"),
-        (altered(axes=AXES[:2]), r"has an axis of each role: rows, cols and depth.*; got cols, rows"),
+        (altered(epilogue=None), r"must have an Epilogue; got None"),
+        (altered(axes=("T", "N", "K")), r"must have axes, each an Axis; got 'T'"),
+        (altered(axes=AXES[:2]), r"must have an axis of each role: rows, cols and depth.*; got cols, rows"),
         (altered(axes=(*AXES, Axis("M", 2, "rows"))), r"got cols, depth, rows, rows"),
-        (altered(dims={}), r"has dims with the ranges of its axes, T 1\.\.16; got none"),
+        (altered(dims={}), r"must have dims with the ranges of its axes, T 1\.\.16; got none"),
         (altered(dims={"M": Dim(1, 16)}), r"the ranges of its axes, T 1\.\.16; got M 1\.\.16"),
         (altered(dims={"T": Dim(1, 8)}), r"the ranges of its axes, T 1\.\.16; got T 1\.\.8"),
-        (altered(signature={"x": ("T", 32), "out": ("T", 64)}), r"has the signature x .*w \[64, 32\], out"),
+        (
+            altered(signature={"x": ("T", 32), "out": ("T", 64)}),
+            r"must have the signature x .*w \[64, 32\], out",
+        ),
         (altered(signature={"x": ("T", 32), "w": (32, 64), "out": ("T", 64)}), r"got x .*w \[32, 64\]"),
-        (altered(constants=("w", "bias")), r"has constants that are operands of its signature; got bias"),
-        (verb(output_shape=lambda self, shape: (64, 1)), r"has an output of \[1, 64\] at T=1; got \[64, 1\]"),
+        (
+            altered(constants=("w", "bias")),
+            r"must have constants that are operands of its signature; got bias",
+        ),
+        (
+            verb(output_shape=lambda self, shape: (64, 1)),
+            r"must have an output of \[1, 64\] at T=1; got \[64, 1\]",
+        ),
         (verb(flops=lambda self, shape: None), r"a whole number above 0 as .* at T=1; got None"),
         (verb(bytes=lambda self, shape: 0), r"a whole number above 0 as .* at T=1; got 0"),
-        (verb(__hash__=None), r"has a hash, as of a frozen dataclass; got unhashable"),
+        (verb(__hash__=None), r"must have a hash, as of a frozen dataclass; got unhashable"),
     ],
 )
 def test_parts_of_an_operator_that_contradict_each_other_are_an_error(work: Any, told: str) -> None:
@@ -826,12 +864,12 @@ def test_own_operators_say_the_same_everywhere() -> None:
     [
         (
             verb(inputs=lambda self, shape, seed=0: None),
-            r"inputs of Altered at T=1 are x float32\[1, 32\], w float32\[64, 32\]; got None",
+            r"inputs of Altered at T=1 must be x float32\[1, 32\], w float32\[64, 32\]; got None",
         ),
-        (verb(inputs=lambda self, shape, seed=0: {}), r"inputs of Altered at T=1 are .*; got none"),
+        (verb(inputs=lambda self, shape, seed=0: {}), r"inputs of Altered at T=1 must be .*; got none"),
         (
             verb(inputs=lambda self, shape, seed=0: {n: a.T for n, a in Dense.inputs(self, shape).items()}),
-            r"are x float32\[1, 32\], w float32\[64, 32\]; got x float32\[32, 1\]",
+            r"must be x float32\[1, 32\], w float32\[64, 32\]; got x float32\[32, 1\]",
         ),
         (
             verb(
@@ -839,7 +877,7 @@ def test_own_operators_say_the_same_everywhere() -> None:
                     n: a.astype(np.float64) for n, a in Dense.inputs(self, shape).items()
                 }
             ),
-            r"are x float32\[1, 32\], .*; got x float64\[1, 32\], w float64",
+            r"must be x float32\[1, 32\], .*; got x float64\[1, 32\], w float64",
         ),
         (verb(reference=lambda self, inputs: None), r"reference of Altered at T=5 returns finite .*got None"),
         (
@@ -871,13 +909,13 @@ def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> N
         operator = "dense"
 
     OPERATORS["other"] = Renamed
-    with pytest.raises(WorkloadError, match=r"is known by its name; got 'renamed'"):
+    with pytest.raises(WorkloadError, match=r"must be known by its name; got 'renamed'"):
         make_workload("other", DIMS)
     OPERATORS["mine"] = Dense
     with pytest.raises(
-        WorkloadError, match=r"reading the JSON value of .* returns an equal operator; got dense"
+        WorkloadError, match=r"reading the JSON value of .* must return an equal operator; got dense"
     ):
         make_workload("mine", DIMS)
     OPERATORS["product"] = OperatorKind(product.Product, lambda value: None, ("T", "N", "K"), "")  # type: ignore[arg-type, return-value]
-    with pytest.raises(WorkloadError, match=r"returns an equal operator; got None for product"):
+    with pytest.raises(WorkloadError, match=r"must return an equal operator; got None for product"):
         make_workload("product", DIMS)

@@ -75,18 +75,18 @@ def test_a_truncated_line_is_cut_off(tmp_path: Path) -> None:
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        RecordError, match=r"lines can be written; got .*missing.*a path whose folder is there"
+        RecordError, match=r"lines must be writable; got .*missing.*a path whose folder is there"
     ):
         append_line(tmp_path / "missing" / "lines", {}, "lines")
 
 
 def test_a_file_that_cannot_be_written_is_told_and_stays(tmp_path: Path) -> None:
     with pytest.raises(
-        DietlabError, match=r"page can be written; got .*missing.*a path whose folder is there"
+        DietlabError, match=r"page must be writable; got .*missing.*a path whose folder is there"
     ):
         write_whole(tmp_path / "missing" / "page", "text")
     (tmp_path / "kept").mkdir()
-    with pytest.raises(RecordError, match=r"kept can be written; got .*kept: .*directory"):
+    with pytest.raises(RecordError, match=r"kept must be writable; got .*kept: .*directory"):
         write_whole(tmp_path / "kept", b"bytes", RecordError)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 

@@ -106,14 +106,18 @@ def test_no_gpu_is_one_error_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detect_gpu, "LIBRARY", "libcuda-that-is-nowhere.so.1")
-    with pytest.raises(MeasureError, match=r"H100 SXM are measured on a GPU; got no driver .*Tune where"):
+    with pytest.raises(
+        MeasureError, match=r"H100 SXM can only be measured on a GPU; got no driver .*Tune where"
+    ):
         tune_static(DENSE, H100, SHAPE, tmp_path / "none", 2)
     assert not (tmp_path / "none").exists()
 
 
 def test_no_cuda_compiler_is_one_error_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "FINDERS", ())
-    with pytest.raises(MissingDependencyError, match=r"a CUDA compiler is installed.*pip install nvidia-"):
+    with pytest.raises(
+        MissingDependencyError, match=r"a CUDA compiler must be installed.*pip install nvidia-"
+    ):
         tune_static(DENSE, H100, SHAPE, tmp_path / "none", 2, timer=STAND_IN)
     assert not (tmp_path / "none").exists()
 
@@ -240,7 +244,9 @@ def test_a_timer_that_faults_or_crashes_starts_anew(
     state = worker.ask({"op": "batch"}, SECONDS)
     assert (state["trials"], state["failures"], state["best_seconds"]) == (3, 3, None)
     assert len({question["pid"] for question in stand_in.asked}) == 3
-    with pytest.raises(WorkerRefused, match=r"a candidate builds and runs; got .*illegal memory access"):
+    with pytest.raises(
+        WorkerRefused, match=r"at least one candidate must build and run; got .*illegal memory access"
+    ):
         worker.ask({"op": "save", "path": str(tmp_path / "none.so")}, SECONDS)
 
 

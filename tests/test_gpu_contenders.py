@@ -158,7 +158,7 @@ def test_worker_times_in_both_cache_states(worker: WorkerProcess, workload: Work
 
 def test_worker_refuses_what_it_does_not_know(worker: WorkerProcess) -> None:
     worker.ask(opening("cublas"), 60)
-    with pytest.raises(WorkerRefused, match="is one of hot, rotating; got 'interleaved'"):
+    with pytest.raises(WorkerRefused, match="must be one of hot, rotating; got 'interleaved'"):
         worker.ask({"op": "time", "shape": {"T": 5}, "cache": "interleaved"}, 60)
     with pytest.raises(WorkerRefused, match=r"is one of cublas, .*triton, library, ansor; got 'eigen'"):
         worker.ask(opening("eigen"), 60)
@@ -175,7 +175,7 @@ def test_contenders_that_need_a_gpu_say_so(name: str) -> None:
 def test_absence_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         absent = Service(opened)(opening("cublas", device="cuda"))["absent"]
-        assert "PyTorch sees a GPU" in absent and torch.__version__ in absent
+        assert "PyTorch must see a GPU" in absent and torch.__version__ in absent
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "pip install torch" in Service(opened)(opening("cublas"))["absent"]
 
@@ -580,7 +580,7 @@ def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     lt = CublasLt(library, lambda: 0, torch.empty(8))
     contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
     for workload in (Dense(T, 7, 5, activation="gelu_erf"), Dense(T, 7, 5, activation="relu", residual=True)):
-        with pytest.raises(NoFormError, match=r"has this epilogue; got .*Compare with torch-compile"):
+        with pytest.raises(NoFormError, match=r"must have the epilogue; got .*Compare with torch-compile"):
             contender.kind(workload)
     assert all(contender.kind(Dense(T, 7, 5, bias=b, activation=a)) == "tuned" for b, a in EPILOGUES)
     monkeypatch.setattr(ComputingLt, "cublasLtMatmulDescCreate", lambda *_: 7)

@@ -176,7 +176,7 @@ def test_an_unknown_gpu_is_a_clear_error(asked: Asked) -> None:
         Heuristics(Hardware.preset("t4"), gpu="T4")
     with pytest.raises(HardwareError, match="know the GPU; got END"):
         Heuristics(H100, gpu="END")
-    with pytest.raises(HardwareError, match="this stage needs a GPU"):
+    with pytest.raises(HardwareError, match="the stage needs a GPU"):
         Heuristics(Hardware.preset("haswell-1core"))
 
 
@@ -194,12 +194,12 @@ def test_what_cannot_be_asked_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) 
     ):
         reference.configurations(typed(DENSE, "bfloat16"), LONG)
     other = SimpleNamespace(dtype="float64", axes=DENSE.axes, dims=DENSE.dims, weights="packed")
-    with pytest.raises(WorkloadError, match=r"a type that dietlab has .*; got float64\. Use float32"):
+    with pytest.raises(WorkloadError, match=r"must have a type .*; got float64\. Use float32"):
         reference.configurations(other, LONG)  # type: ignore[arg-type]
 
 
 def test_sizes_of_a_configuration_are_positive() -> None:
-    with pytest.raises(DietlabError, match=r"sizes are positive; got 0x64x8\.s3\. Make"):
+    with pytest.raises(DietlabError, match=r"sizes must be positive; got 0x64x8\.s3\. Make"):
         Configuration(0, 64, 8, 3)
 
 
@@ -215,7 +215,9 @@ def test_sizes_of_a_configuration_are_positive() -> None:
 )
 def test_without_the_package_there_is_one_error(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, module)
-    with pytest.raises(MissingDependencyError, match=r"are installed .*pip install nvidia-matmul-heuristics"):
+    with pytest.raises(
+        MissingDependencyError, match=r"must be installed .*pip install nvidia-matmul-heuristics"
+    ):
         Heuristics(H100)
 
 
@@ -342,7 +344,7 @@ def test_the_table_has_a_row_a_shape() -> None:
 
 def test_a_cpu_has_no_such_reference() -> None:
     space = build_space(Dense(T=Dim(1, 64), N=64, K=64), Hardware.preset("haswell-1core"))
-    with pytest.raises(HardwareError, match="this stage needs a GPU"):
+    with pytest.raises(HardwareError, match="the stage needs a GPU"):
         compare_with_heuristics(space, [LONG], None, Listed(()))
 
 
@@ -416,10 +418,10 @@ def test_drafts_go_with_no_study_and_into_their_table_only(asked: Asked, tmp_pat
     other = tmp_path / "other.csv"
     other.write_text("T,rank\n")
     done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16", "--drafts", "--csv", other)
-    assert done.exit_code == 2 and "rows are added to a table with their columns" in done.stderr
+    assert done.exit_code == 2 and "rows can only be added to a table with the same columns" in done.stderr
     assert other.read_text() == "T,rank\n"
     done = cuda("dense", *DIMS, "--hardware", "h200", "--csv", other)
-    assert done.exit_code == 2 and "--csv is for it; got --csv" in done.stderr
+    assert done.exit_code == 2 and "--csv only with --drafts; got --csv" in done.stderr
 
 
 def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
@@ -439,9 +441,9 @@ def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((), "--hardware names a GPU"),
-        (("--hardware", "t4"), "NVIDIA's heuristics know the GPU; got NVIDIA T4"),
-        (("--hardware", "haswell-1core"), "this stage needs a GPU"),
+        ((), "--hardware must name a GPU"),
+        (("--hardware", "t4"), "the GPU must be one that NVIDIA's heuristics know; got NVIDIA T4"),
+        (("--hardware", "haswell-1core"), "the stage needs a GPU"),
     ],
 )
 def test_command_says_in_one_line_what_is_wrong(arguments: tuple[str, ...], text: str, asked: Asked) -> None:

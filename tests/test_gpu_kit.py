@@ -237,7 +237,7 @@ def test_a_state_that_is_cut_off_while_it_is_written_leaves_the_one_before(
 
     with monkeypatch.context() as patch:
         patch.setattr(tarfile.TarFile, "addfile", full)
-        with pytest.raises(StudyError, match=r"state of a bench can be written; got .*No space left"):
+        with pytest.raises(StudyError, match=r"state of a bench must be writable; got .*No space left"):
             StateArchive(bench, path).write()
     assert path.read_bytes() == before
 
@@ -245,11 +245,11 @@ def test_a_state_that_is_cut_off_while_it_is_written_leaves_the_one_before(
 def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.tar.gz"
     path.write_bytes(b"no archive")
-    with pytest.raises(StudyError, match=r"is what --state wrote; got .*state.tar.gz"):
+    with pytest.raises(StudyError, match=r"must be a file that --state wrote; got .*state.tar.gz"):
         restore(path, tmp_path / "out")
     command = ["bench", "--suite", "smoke", "--out", str(tmp_path / "out"), "--state"]
     wrong = CliRunner().invoke(main, [*command, "state.zip"])
-    assert wrong.exit_code == 2 and "a state is a .tar.gz; got 'state.zip'" in wrong.output
+    assert wrong.exit_code == 2 and "a state must be a .tar.gz; got 'state.zip'" in wrong.output
 
 
 # Slices

@@ -222,4 +222,4 @@ def test_command_judges_drafts() -> None:
     assert [row["survey"] for row in rows] == ["fp32"] * 7 and rows[1]["model"] == "bound"
     assert rows[-1]["told"] == 64
     done = CliRunner().invoke(main, ["cost-models", "h200/fp32", "--drafts", "--told", "8,9"])
-    assert done.exit_code == 2 and "with --drafts, --told is one number; got 8, 9" in done.stderr
+    assert done.exit_code == 2 and "with --drafts, --told must be one number; got 8, 9" in done.stderr

@@ -134,10 +134,12 @@ def test_a_library_that_is_damaged_or_missing_is_a_failure(libraries: ReadyLibra
 
 def test_only_what_was_packed_can_be_measured(libraries: ReadyLibraries) -> None:
     entry = good(libraries)[0]
-    with pytest.raises(MeasureError, match=r"are of this scheme and these shapes; got .* on T=3\. Measure"):
+    with pytest.raises(
+        MeasureError, match=r"must include the scheme and the shapes; got .* on T=3\. Measure"
+    ):
         libraries.built(TASK.workload, [Trial(entry.scheme, (Shape.of(T=3),))])
     other = Dense(T=4, N=8, K=8)
-    with pytest.raises(MeasureError, match=r"are of this operator; got dense T=4"):
+    with pytest.raises(MeasureError, match=r"must be of the operator to measure; got dense T=4"):
         libraries.built(other, [])
 
 
@@ -159,13 +161,15 @@ def test_a_damaged_listing_is_one_error(
     with pytest.raises(MeasureError) as caught:
         ReadyLibraries.open(libraries.folder)
     message = str(caught.value)
-    assert message.startswith("a folder of ready libraries has a whole libraries.jsonl of schema 1; got")
+    assert message.startswith(
+        "a folder of ready libraries must have a whole libraries.jsonl of schema 1; got"
+    )
     assert told in message and message.endswith("`dietlab kit pack` makes one; bring it whole.")
 
 
 def test_packing_without_a_compiler_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "FINDERS", ())
-    with pytest.raises(MissingDependencyError, match="a CUDA compiler is installed"):
+    with pytest.raises(MissingDependencyError, match="a CUDA compiler must be installed"):
         pack(SUITE, H200, tmp_path / "kit")
     assert not (tmp_path / "kit").exists()
 
@@ -271,7 +275,9 @@ def test_records_of_two_gpus_are_not_mixed(
 ) -> None:
     assert measure(packed, tmp_path, deadline=Deadline(1e6)) == 0
     there(replace(FOUND, name="NVIDIA H100 80GB HBM3"))
-    with pytest.raises(StudyError, match=r"is of this processor; got NVIDIA H100 80GB HBM3, .* NVIDIA H200"):
+    with pytest.raises(
+        StudyError, match=r"must be continued on its own processor; got NVIDIA H100 80GB HBM3, .* NVIDIA H200"
+    ):
         measure(packed, tmp_path)
 
 
@@ -280,7 +286,7 @@ def test_a_gpu_that_is_older_than_the_code_is_one_error(
 ) -> None:
     there(Hardware.preset("a100"))
     with pytest.raises(
-        MeasureError, match=r"the GPU runs code for sm_90a; got .*A100.* with sm_80\. Tune or"
+        MeasureError, match=r"the GPU must run code for sm_90a; got .*A100.* with sm_80\. Tune or"
     ):
         measure(packed, tmp_path / "out")
     assert not list(tmp_path.glob("out/*/records.jsonl"))
@@ -308,18 +314,20 @@ def test_what_timing_lacks_is_one_error(
     """As where there is a driver without the CUDA runtime; every library would be refused for it."""
     monkeypatch.setenv("NEEDY_TIMER", state)
     monkeypatch.setattr(kit, "LocalRunner", partial(LocalRunner, timer_module="workers.needy_timer"))
-    with pytest.raises(MeasureError, match=f"candidates can be timed on this machine; got .*{told}"):
+    with pytest.raises(
+        MeasureError, match=f"it must be possible to time candidates on this machine; got .*{told}"
+    ):
         measure(packed, tmp_path)
     assert not recorded(tmp_path)
 
 
 def test_what_is_no_kit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=r"a kit has a readable kit.json; got .*kit pack` makes one"):
+    with pytest.raises(StudyError, match=r"a kit must have a readable kit.json; got .*kit pack` makes one"):
         measure(tmp_path, tmp_path / "out")
     (tmp_path / "kit.json").write_text('{"tasks": ["dense"]}')
-    with pytest.raises(StudyError, match=r"a kit has a readable kit\.json"):
+    with pytest.raises(StudyError, match=r"a kit must have a readable kit\.json"):
         measure(tmp_path, tmp_path / "out")
-    with pytest.raises(StudyError, match="studies that were measured lie in the folder"):
+    with pytest.raises(StudyError, match="the folder must hold studies that were measured"):
         build_measured(tmp_path)
 
 
@@ -363,7 +371,7 @@ def test_the_commands_keep_the_state_and_say_what_is_left(
     empty = tmp_path / "empty"
     empty.mkdir()
     refused = CliRunner().invoke(main, ["kit", "measure", str(empty), "--out", str(empty)])
-    assert refused.exit_code == 2 and "a kit has a readable kit.json" in refused.output
+    assert refused.exit_code == 2 and "a kit must have a readable kit.json" in refused.output
 
 
 # The same with programs that run, on the stub driver

@@ -327,9 +327,9 @@ def test_total_is_the_peak_of_all_cores_and_the_roofline_takes_the_slower_side()
     ("changed", "complaint"),
     [
         ({"vector_bytes": 24}, "16, 32 or 64 bytes; got 24"),
-        ({"vector_registers": 0}, "vector_registers is positive; got 0"),
-        ({"l1d_bytes": -1}, "l1d_bytes is positive; got -1"),
-        ({"l2_bytes": 0}, "l2_bytes is positive"),
+        ({"vector_registers": 0}, "vector_registers must be positive; got 0"),
+        ({"l1d_bytes": -1}, "l1d_bytes must be positive; got -1"),
+        ({"l2_bytes": 0}, "l2_bytes must be positive"),
     ],
 )
 def test_contradicting_limits_are_refused(changed: dict[str, Any], complaint: str) -> None:
@@ -349,12 +349,12 @@ def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None
         "limits": CpuLimits(**LIMITS),
         **changed,
     }  # type: ignore[arg-type]
-    with pytest.raises(HardwareError, match=f"{next(iter(changed))} is positive"):
+    with pytest.raises(HardwareError, match=f"{next(iter(changed))} must be positive"):
         Hardware(**fields)
 
 
 def test_gpu_is_refused_where_a_cpu_is_needed_and_the_other_way_round() -> None:
-    with pytest.raises(HardwareError, match=r"this stage needs a CPU; got NVIDIA T4\. Use Hardware\.detect"):
+    with pytest.raises(HardwareError, match=r"the stage needs a CPU; got NVIDIA T4\. Use Hardware\.detect"):
         cpu_of(Hardware.preset("t4"))
     with pytest.raises(HardwareError, match=r"needs a GPU; got a CPU .* Use Hardware.detect\('cuda'\)"):
         gpu_of(Hardware.preset("haswell-1core"))
@@ -373,13 +373,13 @@ def test_last_level_is_the_cache_before_memory() -> None:
     [
         ({"compute_capability": "sm_90"}, "reads like '9.0'; got 'sm_90'"),
         ({"compute_capability": 9.0}, "reads like '9.0'; got 9.0"),
-        ({"blocks_per_sm": 0}, "blocks_per_sm is positive; got 0"),
-        ({"registers_per_sm": -1}, "registers_per_sm is positive"),
-        ({"smem_unit_bytes": 0}, "smem_unit_bytes is positive"),
-        ({"register_unit": 0}, "register_unit is positive"),
-        ({"warp_threads": 0}, "warp_threads is positive"),
-        ({"smem_reserved_bytes": -1}, "smem_reserved_bytes is 0 or more; got -1"),
-        ({"half_gflops": 0.0}, "half_gflops is positive; got 0.0"),
+        ({"blocks_per_sm": 0}, "blocks_per_sm must be positive; got 0"),
+        ({"registers_per_sm": -1}, "registers_per_sm must be positive"),
+        ({"smem_unit_bytes": 0}, "smem_unit_bytes must be positive"),
+        ({"register_unit": 0}, "register_unit must be positive"),
+        ({"warp_threads": 0}, "warp_threads must be positive"),
+        ({"smem_reserved_bytes": -1}, "smem_reserved_bytes must be 0 or more; got -1"),
+        ({"half_gflops": 0.0}, "half_gflops must be positive; got 0.0"),
     ],
 )
 def test_contradicting_gpu_limits_are_refused(changed: dict[str, Any], complaint: str) -> None:
@@ -613,7 +613,7 @@ def test_gpu_of_this_machine_is_described_or_missed() -> None:
     except HardwareError as error:
         missed = str(error)
     if found is None:
-        assert any(words in missed for words in ("no driver", "no device", "driver answers", "or later"))
+        assert any(words in missed for words in ("no driver", "no device", "driver must answer", "or later"))
     else:
         assert found.kind == "cuda" and found.cores >= 1 and found.limits.arch.startswith("sm_")
         assert found.limits.smem_per_block_bytes <= found.limits.smem_per_sm_bytes

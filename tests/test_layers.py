@@ -78,19 +78,19 @@ def test_grid_takes_numbers_ranges_and_numpy_integers() -> None:
     [
         (
             {"T": [1], "M": [3]},
-            r"^a grid has extents of the dynamic dimensions \(T, N, K\); got unknown M; missing K, N$",
+            r"^a grid must have extents of the dynamic dimensions \(T, N, K\); got unknown M; missing K, N$",
         ),
         (
             {"T": [1], "N": [13], "K": [5]},
-            r"^the extents of N lie in its range 3\.\.12, at least one; got N=13\. The operator takes a "
+            r"^the extents of N must lie in its range 3\.\.12, at least one; got N=13\. The operator takes a "
             r"wider range, as in N=Dim\(3, 13\)\.$",
         ),
         (
             {"T": [1], "N": [], "K": [5]},
-            r"^the extents of N lie in its range 3\.\.12, at least one; got N=\[\]$",
+            r"^the extents of N must lie in its range 3\.\.12, at least one; got N=\[\]$",
         ),
-        ({"T": [0], "N": [3], "K": [5]}, r"^an extent is at least 1; got 0\. Leave it out\.$"),
-        ({"T": [1.0], "N": [3], "K": [5]}, r"^an extent is an int; got 1\.0\. For example 128\.$"),
+        ({"T": [0], "N": [3], "K": [5]}, r"^an extent must be at least 1; got 0\. Leave it out\.$"),
+        ({"T": [1.0], "N": [3], "K": [5]}, r"^an extent must be an int; got 1\.0\. For example 128\.$"),
     ],
 )
 def test_impossible_grids_are_refused(extents: dict[str, Any], complaint: str) -> None:
@@ -101,13 +101,13 @@ def test_impossible_grids_are_refused(extents: dict[str, Any], complaint: str) -
 def test_grid_that_fits_no_memory_is_refused() -> None:
     with pytest.raises(
         WorkloadError,
-        match=r"^a grid has at most 1,000,000 shapes; got 33,310,902,272\. Give fewer extents, or draw some "
-        r"with ShapeSet\.log_uniform\(\)\.$",
+        match=r"^a grid must have at most 1,000,000 shapes; got 33,310,902,272\. Give fewer extents, or draw "
+        r"some with ShapeSet\.log_uniform\(\)\.$",
     ):
         ShapeSet.grid(DENSE, T=DENSE.T, N=DENSE.N, K=DENSE.K)
 
 
-TOO_MANY = r"^an operand has at most 2,147,483,647 elements \(2\*\*31 - 1\); got "
+TOO_MANY = r"^an operand must have at most 2,147,483,647 elements \(2\*\*31 - 1\); got "
 
 
 def test_shapes_whose_operands_no_index_reaches_are_refused() -> None:
@@ -183,9 +183,9 @@ def test_log_uniform_holds_out_a_share() -> None:
     shapes = ShapeSet.log_uniform(DENSE, 40, 3, held_out=0.25)
     assert len(shapes.held_out) == 10 and shapes == ShapeSet.log_uniform(DENSE, 40, 3).split(0.25, 3)
     assert set(shapes.train) == set(shapes) - shapes.held_out
-    with pytest.raises(WorkloadError, match=r"^a log-uniform shape set has at least one shape; got 0$"):
+    with pytest.raises(WorkloadError, match=r"^a log-uniform shape set must have at least one shape; got 0$"):
         ShapeSet.log_uniform(DENSE, 0)
-    with pytest.raises(WorkloadError, match=r"^the held-out fraction lies in \[0, 1\); got 1$"):
+    with pytest.raises(WorkloadError, match=r"^the held-out fraction must lie in \[0, 1\); got 1$"):
         ShapeSet.log_uniform(DENSE, 4, held_out=1)
 
 
@@ -204,8 +204,8 @@ def test_log_uniform_holds_out_a_share() -> None:
 def test_choices_of_one_dimension_name_those_of_several(choose: Any) -> None:
     with pytest.raises(
         WorkloadError,
-        match=r"^the workload has exactly one dynamic dimension; got 3 \(T, N, K\)\. ShapeSet\.grid\(\), "
-        r"ShapeSet\.log_uniform\(\) and ShapeSet\.layers\(\) choose shapes of several\.$",
+        match=r"^the workload must have exactly one dynamic dimension; got 3 \(T, N, K\)\. ShapeSet\.grid\(\)"
+        r", ShapeSet\.log_uniform\(\) and ShapeSet\.layers\(\) choose shapes of several\.$",
     ):
         choose(DENSE)
 
@@ -355,18 +355,18 @@ NO_LAYER = (
         ((3072, 768), NO_LAYER.format("3072")),
         ([(1, 2, 3)], NO_LAYER.format(r"\(1, 2, 3\)")),
         (["ab"], NO_LAYER.format("'ab'")),
-        ([(0, 768)], r"^an extent is at least 1; got 0\. Leave it out\.$"),
-        ([(1.5, 768)], r"^an extent is an int; got 1\.5\. For example 128\.$"),
+        ([(0, 768)], r"^an extent must be at least 1; got 0\. Leave it out\.$"),
+        ([(1.5, 768)], r"^an extent must be an int; got 1\.5\. For example 128\.$"),
         (
             Network(object()),
-            r"^a network has a linear layer; got Network without one\. Its sizes can be listed as \(N, K\): "
-            r"\[\(3072, 768\), \(768, 3072\)\]\.$",
+            r"^a network must have a linear layer; got Network without one\. Its sizes can be listed as \(N, "
+            r"K\): \[\(3072, 768\), \(768, 3072\)\]\.$",
         ),
         (
             [(32, 64), *((5000 + n, 64) for n in range(5))],
-            r"^a layer lies in the ranges N=64\.\.4096, K=64\.\.4096; got \(N, K\) = \(32, 64\), \(5000, "
-            r"64\), \(5001, 64\), \(5002, 64\) and 2 more\. All of them lie in N=Dim\(32, 5004\) and "
-            r"K=Dim\(64, 64\)\.$",
+            r"^at least one layer must lie in the ranges N=64\.\.4096, K=64\.\.4096; got \(N, K\) = "
+            r"\(32, 64\), \(5000, 64\), \(5001, 64\), \(5002, 64\) and 2 more\. All of them lie in "
+            r"N=Dim\(32, 5004\) and K=Dim\(64, 64\)\.$",
         ),
     ],
 )
@@ -380,17 +380,17 @@ def test_impossible_layers_are_refused(layers: Any, complaint: str) -> None:
     [
         (
             [],
-            r"^there is a length; got none\. For example \[1, 16, 128\], or a table: uniform, paper, bert, "
-            r"serving\.$",
+            r"^traffic needs at least one length; got none\. For example \[1, 16, 128\], or a table: "
+            r"uniform, paper, bert, serving\.$",
         ),
-        ([0], r"^an extent is at least 1; got 0\. Leave it out\.$"),
-        ([2.0], r"^an extent is an int; got 2\.0\. For example 128\.$"),
-        ({3: 0.0}, r"^every length has a positive, finite weight; got 0\.0 for 3$"),
-        ({3: math.inf}, r"^every length has a positive, finite weight; got inf for 3$"),
+        ([0], r"^an extent must be at least 1; got 0\. Leave it out\.$"),
+        ([2.0], r"^an extent must be an int; got 2\.0\. For example 128\.$"),
+        ({3: 0.0}, r"^every length must have a positive, finite weight; got 0\.0 for 3$"),
+        ({3: math.inf}, r"^every length must have a positive, finite weight; got inf for 3$"),
         ("mail", r"^a table of traffic is one of uniform, paper, bert, serving; got 'mail'$"),
         (
             [3000, 4000],
-            r"^a length lies in the range T=1\.\.2048; got 3000\.\.4000\. All of them lie in "
+            r"^at least one length must lie in the range T=1\.\.2048; got 3000\.\.4000\. All of them lie in "
             r"T=Dim\(3000, 4000\)\.$",
         ),
     ],
@@ -401,25 +401,25 @@ def test_impossible_lengths_are_refused(lengths: Any, complaint: str) -> None:
 
 
 def test_impossible_merges_families_and_sizes_are_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"^traffic is aggregated to one shape or more; got 0$"):
+    with pytest.raises(WorkloadError, match=r"^traffic must be aggregated to one shape or more; got 0$"):
         ShapeSet.layers(BERT, "bert", DENSE, n=0)
     with pytest.raises(
         WorkloadError,
-        match=r"^a family has a width and an expansion; got 0 widths, 1 expansions\. As in family\(\[512, "
+        match=r"^a family needs a width and an expansion; got 0 widths, 1 expansions\. As in family\(\[512, "
         r"768\], \[3\.0, 4\.0\]\)\.$",
     ):
         family([])
     with pytest.raises(
-        WorkloadError, match=r"^an expansion is positive and finite; got -1\. For example 4\.0\.$"
+        WorkloadError, match=r"^an expansion must be positive and finite; got -1\. For example 4\.0\.$"
     ):
         family([8], [2, -1])
     with pytest.raises(
         WorkloadError,
-        match=r"^the features of a layer are ints of 1 or more; got N=0, K=4\. As in Layer\(N=3072, "
+        match=r"^the features of a layer must be ints of 1 or more; got N=0, K=4\. As in Layer\(N=3072, "
         r"K=768\)\.$",
     ):
         Layer(0, 4)
-    with pytest.raises(WorkloadError, match=r"^a layer has a positive, finite weight; got 0$"):
+    with pytest.raises(WorkloadError, match=r"^a layer must have a positive, finite weight; got 0$"):
         Layer(4, 4, 0)
 
 
@@ -508,12 +508,10 @@ def test_layers_and_lengths_take_the_place_of_shapes() -> None:
     both = run_shown("--layers", "bert-base", "--shapes", "every").exception
     assert (
         str(both)
-        == "shapes come from --shapes or from --layers; got both, every and bert-base. Leave one out."
+        == "shapes must come from either --shapes or --layers; got both, every and bert-base. Leave one out."
     )
     alone = str(run_shown("--lengths", "serving").exception)
-    assert alone.startswith(
-        "--lengths are those of --layers; got serving. Name them: bert-base, bert-large, "
-    )
+    assert alone.startswith("--lengths needs --layers; got serving. Name them: bert-base, bert-large, ")
 
 
 # --- held-out shapes and layers ---------------------------------------------------------------------
@@ -545,11 +543,11 @@ def test_layers_and_lengths_are_held_out_together() -> None:
     [
         (
             {"N": 5},
-            r"^a shape of the set has the extents to hold out; got \{'N': 5\}\. It has K=768\.\.3072, "
+            r"^a shape of the set must have the extents to hold out; got \{'N': 5\}\. It has K=768\.\.3072, "
             r"N=768\.\.3072, T=1\.\.2\.$",
         ),
-        ({"M": 5}, r"^a shape binds the requested dimension; got M in K=768,N=768,T=1$"),
-        ({"T": range(1, 3)}, r"^a shape is left to tune for; got all 8 shapes held out$"),
+        ({"M": 5}, r"^a shape must have the requested dimension; got M in K=768,N=768,T=1$"),
+        ({"T": range(1, 3)}, r"^at least one shape must be left to tune for; got all 8 shapes held out$"),
     ],
 )
 def test_impossible_hold_outs_are_refused(where: Any, complaint: str) -> None:
@@ -559,7 +557,7 @@ def test_impossible_hold_outs_are_refused(where: Any, complaint: str) -> None:
 
 def test_split_by_an_unknown_dimension_is_refused() -> None:
     with pytest.raises(
-        WorkloadError, match=r"^a shape binds the requested dimension; got M in K=768,N=768,T=1$"
+        WorkloadError, match=r"^a shape must have the requested dimension; got M in K=768,N=768,T=1$"
     ):
         ShapeSet.layers(BERT, [1], DENSE).split(by=("M",))
 

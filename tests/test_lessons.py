@@ -210,10 +210,10 @@ def test_predicted_points_are_a_line_in_order() -> None:
     "wrong", ["19", True, float("nan"), float("inf"), -float("inf"), [1, 2], {1: "a"}, {"a": 1}, 1j]
 )
 def test_a_prediction_that_is_no_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(DietlabError, match="a prediction is a number"):
+    with pytest.raises(DietlabError, match="a prediction must be a finite number"):
         lessons.with_prediction(go.Figure(), wrong)
     if not isinstance(wrong, dict):
-        with pytest.raises(DietlabError, match="a prediction is a number"):
+        with pytest.raises(DietlabError, match="a prediction must be a finite number"):
             lessons.judged(wrong, 1.0)
 
 

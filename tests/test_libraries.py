@@ -101,7 +101,7 @@ def test_manifest_without_a_field_is_refused_by_its_name(copy: Path, name: str) 
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"schemes": "all"}, "the field schemes .* is of type list; got .*'all'"),
+        ({"schemes": "all"}, "the field schemes .* must be of type list; got .*'all'"),
         ({"file_bytes": "30000"}, "the field file_bytes .* of type int"),
         ({"file_bytes": True}, "the field file_bytes .* of type int"),
         ({"versions": None}, "the field versions .* of type dict"),
@@ -373,7 +373,7 @@ def test_the_remedy_of_what_cannot_be_written_is_that_of_the_reason(
         raise error
 
     monkeypatch.setattr(Path, "mkdir", refused)
-    with pytest.raises(BuildError, match=rf"the library can be written; .*{os.strerror(number)}.*{remedy}"):
+    with pytest.raises(BuildError, match=rf"the library must be writable; .*{os.strerror(number)}.*{remedy}"):
         build(dispatcher(), tmp_path / "study")
 
 
@@ -382,9 +382,9 @@ def test_the_remedy_of_what_cannot_be_written_is_that_of_the_reason(
     [
         (
             "ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status",
-            r"the library can be written; got .*: ld: final link failed: No space .*Free some space",
+            r"the library must be writable; got .*: ld: final link failed: No space .*Free some space",
         ),
-        ("ld: cannot open output file a.so: Read-only file system", "can be written.*Make the folder"),
+        ("ld: cannot open output file a.so: Read-only file system", "must be writable.*Make the folder"),
         (
             "/usr/bin/ld: cannot find -lm\ncollect2: error: ld returned 1",
             "links; got /usr/bin/ld: cannot find",

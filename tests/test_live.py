@@ -333,7 +333,7 @@ def test_what_cannot_be_saved_is_said_beside_the_buttons() -> None:
     sent = sent_by(view)
     view.drawn = Drawn("no figure", view.frame)  # type: ignore[arg-type]
     view.files.buttons["svg"].click()
-    assert not sent and "a figure or an explorer can be saved" in view.files.children[-1].value
+    assert not sent and "only a figure or an explorer can be saved" in view.files.children[-1].value
 
 
 # --- states -------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_an_option_that_another_value_brings_is_restored() -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (3, "a state is a dictionary of values by control; got a value of class int"),
+        (3, "a state must be a dictionary of values by control; got a value of class int"),
         ({}, "missing colour, rows"),
         ({"rows": 2}, "missing colour"),
         ({"rows": 2, "colour": "red", "size": 1}, "unknown size"),

@@ -114,7 +114,7 @@ def test_a_wrong_result_is_told(programs: dict[str, Program]) -> None:
         y *= 0.5
 
     program = programs["registers"]
-    with pytest.raises(BuildError, match="registers: the result is NumPy's"):
+    with pytest.raises(BuildError, match="registers: the result must equal NumPy's"):
         check(replace(program, call=half))
     with pytest.raises(BuildError, match="off by nan"):
         check(replace(program, call=lambda x, w, y: None))
@@ -216,7 +216,7 @@ def test_tiles_that_cannot_be_are_refused(sizes: dict[str, int]) -> None:
 def test_layers_and_names_are_checked_at_the_door() -> None:
     with pytest.raises(WorkloadError, match="at least 1"):
         Layer(T=0)
-    with pytest.raises(BuildError, match="packed panels divide the columns"):
+    with pytest.raises(BuildError, match="the width of packed panels must divide the columns"):
         scheduled(step_named("pack"), Layer(8, 100, 16))
     with pytest.raises(RecordError, match=r"'vectorize'.*vectorise"):
         step_named("vectorize")
@@ -316,7 +316,7 @@ def test_the_frame_has_gains_and_the_share_of_the_roofline() -> None:
 def test_a_figure_of_what_was_not_timed_is_refused() -> None:
     with pytest.raises(RecordError, match="at T=7"):
         plot_climb(made_up(), "pack", 7)
-    with pytest.raises(DietlabError, match="peak and bandwidth are measured"):
+    with pytest.raises(DietlabError, match="peak and bandwidth must have been measured"):
         plot_climb(made_up(l3_gbps=None), "pack", SMALL.T)
 
 

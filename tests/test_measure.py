@@ -157,7 +157,7 @@ def test_damaged_middle_line_is_refused_with_its_number(damage: bytes, tmp_path:
     before = path.read_bytes()
     for reader in (read_records, lambda p: RecordStore(p, HEADER)):
         with pytest.raises(
-            RecordError, match=r"every line .* is JSON; got .*records\.jsonl, line 3: .*Remove the line"
+            RecordError, match=r"every line .* must be JSON; got .*records\.jsonl, line 3: .*Remove the line"
         ):
             reader(path)  # type: ignore[operator]
     assert path.read_bytes() == before
@@ -195,7 +195,7 @@ def test_line_that_is_no_record_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     filled(path, 1)
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(RecordError, match="a record has all its fields"):
+    with pytest.raises(RecordError, match="a record must have all its fields"):
         read_records(path)
 
 
@@ -206,16 +206,16 @@ def test_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(text)
     with pytest.raises(
-        RecordError, match=r"begins with a header of schema 1; got .*records\.jsonl, which begins"
+        RecordError, match=r"must begin with a header of schema 1; got .*records\.jsonl, which begins"
     ):
         read_records(path)
 
 
 def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="a records file is readable"):
+    with pytest.raises(RecordError, match="a records file must be readable"):
         read_records(tmp_path / "nowhere.jsonl")
     (tmp_path / "x.jsonl").write_bytes(b"\x80\x81")
-    with pytest.raises(RecordError, match="a records file is readable"):
+    with pytest.raises(RecordError, match="a records file must be readable"):
         read_records(tmp_path / "x.jsonl")
 
 
@@ -235,7 +235,9 @@ def test_records_of_something_else_are_not_continued(name: str, tmp_path: Path) 
     path = tmp_path / "records.jsonl"
     filled(path)
     before = path.read_bytes()
-    with pytest.raises(RecordError, match=f"the records in .* are of this {name}|header of schema"):
+    with pytest.raises(
+        RecordError, match=f"the records in .* must be continued with their own {name}|header of schema"
+    ):
         RecordStore(path, {**HEADER, name: {"other": 1}})
     assert path.read_bytes() == before
 
@@ -249,7 +251,7 @@ def test_short_write_is_an_error_and_the_file_stays_whole(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
         with pytest.raises(
-            RecordError, match=r"records can be written; got .*20 of .* bytes.*Free some space"
+            RecordError, match=r"records must be writable; got .*20 of .* bytes.*Free some space"
         ):
             store.append(record(3))
     assert path.read_bytes() == before and len(store.records) == 3
@@ -282,7 +284,7 @@ def test_full_disk_is_a_clear_error_and_the_file_stays_whole(limit: int, tmp_pat
     command = [sys.executable, "-c", FULL_DISK, str(TESTS), str(path), str(limit)]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     assert child.returncode == 3, child.stderr
-    assert "records can be written" in child.stdout and "Free some space" in child.stdout
+    assert "records must be writable" in child.stdout and "Free some space" in child.stdout
     kept = path.read_bytes()
     assert len(kept) <= limit and (not kept or kept.endswith(b"\n"))
     store = RecordStore(path, HEADER)
@@ -369,7 +371,9 @@ def test_candidates_are_timed_in_a_state_that_a_block_can_hold() -> None:
     assert Timing(cache="rotating").to_json()["cache"] == "rotating"
     assert Timing(**Timing(cache="rotating").to_json()) == Timing(cache="rotating")
     for state in ("interleaved", "cold"):
-        with pytest.raises(MeasureError, match=f"candidates are timed hot or rotating; got '{state}'"):
+        with pytest.raises(
+            MeasureError, match=f"the cache state of candidates must be hot or rotating; got '{state}'"
+        ):
             Timing(cache=state)  # type: ignore[arg-type]
 
 
@@ -510,7 +514,7 @@ def test_worker_answers_and_a_fresh_one_follows_a_crash_or_a_hang(monkeypatch: p
         first = worker.ask({"a": [1, "\u2028 \n"]}, 30)
         assert first["heard"] == {"a": [1, "\u2028 \n"]} and first["variable"] == "seen"
         assert worker.ask({}, 30)["pid"] == first["pid"] == worker.pid
-        with pytest.raises(WorkerTimeout, match=r"answers within 0\.2 s"):
+        with pytest.raises(WorkerTimeout, match=r"must answer within 0\.2 s"):
             worker.ask({"hang": 1}, 0.2)
         assert not psutil.pid_exists(first["pid"])
         second = worker.ask({}, 30)

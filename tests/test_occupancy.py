@@ -157,7 +157,7 @@ def test_easing_all_but_the_limiter_gains_nothing(gpu: GpuLimits, sizes: tuple[i
 @pytest.mark.parametrize("sizes", [(0, 32, 0), (-1, 32, 0), (128, -1, 0), (128, 32, -1)])
 def test_impossible_blocks_are_refused(sizes: tuple[int, int, int]) -> None:
     for function in (blocks_per_sm, limiter):
-        with pytest.raises(HardwareError, match="a block has threads, and no negative sizes"):
+        with pytest.raises(HardwareError, match="a block must have threads, and no negative sizes"):
             function(HOPPER, *sizes)
 
 

@@ -149,7 +149,9 @@ def test_a_new_scaled_type_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(work.signature) == ["x", "w", "scale", "out"]
     inputs = work.inputs(Shape.of())
     assert np.abs(work.reference(inputs)).max() <= 8 and tolerance(work, inputs) >= 0.5
-    with pytest.raises(WorkloadError, match=f"sums of int4 products have at most {(2**31 - 1) // 64} terms"):
+    with pytest.raises(
+        WorkloadError, match=f"sums of int4 products must have at most {(2**31 - 1) // 64} terms"
+    ):
         Dense(4, 3, 2**26, dtype="int4")
     with pytest.raises(WorkloadError, match="dtype is one of float32, float16, bfloat16"):
         BatchMatmul(4, 3, 5, dtype="int4")

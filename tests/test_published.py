@@ -192,12 +192,12 @@ def test_repeats_become_one_record_with_their_spread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (text_of(rows(), {**HEAD, "device_capa": [8, 0]}), r"are of compute capability 9\.0.*got .*8\.0"),
-        (text_of(rows(), {"shared_memory": 1}), "first line .* is JSON with device_capa"),
-        (text_of(rows())[:-30], "ends its line.*truncated"),
-        (text_of([{"m": 1}]), "has the columns m, k, n.*no k"),
-        (text_of([row_of(SHAPES[0], "extern_mm", "inf")]), "has rows with times"),
-        (json.dumps(HEAD) + "\n", "have the columns of its header"),
+        (text_of(rows(), {**HEAD, "device_capa": [8, 0]}), r"must be of compute capability 9\.0.*got .*8\.0"),
+        (text_of(rows(), {"shared_memory": 1}), "first line .* must be JSON with device_capa"),
+        (text_of(rows())[:-30], "must end its line.*truncated"),
+        (text_of([{"m": 1}]), "must have the columns m, k, n.*no k"),
+        (text_of([row_of(SHAPES[0], "extern_mm", "inf")]), "must have rows with times"),
+        (json.dumps(HEAD) + "\n", "must have the columns of its header"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(content: str, complaint: str, tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(RecordError, match=r"named h100_"):
         read_autoheuristic(archive(tmp_path / "o.zip", text_of(rows()), "v100_mm.txt"), "h100")
     (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\n")
-    with pytest.raises(RecordError, match="is UTF-8 text"):
+    with pytest.raises(RecordError, match="must be UTF-8 text"):
         read_autoheuristic(tmp_path / "latin.txt", "h100")
     monkeypatch.setattr(autoheuristic, "MOST_BYTES", 10)
-    with pytest.raises(RecordError, match="has up to 10 bytes"):
+    with pytest.raises(RecordError, match="must have at most 10 bytes"):
         read_autoheuristic(whole, "h100")
     whole.write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(RecordError, match=r"whole zip file.*download it again"):
@@ -340,7 +340,7 @@ def test_models_learn_what_the_bound_misses(times: Times) -> None:
     assert errors["learned over bound"] < 0.03 < errors["bound"] < errors["paper"]
     with pytest.raises(ModelError, match="fitted before it predicts"):
         LearnedTiles().seconds(pairs)
-    with pytest.raises(ModelError, match="learns from records"):
+    with pytest.raises(ModelError, match="can only be fitted on records"):
         LearnedTiles().fit(Pairs([], [], H100), np.zeros(0))
 
 
@@ -423,7 +423,7 @@ def test_ratios_are_reduced_to_means_by_rows(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="positive and finite"):
         reduce_cuda_l2(tmp_path)
     table.drop(columns="cuBLAS-max").to_csv(path, index=False)
-    with pytest.raises(RecordError, match="has the columns mnk"):
+    with pytest.raises(RecordError, match="must have the columns mnk"):
         reduce_cuda_l2(tmp_path)
     path.unlink()
     with pytest.raises(RecordError, match="Name its eval_results"):

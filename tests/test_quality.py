@@ -113,30 +113,33 @@ def test_an_argument_in_the_place_of_another_is_named(tmp_path: Path) -> None:
     swapped: list[tuple[Callable[[], object], str]] = [
         (
             lambda: dietlab.build_space(hardware, work),
-            "second .* build_space is of class Hardware; got .*Dense",
+            "second .* build_space must be of class Hardware; got .*Dense",
         ),
         (
             lambda: dietlab.tune(shapes, space, runner),
-            "first .* tune is of class Space; got .* ShapeSet. The order",
+            "first .* tune must be of class Space; got .* ShapeSet. The order",
         ),
         (
             lambda: dietlab.tune(space, runner, shapes),
-            "second .* tune is of class ShapeSet; got .*SyntheticRunner",
+            "second .* tune must be of class ShapeSet; got .*SyntheticRunner",
         ),
-        (lambda: dietlab.choose_portfolio(shapes), r"choose_portfolio is of class Known.*tune\(\)"),
+        (lambda: dietlab.choose_portfolio(shapes), r"choose_portfolio must be of class Known.*tune\(\)"),
         (
             lambda: dietlab.train_dispatcher(shapes),
-            r"train_dispatcher is of class Portfolio.*choose_portfolio",
+            r"train_dispatcher must be of class Portfolio.*choose_portfolio",
         ),
         (
             lambda: dietlab.build(space, tmp_path),
-            "build is of class Dispatcher; got .*Space. train_dispatcher",
+            "build must be of class Dispatcher; got .*Space. train_dispatcher",
         ),
         (
             lambda: dietlab.evaluate("runs/x", shapes),
-            "evaluate is of class Operator; got 'runs/x'. dietlab.load",
+            "evaluate must be of class Operator; got 'runs/x'. dietlab.load",
         ),
-        (lambda: dietlab.plot_tuning([]), "frame_tuning and plot_tuning is of class TuningRun; got .*list"),
+        (
+            lambda: dietlab.plot_tuning([]),
+            "frame_tuning and plot_tuning must be of class TuningRun; got .*list",
+        ),
     ]
     for call, complaint in swapped:
         with pytest.raises(dietlab.DietlabError, match=complaint):

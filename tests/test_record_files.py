@@ -68,9 +68,9 @@ def test_merged_records_are_in_order_and_once(file: RecordFile) -> None:
 @pytest.mark.parametrize("name", ["workload", "hardware", "cache"])
 def test_records_of_different_origin_are_not_mixed(file: RecordFile, name: str) -> None:
     other = replace(file, header={**file.header, name: {"name": "another"}})
-    with pytest.raises(RecordError, match=f"merged records are of one {name}; got .*another"):
+    with pytest.raises(RecordError, match=f"merged records must be of one {name}; got .*another"):
         merge_records([file, other])
-    with pytest.raises(RecordError, match="one file of records or more"):
+    with pytest.raises(RecordError, match="at least one file of records"):
         merge_records([])
 
 
@@ -133,9 +133,9 @@ def test_commands_tell_and_write(file: RecordFile, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("filter", QUICKSTART, "--shape", "five", "--out", "x.jsonl.gz"), "a shape reads like T=5"),
-        (("merge", QUICKSTART, "--out", "x.json"), "are a .jsonl.gz file"),
+        (("merge", QUICKSTART, "--out", "x.json"), "must be a .jsonl.gz"),
         (("table", QUICKSTART, "--out", "x.xls"), "ends with .parquet or .csv"),
-        (("summary", "nowhere"), "records are a file, a study's folder with records.jsonl, or"),
+        (("summary", "nowhere"), "records must be a file, a study's folder with records.jsonl, or"),
     ],
 )
 def test_commands_refuse_with_a_remedy(arguments: tuple[str, ...], said: str) -> None:
@@ -187,7 +187,7 @@ DAMAGED = ([0, "trace"], ["0", [[[], []], [1.0], "llvm", []]], [0, [[[]], ["x"],
 def test_a_damaged_database_is_no_table(line: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"line 1 of database_tuning_record.json"):
         frame_metaschedule(database(tmp_path, line))
-    with pytest.raises(RecordError, match="is a folder with"):
+    with pytest.raises(RecordError, match="must be a folder with"):
         frame_metaschedule(tmp_path / "none")
     (tmp_path / TUNED).write_text("{\n", encoding="utf-8")
     with pytest.raises(RecordError, match="line 1"):
@@ -215,7 +215,7 @@ def test_a_program_without_its_workload_is_told_by_the_file_that_lacks_it(
 ) -> None:
     folder = database(tmp_path, [of, [[[], []], [0.002], "llvm", []]])
     (folder / WORKLOADS).write_text(workloads, encoding="utf-8")
-    told = rf"{WORKLOADS} has the workload of each .*{workloads.count(chr(10))} workloads, .* workload {of}"
+    told = rf"{WORKLOADS} must have the workload of each .*{workloads.count(chr(10))} workloads, .* {of}"
     with pytest.raises(RecordError, match=told):
         frame_metaschedule(folder)
     (folder / WORKLOADS).unlink()
@@ -283,7 +283,9 @@ def test_a_line_that_is_no_record_is_told_with_its_number(file: RecordFile, tmp_
     with pytest.raises(RecordError, match=r"mixed\.jsonl, line 4 is a log of TVM's auto-scheduler"):
         read_records(path)
     path.write_text("\n".join([*lines, '{"status": "ok"}', ""]), encoding="utf-8")
-    with pytest.raises(RecordError, match=r"a record has all its fields; got .*mixed\.jsonl, line 4: Key"):
+    with pytest.raises(
+        RecordError, match=r"a record must have all its fields; got .*mixed\.jsonl, line 4: Key"
+    ):
         read_records(path)
 
 

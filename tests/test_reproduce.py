@@ -315,7 +315,7 @@ def raising(error: BaseException) -> Act:
 
 @pytest.mark.usefixtures("quiet")
 def test_steps_that_cannot_run_do_not_stop_the_others(tmp_path: Path) -> None:
-    absent = MissingDependencyError("PyTorch is installed", "none", "pip install it.")
+    absent = MissingDependencyError("PyTorch must be installed", "none", "pip install it.")
     steps = by_name(
         made("first", raising(absent)),
         made("second", raising(StudyError("it works", "no"))),
@@ -382,14 +382,14 @@ def test_what_does_not_fit_is_refused_at_the_door(tmp_path: Path, monkeypatch: p
         reproduce(work, ["dense", "dance"])
     with pytest.raises(DietlabError, match="efforts of a reproduction are smoke, quick, full; got huge"):
         begun(tmp_path / "other", "huge")
-    with pytest.raises(StudyError, match=r"has this effort.*It has smoke, 1"):
+    with pytest.raises(StudyError, match=r"must be continued with its own effort.*It has smoke, 1"):
         begun(tmp_path, "quick")
     with pytest.raises(StudyError, match="the cores of this machine; got 999"):
         begun(tmp_path, "smoke", 999)
     with pytest.raises(StudyError, match=r"`dietlab reproduce --out FOLDER` begins one"):
         Reproduction.open(tmp_path / "nowhere")
     (tmp_path / "reproduce.json").write_text('{"schema_version": 99}', encoding="utf-8")
-    with pytest.raises(StudyError, match=r"has schema 1; got .*99"):
+    with pytest.raises(StudyError, match=r"must have schema 1; got .*99"):
         begun(tmp_path, "smoke")
 
 
@@ -535,7 +535,7 @@ def test_without_pytorch_the_step_is_absent_with_the_reason(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     text = call("--only", "bert", "--effort", "smoke", "--out", tmp_path)
-    assert "bert: absent, since the step bert has torch and transformers; got no torch. pip install" in text
+    assert "bert: absent, since the step bert needs torch and transformers; got no torch. pip install" in text
     assert "0 steps" in text
     (outcome,) = Reproduction.open(tmp_path).outcomes.values()
     assert outcome.state == "absent" and "dietlab[torch]" in outcome.reason

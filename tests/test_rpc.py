@@ -248,7 +248,9 @@ def test_rpc_tracker_that_is_absent_is_told_at_once(here: Hardware) -> None:
         port = unused.getsockname()[1]
     with (
         runner(here, ("127.0.0.1", port)) as remote,
-        pytest.raises(MeasureError, match=rf"tracker of TVM's RPC answers at 127.0.0.1:{port}; got .*serve"),
+        pytest.raises(
+            MeasureError, match=rf"tracker of TVM's RPC must answer at 127.0.0.1:{port}; got .*serve"
+        ),
     ):
         list(remote.measure(WORK, trials(here)))
 
@@ -272,7 +274,7 @@ def test_rpc_tracker_that_is_something_else_is_told(
         thread.start()
         with (
             runner(here, listening.getsockname()) as remote,
-            pytest.raises(MeasureError, match="a tracker of TVM's RPC answers at"),
+            pytest.raises(MeasureError, match="a tracker of TVM's RPC must answer at"),
         ):
             list(remote.measure(WORK, trials(here)))
         thread.join()
@@ -281,14 +283,19 @@ def test_rpc_tracker_that_is_something_else_is_told(
 def test_rpc_wrong_key_is_told_with_those_there_are(here: Hardware, tracker: Address) -> None:
     with (
         runner(here, tracker, key="lap", patience=0.0) as remote,
-        pytest.raises(MeasureError, match=r"key lap is at the tracker .*; got those of .*lab.*--key lap"),
+        pytest.raises(
+            MeasureError, match=r"key lap must have joined the tracker .*; got those of .*lab.*--key lap"
+        ),
     ):
         list(remote.measure(WORK, trials(here)))
 
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [("foreign", r"key foreign are started by dietlab serve; got .*Stop the others"), ("garbage", "no JSON")],
+    [
+        ("foreign", r"key foreign must have been started by dietlab serve; got .*Stop the others"),
+        ("garbage", "no JSON"),
+    ],
 )
 def test_rpc_server_of_others_is_refused(key: str, said: str, here: Hardware, strangers: Address) -> None:
     with runner(here, strangers, key) as remote, pytest.raises(MeasureError, match=said):
@@ -301,7 +308,7 @@ def test_rpc_server_that_never_answers_is_given_up(
     monkeypatch.setattr(rpc_client, "NETWORK_SECONDS", 6.0)
     with (
         runner(here, strangers, "silent", patience=0.5) as remote,
-        pytest.raises(MeasureError, match=r"key silent is free and answers within 0\.5 s; got none"),
+        pytest.raises(MeasureError, match=r"key silent must be free and answer within 0\.5 s; got none"),
     ):
         list(remote.measure(WORK, trials(here)))
 
@@ -335,8 +342,8 @@ def test_rpc_tunes_from_the_command_line(tracker: Address, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--rpc", "127.0.0.1:9190"], "--rpc and --key go together; got only --rpc"),
-        (["--key", "lab"], "--rpc and --key go together; got only --key"),
+        (["--rpc", "127.0.0.1:9190"], "--rpc and --key must be given together; got only --rpc"),
+        (["--key", "lab"], "--rpc and --key must be given together; got only --key"),
         (["--rpc", "9190", "--key", "lab"], "an address reads HOST:PORT"),
         (["--rpc", "host:99999", "--key", "lab"], "an address reads HOST:PORT"),
         (
@@ -354,10 +361,13 @@ def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--host", "0.0.0.0"], "reach a server at one address; got 0.0.0.0, which means every address"),
+        (["--host", "0.0.0.0"], "a server needs one address .*; got 0.0.0.0, which means every address"),
         (["--host", "::"], "got ::, which means every address of this machine"),
-        (["--host", "192.0.2.1"], "a server listens on an address of this machine; got 192.0.2.1"),
-        (["--host", "nowhere.invalid"], "a host has an address; got 'nowhere.invalid'"),
+        (
+            ["--host", "192.0.2.1"],
+            "a server must listen on an address of the machine that it runs on; got 192.0.2.1",
+        ),
+        (["--host", "nowhere.invalid"], "a host must have an address; got 'nowhere.invalid'"),
         (["--tracker", "192.0.2.1:9190"], "the tracker of 192.0.2.1; got 127.0.0.1, which only this machine"),
     ],
 )

@@ -121,12 +121,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 def test_a_folder_of_that_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.svg").mkdir()
-    with pytest.raises(DietlabError, match=r"x.svg can be written; got .*x.svg"):
+    with pytest.raises(DietlabError, match=r"x.svg must be writable; got .*x.svg"):
         save(some_figure(), tmp_path / "x.svg")
 
 
 @pytest.mark.parametrize("nothing", [None, 3, "figure", pd.DataFrame({"x": [1]})])
 def test_what_is_no_figure_is_refused(nothing: object, tmp_path: Path) -> None:
-    with pytest.raises(DietlabError, match="a figure or an explorer can be saved; got a value of class"):
+    with pytest.raises(DietlabError, match="only a figure or an explorer can be saved; got a value of class"):
         save(nothing, tmp_path / "x.svg")
     assert list(tmp_path.iterdir()) == []

@@ -829,7 +829,7 @@ def test_a_budget_lasts_until_something_is_measured(short: Space, tmp_path: Path
     with pytest.raises(BudgetSpentError, match=r"got 5 s, and 5\.5 s were spent before tuning began\. Give"):
         in_store(tmp_path / "r.jsonl", short, runner, budget=budget)
     for none in (0, -1, math.nan):
-        with pytest.raises(DietlabError, match=r"^a budget is above 0 seconds; got"):
+        with pytest.raises(DietlabError, match=r"^a budget must be above 0 seconds; got"):
             Budget(none)
 
 
@@ -893,8 +893,8 @@ def test_only_failures_is_an_error_that_points_at_the_records(space: Space) -> N
     pool, store = few(space, 6), RecordStore()
     with pytest.raises(
         ModelError,
-        match=r"at least one candidate is measured; got 6 failures, the first of which crashed: signal 11\. "
-        r".*dietlab doctor",
+        match=r"at least one candidate must be measured; got 6 failures, the first of which crashed: signal "
+        r"11\. .*dietlab doctor",
     ):
         tune(pool, SHAPES, Troubled(frozenset(pool)), SMALL, store=store)
     assert len(store.records) == 6

@@ -123,7 +123,7 @@ def test_impossible_range_names_rule_values_and_remedy(low: int, high: int) -> N
 def test_range_of_other_than_ints_is_refused(low: Any, high: Any) -> None:
     ends = re.escape(f"Dim({low!r}, {high!r})")
     with pytest.raises(
-        WorkloadError, match=rf"^the ends of a range are ints; got {ends}\. As in Dim\(1, 128\)\.$"
+        WorkloadError, match=rf"^the ends of a range must be ints; got {ends}\. As in Dim\(1, 128\)\.$"
     ):
         Dim(low, high)
 
@@ -150,13 +150,13 @@ def test_broken_shape_sets_are_refused() -> None:
         ShapeSet((), ())
     with pytest.raises(WorkloadError, match="distinct shapes"):
         ShapeSet((one, one), (0.5, 0.5))
-    with pytest.raises(WorkloadError, match="every shape has a positive, finite weight"):
+    with pytest.raises(WorkloadError, match="every shape must have a positive, finite weight"):
         ShapeSet((one, two), (1.0,))
     with pytest.raises(WorkloadError, match=r"sum to 1; got 0\.9"):
         ShapeSet((one, two), (0.5, 0.4))
-    with pytest.raises(WorkloadError, match="held-out shapes are members"):
+    with pytest.raises(WorkloadError, match="held-out shapes must be members of the set"):
         ShapeSet((one,), (1.0,), frozenset({two}))
-    with pytest.raises(WorkloadError, match=r"lies in \[0, 1\); got 1"):
+    with pytest.raises(WorkloadError, match=r"lie in \[0, 1\); got 1"):
         ShapeSet.of({one: 1.0}).split(1.0)
     with pytest.raises(WorkloadError, match="at least one shape; got 0"):
         ShapeSet.uniform(WORKLOAD, 0)

@@ -222,7 +222,7 @@ def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
     tiny = Hardware("tiny", "test", 1, CpuLimits("generic", 64, 2, 1024, 1024, 0))
     with pytest.raises(
         SpaceError,
-        match=r"at least one scheme for dense .* fits tiny; got none; .*vector registers \(\d",
+        match=r"at least one scheme for dense .* must fit tiny; got none; .*vector registers \(\d",
     ):
         build_space(QKV, tiny)
     with pytest.raises(
@@ -316,9 +316,9 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 32), (8, 0), (8, 32, 0), (-1, 32)])
 def test_micro_kernel_of_no_size_is_refused(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(SpaceError, match="sizes are positive"):
+    with pytest.raises(SpaceError, match="sizes must be positive"):
         cpu_scheme(*sizes)
-    with pytest.raises(SpaceError, match="sizes are positive"):
+    with pytest.raises(SpaceError, match="sizes must be positive"):
         cpu_scheme(8, 32, prefetch=-1)
 
 
@@ -453,5 +453,5 @@ def test_depth_and_leaves_of_a_known_tree() -> None:
     "value", [{}, {"dim": "T"}, None, "0", [1], {"dim": "T", "at_most": None, "low": 0, "high": 1}]
 )
 def test_json_that_is_no_tree_is_refused(value: object) -> None:
-    with pytest.raises(DispatchError, match="a decision tree has dim, at_most, low and high"):
+    with pytest.raises(DispatchError, match="a decision tree must have dim, at_most, low and high"):
         tree_from_json(value)

@@ -306,7 +306,7 @@ def test_a_comparison_is_kept_and_shown(compared: Comparison, tmp_path: Path) ->
         figure = plot_strategies(compared, x, ("draft", "random"))
         assert [trace.name for trace in figure.data if trace.name] == ["draft", "random"]
     (tmp_path / "c.json").write_text('{"survey": 1}')
-    with pytest.raises(DietlabError, match="a comparison is a file of"):
+    with pytest.raises(DietlabError, match="a comparison must be a file of"):
         load_comparison(tmp_path / "c.json")
 
 
@@ -354,7 +354,7 @@ def test_the_method_is_ablated_on_a_survey(survey: Surveyed, tmp_path: Path) -> 
     assert {way: len(of) for way, of in kept.tunings.items()} == {WAITS: 2, AHEAD: 2}
     assert len(ablation_table(found)[1]) == 10
     (tmp_path / "a.json").write_text("[]")
-    with pytest.raises(DietlabError, match="an ablation is a file of"):
+    with pytest.raises(DietlabError, match="an ablation must be a file of"):
         MethodAblation.load(tmp_path / "a.json")
 
 
@@ -366,7 +366,7 @@ def test_the_command_ablates_records_as_well_as_studies(tmp_path: Path) -> None:
     assert "| 3       |" in done.stdout and AHEAD in done.stdout
     assert MethodAblation.load(out).survey == "quickstart"
     done = CliRunner().invoke(main, [*command, "--devices", "many"])
-    assert done.exit_code == 2 and "devices are numbers, as in 1,2; got 'many'" in done.stderr
+    assert done.exit_code == 2 and "devices must be numbers, as in 1,2; got 'many'" in done.stderr
     done = CliRunner().invoke(main, ["ablate", str(tmp_path / "nothing")])
     assert done.exit_code == 2 and "Such a name is" in done.stderr
 
@@ -473,7 +473,7 @@ def test_the_work_of_rounds_is_that_of_the_tuning(ahead: bool, space: Space, tmp
     (other,) = load_tunings(tmp_path / "r.json", 1.0)[WAITS]
     assert {seconds for work in other for job in work.jobs for seconds in job.measures} == {1.0}
     (tmp_path / "r.json").write_text("{}")
-    with pytest.raises(DietlabError, match="a file holds the tunings"):
+    with pytest.raises(DietlabError, match="the file must hold the tunings"):
         load_tunings(tmp_path / "r.json")
     table = scaling({WAITS: [rounds], AHEAD: [rounds]}, Fleet(1))
     assert [trace.name for trace in plot_fleet(table).data] == [WAITS, AHEAD, "as many"]

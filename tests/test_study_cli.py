@@ -222,11 +222,11 @@ def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (None, "a study folder has a readable manifest.json.*dietlab tune --out FOLDER"),
-        ("{", "a study folder has a readable manifest.json"),
-        ('{"schema_version": 99}', "a study has schema 3; got 99. Open it with the version"),
-        ('{"schema_version": 1}', "a study has schema 3; got 1. .* or tune again"),
-        ("[]", "a study has schema 3"),
+        (None, "a study folder must have a readable manifest.json.*dietlab tune --out FOLDER"),
+        ("{", "a study folder must have a readable manifest.json"),
+        ('{"schema_version": 99}', "a study must have schema 3; got 99. Open it with the version"),
+        ('{"schema_version": 1}', "a study must have schema 3; got 1. .* or tune again"),
+        ("[]", "a study must have schema 3"),
     ],
 )
 def test_folder_that_is_no_study_is_refused(text: str | None, complaint: str, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_second_tuner_is_refused_until_the_first_is_gone(tmp_path: Path, here: H
 
 def test_stages_of_a_study_that_was_not_tuned_say_what_is_missing(tmp_path: Path, here: Hardware) -> None:
     study = Study.create(tmp_path / "s", WORK, here, SHAPES)
-    with pytest.raises(StudyError, match=r"the study was tuned; got no records.jsonl.*dietlab tune"):
+    with pytest.raises(StudyError, match=r"a study must have been tuned; got no records.jsonl.*dietlab tune"):
         study.dispatch()
 
 
@@ -352,7 +352,9 @@ def test_a_library_of_an_earlier_dispatcher_is_not_evaluated(study: Path) -> Non
     done("dispatch", study, "--max-kernels", "1")
     result = dietlab("evaluate", study, "--shapes", "1", "--against", "openblas", "--effort", "smoke")
     assert result.exit_code == 2
-    assert re.search(r"the library holds the study's dispatcher; got .*dietlab build", result.stderr)
+    assert re.search(
+        r"the library must hold the study's latest dispatcher; got .*dietlab build", result.stderr
+    )
     done("build", study)
     assert Study.open(study).operator().micro_kernels == load(study).micro_kernels
 
@@ -488,13 +490,13 @@ def test_replay_takes_the_records_of_a_study_that_decided_between_its_tiles(tmp_
 
 def test_a_dimension_is_given_once() -> None:
     failed = dietlab("space", "dense", "--dim", "T=1:8", "--dim", "T=1:4")
-    assert failed.exit_code == 2 and "a dimension is given once; got T=1..8 and T=1:4" in failed.stderr
+    assert failed.exit_code == 2 and "a dimension must be given once; got T=1..8 and T=1:4" in failed.stderr
 
 
 @pytest.mark.parametrize("text", ["x", "99999", "0,-1", "0,²"])
 def test_serve_takes_processors_that_are_here(text: str) -> None:
     failed = dietlab("serve", "--key", "k", "--processors", text)
-    assert failed.exit_code == 2 and "processors are some of 0" in failed.stderr
+    assert failed.exit_code == 2 and "processors must be among 0" in failed.stderr
 
 
 def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:
@@ -538,7 +540,7 @@ BAD = {
         "K=4",
         "--out",
         "x",
-    ): "dense has the dimensions T, N, K; got unknown M",
+    ): "dense must have the dimensions T, N, K; got unknown M",
     (
         "tune",
         "conv",
@@ -559,8 +561,8 @@ BAD = {
         "x",
     ): "1 <= low <= high; got low=9, high=3",
     ("space", "--hardware", "zen4"): (
-        "--hardware is a JSON file or one of a100, cascadelake-1core, h100, h200, haswell-1core, rtx3090, "
-        "t4, zen4-1core; got 'zen4'. Did you mean 'zen4-1core'?"
+        "--hardware must be a JSON file or one of a100, cascadelake-1core, h100, h200, haswell-1core, "
+        "rtx3090, t4, zen4-1core; got 'zen4'. Did you mean 'zen4-1core'?"
     ),
     ("tune", "dense", "--dim", "T", "--out", "x"): "NAME=EXTENT or NAME=LOW:HIGH; got 'T'",
     ("tune", "dense", "--dim", "T=a:b", "--out", "x"): "a number or low:high; got 'a:b'",
@@ -576,10 +578,10 @@ BAD = {
         "x",
     ): "shapes are uniform",
     ("space", "--hardware", "nowhere.json"): "zen4-1core; got 'nowhere.json'",
-    ("space", "--hardware", "."): "a hardware file is readable JSON",
-    ("build", "."): "a study folder has a readable manifest.json",
-    ("evaluate", "."): "a study folder has a readable manifest.json",
-    ("report", "."): "a study folder has a readable manifest.json",
+    ("space", "--hardware", "."): "a hardware file must be readable JSON",
+    ("build", "."): "a study folder must have a readable manifest.json",
+    ("evaluate", "."): "a study folder must have a readable manifest.json",
+    ("report", "."): "a study folder must have a readable manifest.json",
 }
 
 
@@ -647,7 +649,7 @@ def test_full_disk_stops_tuning_with_a_clear_line_and_blames_no_micro_kernel(
     )
     assert child.returncode == 2, child.stderr
     assert "Traceback" not in child.stderr
-    assert "dietlab: libraries can be written; got" in child.stderr and "Free some space" in child.stderr
+    assert "dietlab: libraries must be writable; got" in child.stderr and "Free some space" in child.stderr
     assert read_records(out / "records.jsonl").records == ()
 
 
@@ -663,14 +665,17 @@ SEVERAL = ("--dim", "T=1:512", "--dim", "N=64:4096", "--dim", "K=64:4096")
             "dimensions.*; got 'uniform:8'",
         ),
         ((*TUNED, "--shapes", "1,x", "--out", "{}/x"), "shapes are uniform"),
-        ((*TUNED, "--transfer-from", "nowhere", "--out", "{}/x"), "records are a file.*; got 'nowhere'"),
-        ((*TUNED, "--out", "{}/taken"), "a new study gets an empty or new folder"),
+        ((*TUNED, "--transfer-from", "nowhere", "--out", "{}/x"), "records must be a file.*; got 'nowhere'"),
+        ((*TUNED, "--out", "{}/taken"), "a new study needs an empty or new folder"),
         ((*TUNED, "--dtype", "float16", "--out", "{}/x"), "float16"),
         (("survey", *SEVERAL, "--shapes", "every", "--records", "{}/x.jsonl"), "dimensions.*; got 'every'"),
         (("survey", "--records", "{}/no/x.jsonl"), "a folder that exists; got .*no"),
-        (("survey", "--records", "{}/x.jsonl", "--pack", "{}/x.json"), "--pack writes a .jsonl.gz file"),
+        (
+            ("survey", "--records", "{}/x.jsonl", "--pack", "{}/x.json"),
+            "--pack needs the name of a .jsonl.gz file",
+        ),
         (("quickstart", "--out", "{}/x", "--shapes", "some"), "shapes are uniform"),
-        (("quickstart", "--out", "{}/taken"), "a new study gets an empty or new folder"),
+        (("quickstart", "--out", "{}/taken"), "a new study needs an empty or new folder"),
     ],
 )
 def test_arguments_are_checked_before_the_machine_is_measured(
@@ -711,5 +716,5 @@ def test_an_evaluation_of_less_leaves_the_report(study: Path, tmp_path: Path) ->
     assert len(json.loads((tmp_path / "few.json").read_text())["rows"]) == 2
     absent = dietlab("evaluate", study, "--against", "openblas,zendnn", "--shapes", "1,5", "--quiet")
     if absent.exit_code:  # on an AMD it is there
-        assert "every contender that is named takes part; got zendnn is absent" in absent.stderr
+        assert "every contender that is named must be available; got zendnn is absent" in absent.stderr
         assert absent.exit_code == 2 and (study / "report.json").read_bytes() == kept

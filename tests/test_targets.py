@@ -153,7 +153,7 @@ def test_a_processor_of_a_third_target_is_described(null: Hardware) -> None:
     again = Hardware.from_json(null.to_json())
     assert again == null and again.kind == "null" and null.to_json()["kind"] == "null"
     assert again.threads == 1 and null.measured() is null and "1 core" in str(null.card.summary)
-    with pytest.raises(HardwareError, match="this stage needs a GPU; got a null processor"):
+    with pytest.raises(HardwareError, match="the stage needs a GPU; got a null processor"):
         gpu_of(null)
     with pytest.raises(HardwareError, match="fields"):
         Hardware.from_json({**null.to_json(), "limits": {"lanes": 3}})

@@ -591,7 +591,7 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
     assert [turn.correct for turn in turns] == [True, None, True]
     assert [len(turn.samples) for turn in turns] == [2, 0, 2]
     assert {turn.first_seconds for turn in turns} == {None}, "the third is the first of another process"
-    assert ("signal" if "abort" in fall else "answers within") in turns[1].reason
+    assert ("signal" if "abort" in fall else "must answer within") in turns[1].reason
     assert pace.blocks == 4 and pace.usual is not None and pace.usual > 0
     assert pace.retaken == sum(turn.retaken for turn in turns)
     assert pace.kept == sum(turn.kept for turn in turns)

@@ -189,12 +189,12 @@ def test_attention_of_other_models_and_studies_is_refused(
 ) -> None:
     with pytest.raises(StudyError, match="models of transformers"):
         replace_attention(torch.nn.Linear(8, 8), *products)
-    with pytest.raises(StudyError, match="the study is of batch-matmul-nt"):
+    with pytest.raises(StudyError, match="the study must be of batch-matmul-nt"):
         replace_attention(bert(), *reversed(products))
     with pytest.raises(StudyError, match="with D=16, the size of a head"):
         replace_attention(bert(num_attention_heads=2), *products)
     dense = Study.create(tmp_path / "dense", DENSE, here, ShapeSet.uniform(DENSE, 2), "smoke")
-    with pytest.raises(StudyError, match="products of attention are served by a study of BatchMatmul"):
+    with pytest.raises(StudyError, match="products of attention need a study of BatchMatmul"):
         replace_attention(bert(), dense, dense)
 
 

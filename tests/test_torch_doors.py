@@ -185,7 +185,7 @@ def test_a_saved_model_whose_study_moved_is_computed_and_told(
         wanted = original(torch.ones(3, 64))
     found, told = call_elsewhere(home / name)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-    assert "dietlab: a layer's library can be loaded; got the path is a study" in told
+    assert "dietlab: a layer's library must be loadable; got the path must be that of a study" in told
     assert "PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER)" in told
     for given, listed in ((study, ""), (study.parent, ""), ("", f"/none:{study.parent}")):
         found, told = call_elsewhere(home / name, given, DIETLAB_LIBRARIES=listed)
@@ -263,11 +263,11 @@ def test_a_library_that_cannot_be_looked_at_stays_closed(
         warnings.simplefilter("always")
         same(layer, original, torch.ones(3, 64))
     told = capfd.readouterr().err + "".join(str(warning.message) for warning in caught)
-    assert f"can be loaded; got {str(error) or 'MemoryError()'}. PyTorch computes" in told
+    assert f"must be loadable; got {str(error) or 'MemoryError()'}. PyTorch computes" in told
 
 
 def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="found in the folder of a study, or in a folder of studies; got"):
+    with pytest.raises(StudyError, match="must be in the folder of a study, or in a folder of studies; got"):
         find_libraries(tmp_path / "none")
 
 

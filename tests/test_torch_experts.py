@@ -218,7 +218,7 @@ def test_experts_that_no_study_serves_stay(here: Hardware, tmp_path: object) -> 
 
 
 def test_a_model_without_experts_is_refused(study: Study) -> None:
-    with pytest.raises(StudyError, match="experts can be replaced in models of transformers"):
+    with pytest.raises(StudyError, match="experts can only be replaced in models of transformers"):
         replace_experts(torch.nn.Linear(3, 4), study)
 
 

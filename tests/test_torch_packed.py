@@ -215,7 +215,7 @@ WRONG: dict[str, tuple[Wrong, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-@pytest.mark.filterwarnings("ignore:dietlab. a layer's library can be loaded")
+@pytest.mark.filterwarnings("ignore:dietlab. a layer's library must be loadable")
 def test_what_only_the_originals_could_compute_is_refused(name: str, model: nn.Module) -> None:
     call, error, words = WRONG[name]
     with pytest.raises(error, match=words):

@@ -124,7 +124,7 @@ def test_traffic_is_the_table_within_the_range(name: str, low: int, span: int, n
     table = read_table(name)
     inside, outside = table.within(low, low + span)
     if not inside:
-        with pytest.raises(WorkloadError, match="has an extent in the range"):
+        with pytest.raises(WorkloadError, match="must have an extent in the range"):
             ShapeSet.traffic(work, name, n)
         return
     shapes = ShapeSet.traffic(work, name, n)

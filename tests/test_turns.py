@@ -104,7 +104,7 @@ def test_who_is_clearly_behind_is_not_asked_again(stop_beyond: float | None, qui
 def test_a_fall_ends_one_player_and_who_is_wrong_is_not_timed() -> None:
     def seconds(length: int, plan: int) -> float:
         if (length, plan) == (2, 1):
-            raise MeasureError("the worker lives", "signal 6")
+            raise MeasureError("the worker must stay alive", "signal 6")
         return 1.0
 
     def check(request: dict[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_threads_of_onnxruntime_are_chosen_once() -> None:
     pytest.importorskip("onnxruntime")
     with WorkerProcess(WORKER, contender_env(2)) as worker:
         worker.ask(opening("onnxruntime", threads=2), 60)
-        with pytest.raises(WorkerRefused, match="2 threads in this process; got 3"):
+        with pytest.raises(WorkerRefused, match="must have 2 threads; got 3"):
             worker.ask(opening("onnxruntime", threads=3), 60)
 
 
@@ -429,5 +429,5 @@ def test_weights_packed_for_one_row_serve_no_other_number() -> None:
     for packed, called in ((1, 2), (5, 1), (5, 6)):
         given = {rows: Problem.make(work, Shape.of(T=rows)) for rows in (packed, called)}
         layer = vendor.prepare(work, given[packed].constants, Shape.of(T=packed))
-        with pytest.raises(MeasureError, match=rf"serve calls of {packed} rows, .*; got {called}\."):
+        with pytest.raises(MeasureError, match=rf"can only serve calls of {packed} rows, .*; got {called}\."):
             layer.bind(given[called].variables, np.empty(given[called].out_shape, np.float32))

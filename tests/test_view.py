@@ -355,7 +355,7 @@ class Page(HTMLParser):
 def test_a_page_that_cannot_be_written_is_told(report: Report, tmp_path: Path) -> None:
     from dietlab.view.pages.report import write_html
 
-    with pytest.raises(DietlabError, match=r"report.html can be written; got .*a path whose folder is there"):
+    with pytest.raises(DietlabError, match=r"report.html must be writable; got .*a path whose folder is"):
         write_html(report, tmp_path / "missing" / "report.html")
 
 
@@ -597,7 +597,8 @@ def test_the_report_of_a_layer_is_like_any_of_one_dimension() -> None:
     assert all(row.held_out for row in several.of_layer(ODD.to_json()).rows)
     assert Report.from_json(report.to_json()) == report
     with pytest.raises(
-        WorkloadError, match=r"is of this layer; got K=768,N=5\. The set has 5 layers, such as K=333,N=100; "
+        WorkloadError,
+        match=r"must be of the layer; got K=768,N=5\. The set has 5 layers, such as K=333,N=100; ",
     ):
         several.of_layer({"N": 5, "K": 768})
     with pytest.raises(WorkloadError, match=r"dimension but T: N, K; got missing K\. Give layer="):
@@ -625,9 +626,11 @@ def test_layers_and_lengths_are_drawn_with_their_worst(report: Report) -> None:
     lengths = frame_lengths(several)
     assert lengths[["low_T", "high_T"]].drop_duplicates().to_numpy().tolist() == [[n, n] for n in LENGTHS]
     assert list(trace(plot_lengths(several), "oracle").x) == [f"T={n}" for n in LENGTHS]
-    with pytest.raises(RecordError, match=r"by layer has several dynamic dimensions; got T\. frame_speedup"):
+    with pytest.raises(
+        RecordError, match=r"by layer must have several dynamic dimensions; got T\. frame_speedup"
+    ):
         frame_layers(report)
-    with pytest.raises(RecordError, match="the report has this cache state; got 'cold'"):
+    with pytest.raises(RecordError, match="the report must have the cache state; got 'cold'"):
         plot_layers(several, "cold")
 
 
@@ -728,7 +731,8 @@ def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Por
     assert figure.layout.title.text == "Expected loss of the dispatcher, any K"
     stranger = replace(dispatcher, schemes=tuple(Scheme.from_key(f"{n}x16.u1.is.p0") for n in range(1, 9)))
     with pytest.raises(
-        DispatchError, match=r"was trained on this portfolio; got the scheme .*, which it lacks"
+        DispatchError,
+        match=r"must have been trained on the portfolio of the map; got the scheme .*, which it lacks",
     ):
         frame_map(portfolio, dispatcher=stranger)
 
@@ -737,17 +741,17 @@ def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Por
     ("arguments", "complaint"),
     [
         ({"x": "Q"}, "dimensions of the map are T, K, N; got Q"),
-        ({"x": "N", "y": "N"}, "two dimensions that differ; got N on both axes"),
+        ({"x": "N", "y": "N"}, "two different dimensions; got N on both axes"),
         ({"x": "N", "y": "layer"}, "other axis is the length; got N and layers of a Report. Give two dim"),
         ({"fixed": {"K": 768}}, "dimensions that can be fixed are ; got K"),
-        ({"y": "N", "fixed": {"K": 0}}, "an extent is at least 1; got 0"),
+        ({"y": "N", "fixed": {"K": 0}}, "an extent must be at least 1; got 0"),
         (
             {"y": "N", "fixed": {"K": 7}},
-            "has the extents that are fixed; got K=7. For example K=333,N=100,T=1 ",
+            "must have the extents that are fixed; got K=7. For example K=333,N=100,T=1 ",
         ),
         ({"value": "plan"}, "values of this map are speedup, regret, padding_waste, roofline; got plan"),
         ({"contender": "nobody"}, "contenders of the report are .*; got nobody"),
-        ({"cache": "cold"}, "has this cache state; got 'cold'"),
+        ({"cache": "cold"}, "must have the cache state; got 'cold'"),
     ],
     ids=str,
 )

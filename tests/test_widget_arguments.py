@@ -37,7 +37,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
     "padding, operator": (lambda: dl.padding_explorer("dense", ZEN), WorkloadError, "got 'dense'"),
-    "padding, class": (lambda: dl.padding_explorer(dl.Dense, ZEN), WorkloadError, "operator is a value"),
+    "padding, class": (lambda: dl.padding_explorer(dl.Dense, ZEN), WorkloadError, "operator must be a value"),
     "padding, swapped": (lambda: dl.padding_explorer(ZEN, DENSE), WorkloadError, "got Hardware"),
     "padding, processor": (lambda: dl.padding_explorer(DENSE, "zen9"), HardwareError, "a preset is one of"),
     "roofline": (lambda: dl.roofline_explorer("dense", "h200"), WorkloadError, "got 'dense'"),
@@ -51,17 +51,21 @@ WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
     "inspector, shape": (
         lambda: dl.inspect_kernel(DENSE, ZEN, "6x16.u4.ws.p0.even", "T=3"),
         DietlabError,
-        "is of class Shape; got 'T=3'",
+        "must be of class Shape; got 'T=3'",
     ),
     "speedups": (lambda: dl.speedup_explorer(3), RecordError, "got 3"),
     "speedups, several": (lambda: dl.speedup_explorer([None, None]).restore(3), DietlabError, "a state is"),
-    "speedups, runs": (lambda: dl.speedup_explorer([], "runs/dense"), DietlabError, "is of class Mapping"),
+    "speedups, runs": (
+        lambda: dl.speedup_explorer([], "runs/dense"),
+        DietlabError,
+        "must be of class Mapping",
+    ),
     "panel, start": (lambda: TuningPanel(start=3), DietlabError, "a function of observers; got int"),
     "panel, interval": (lambda: TuningPanel("soon"), DietlabError, "TuningPanel.follow(study)"),
     "panel, endless": (lambda: TuningPanel(float("inf")), DietlabError, "a number from 0 on; got inf"),
     "panel, not a number": (lambda: TuningPanel(float("nan")), DietlabError, "a number from 0 on; got nan"),
     "panel, negative": (lambda: TuningPanel(-1), DietlabError, "a number from 0 on; got -1"),
-    "panel, clock": (lambda: TuningPanel(0.1, 3), DietlabError, "clock of a panel is a function; got 3"),
+    "panel, clock": (lambda: TuningPanel(0.1, 3), DietlabError, "clock of a panel must be a function; got 3"),
     "panel, title": (lambda: TuningPanel(title=3), DietlabError, "is a text; got 3"),
     "panel, followed": (lambda: TuningPanel.follow(3), StudyError, "got int"),
     **{
@@ -73,7 +77,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
             "trials": dl.trials_table,
         }.items()
         for word, run, kind, said in (
-            ("number", 3, RecordError, "shows a TuningRun; got 3"),
+            ("number", 3, RecordError, "must be a TuningRun; got 3"),
             ("folder", "no/such/folder", StudyError, "no/such/folder"),
         )
     },
@@ -140,7 +144,7 @@ def test_a_study_and_a_preset_stand_for_operator_and_processor(study: Study) -> 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"foo": 1}, "an explorer's controls are T, rows, cols, edge, cores; got foo"),
+        ({"foo": 1}, "a control of the explorer must be one of T, rows, cols, edge, cores; got foo"),
         ({"row": 1}, "Did you mean 'rows'?"),
         ({"T": "a"}, "T is a whole number from 1 to 64; got 'a'"),
         ({"T": 1000}, "T is a whole number from 1 to 64; got 1000"),

@@ -202,7 +202,7 @@ def test_unknown_operator_is_named_with_the_known_ones() -> None:
         make_workload("conv", {})
     with pytest.raises(WorkloadError, match=f"{known}; got None"):
         workload_from_json({})
-    with pytest.raises(WorkloadError, match="batch-matmul-nt supports the given options; got bias"):
+    with pytest.raises(WorkloadError, match="batch-matmul-nt must support the given options; got bias"):
         make_workload("batch-matmul-nt", {"T": 4, "B": 2, "D": 3}, bias=True)
 
 
@@ -216,7 +216,7 @@ def test_unknown_operator_is_named_with_the_known_ones() -> None:
 )
 def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], complaint: str) -> None:
     with pytest.raises(
-        WorkloadError, match=f"dense has the dimensions T, N, K; got {complaint}. For example --dim"
+        WorkloadError, match=f"dense must have the dimensions T, N, K; got {complaint}. For example --dim"
     ):
         make_workload("dense", dims)
 
@@ -226,19 +226,22 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
     [
         (
             {"N": 0},
-            r"^every dimension is at least 1; got N=0\. Give a number of 1 or more, or a range such as "
+            r"^every dimension must be at least 1; got N=0\. Give a number of 1 or more, or a range such as "
             r"N=Dim\(1, 128\)\.$",
         ),
         ({"K": -4}, "at least 1; got K=-4"),
         ({"T": 0}, "at least 1; got T=0"),
         (
             {"K": (1, 8)},
-            r"^T, N and K are each an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\)\.$",
+            r"^T, N and K must each be an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\)\.$",
         ),
-        ({"T": (1, 128)}, r"each an int or a Dim; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)"),
+        (
+            {"T": (1, 128)},
+            r"must each be an int or a Dim; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)",
+        ),
         ({"T": [2, 9]}, r"got T=\[2, 9\]\. A range is written T=Dim\(2, 9\)"),
         ({"T": "1:128"}, r"got T='1:128'\. A range is written T=Dim\(1, 128\)"),
-        ({"N": 4.0}, r"N and K are each an int or a Dim; got N=4\.0"),
+        ({"N": 4.0}, r"N and K must each be an int or a Dim; got N=4\.0"),
         ({"T": True}, "got T=True"),
         ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16, int8; got 'float64'"),
         ({"dtype": np.dtype("float16")}, r"one of float32, .*; got dtype\('float16'\)"),
@@ -255,9 +258,12 @@ def test_impossible_dense_layers_are_refused(changed: dict[str, Any], complaint:
     [
         ({"B": 0}, "at least 1; got B=0"),
         ({"D": -1}, "at least 1; got D=-1"),
-        ({"B": 2.0}, r"T, B and D are each an int or a Dim; got B=2\.0\. A range is written B=Dim\(1, 128\)"),
+        (
+            {"B": 2.0},
+            r"T, B and D must each be an int or a Dim; got B=2\.0\. A range is written B=Dim\(1, 128\)",
+        ),
         ({"T": (1, 8)}, r"got T=\(1, 8\)\. A range is written T=Dim\(1, 8\)"),
-        ({"form": "tn"}, "the form is nt or nn; got 'tn'"),
+        ({"form": "tn"}, "the form must be nt or nn; got 'tn'"),
         ({"dtype": "int8"}, "a dtype is one of float32, float16, bfloat16; got 'int8'"),
     ],
 )
@@ -490,12 +496,12 @@ def test_a_dynamic_batch_is_one_whose_number_is_not_known() -> None:
     assert [batched(w) for w in (work, SCORES, CONTEXT, DENSE, ANY_DENSE)] == [True, True, True, False, False]
     with pytest.raises(
         WorkloadError,
-        match=r"^the batch axis is static; got 1\.\.12\. batched\(\) returns whether there is one; ",
+        match=r"^the batch axis must be static; got 1\.\.12\. batched\(\) returns whether there is one; ",
     ):
         batch_of(work)
 
 
-MOST = r"an operand has at most 2,147,483,647 elements \(2\*\*31 - 1\); got "
+MOST = r"an operand must have at most 2,147,483,647 elements \(2\*\*31 - 1\); got "
 SMALLER = r"\. Make an extent smaller, or divide the operator into several\.$"
 
 

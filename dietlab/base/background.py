@@ -211,9 +211,10 @@ class Viewer(Observer, Protocol):
 def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) -> BackgroundRun[Result]:
     """Starts ``work(observers)`` in a thread and returns at once.
 
-    ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
-    these observers and one more, which pauses and stops the work. The function must pass on all of them. A
-    script must end with ``run.wait()``, since the run ends when its process does. Its records stay.
+    ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The
+    function gets these observers and one more, which pauses and stops the work; it must hand all of them to
+    the stage that it runs. A script must end with ``run.wait()``, since the thread ends with its process.
+    Measured records are kept in any case.
 
     Args:
         work: a function of the observers; its result becomes the run's.
@@ -240,7 +241,7 @@ def require_work(work: object) -> None:
     """
     if not callable(work):
         raise DietlabError(
-            "work is a function of observers",
+            "work must be a function of observers",
             type(work).__name__,
             "Write lambda observers: dl.tune(space, shapes, runner, observers=observers).",
         )

@@ -71,7 +71,7 @@ REMEDY = "Define it in a module, and import it from there."
 def _require_pickled(what: str, entry: Mapping[str, str]) -> None:
     """Raises an error if the object could not be pickled where it was entered."""
     if "failed" in entry:
-        raise DietlabError(f"{what} can be sent to other processes", entry["failed"], REMEDY)
+        raise DietlabError(f"{what} must be fit to send to other processes", entry["failed"], REMEDY)
 
 
 class _Carried(Deferred):
@@ -91,7 +91,7 @@ class _Carried(Deferred):
         _require_pickled("the object", self.entry)
         if self._python != PYTHON:
             raise DietlabError(
-                f"objects are sent to processes of the same Python, {self._python}",
+                f"objects can only be sent to processes of the same Python version, {self._python}",
                 PYTHON,
                 "Put the object into a package, and install the package on both sides.",
             )

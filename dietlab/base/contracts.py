@@ -39,9 +39,8 @@ def require_methods(what: str, value: object, methods: Sequence[str], error: typ
     Raises:
         DietlabError: ``error``, if it is a class or lacks a method.
     """
-    wanted = (
-        f"{what} is an object with {' and '.join([', '.join(methods[:-1]), methods[-1]][len(methods) < 2 :])}"
-    )
+    several = [", ".join(methods[:-1]), methods[-1]]
+    wanted = f"{what} must be an object with {' and '.join(several[len(methods) < 2 :])}"
     missing = [name for name in methods if not callable(getattr(value, name, None))]
     if isinstance(value, type):
         raise error(wanted, shown(value), "" if missing else f"Make one: {value.__name__}(...).")
@@ -57,7 +56,7 @@ def listed(what: str, value: object, error: type[DietlabError]) -> tuple[Any, ..
         DietlabError: ``error``, for a text, a mapping, or a value that is not iterable.
     """
     if isinstance(value, (str, bytes, Mapping, type)) or not isinstance(value, Iterable):
-        raise error(f"{what} is a list", shown(value))
+        raise error(f"{what} must be a list", shown(value))
     return tuple(value)
 
 
@@ -75,7 +74,9 @@ def require_numbers(
         DietlabError: ``error``, for another size or a number that is not allowed.
     """
     extents = tuple(size.values())
-    wanted = f"{what} is an array [{', '.join(size)}] of numbers {'above 0' if positive else 'of 0 or more'}"
+    wanted = (
+        f"{what} must be an array [{', '.join(size)}] of numbers {'above 0' if positive else 'of 0 or more'}"
+    )
     try:
         found = np.asarray(value, np.float64)
     except (TypeError, ValueError):

@@ -98,7 +98,7 @@ def require_type(
     """
     if not isinstance(value, expected):
         found = repr(value) if isinstance(value, str) else f"a value of class {type(value).__name__}"
-        raise error(f"{what} is of class {expected.__name__}", found, remedy)
+        raise error(f"{what} must be of class {expected.__name__}", found, remedy)
 
 
 LIKE = 0.5

@@ -63,7 +63,7 @@ def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
     try:
         yield
     except OSError as reason:
-        raise error(f"{what} can be written", f"{path}: {reason}", remedy_of(reason)) from reason
+        raise error(f"{what} must be writable", f"{path}: {reason}", remedy_of(reason)) from reason
 
 
 def write_failure(text: str) -> bool:
@@ -177,7 +177,7 @@ def cut_truncated(path: Path) -> bool:
     data = path.read_bytes()
     if data.startswith(GZIP) or _foreign(data):
         kind = _foreign(data) or "compressed by gzip: unpack it"
-        raise RecordError("lines are appended to a file of plain text", f"{path}: {kind}")
+        raise RecordError("lines can only be appended to a file of plain text", f"{path}: {kind}")
     whole = data.rfind(b"\n") + 1
     if _is_whole(data[whole:].decode(errors="replace")):
         with path.open("ab") as file:
@@ -307,7 +307,9 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
     except Timeout:
         raise StudyError(rule, folder, "Wait for the other, or use another folder (--out).") from None
     except OSError as error:
-        raise StudyError("the folder can be made", f"{folder}: {error}", remedy_of(error)) from error
+        raise StudyError(
+            "it must be possible to make the folder", f"{folder}: {error}", remedy_of(error)
+        ) from error
     try:
         yield
     finally:
@@ -361,6 +363,6 @@ def make_folder(path: Path) -> None:
     if path.exists() and (
         not path.is_dir() or any(p.suffix != UNFINISHED and p.name != LOCK for p in path.iterdir())
     ):
-        raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
+        raise StudyError("a new study needs an empty or new folder", path, "Choose another --out.")
     with writing("the study folder", path, StudyError):
         path.mkdir(parents=True, exist_ok=True)

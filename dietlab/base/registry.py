@@ -43,11 +43,11 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         own: dietlab's own objects, in the form that users enter; an entry point is loaded on first use.
         taken: a function that converts an entered object to a value of the registry, or raises ``error``.
         error: the class of its errors.
-        reserved: names that cannot be entered: they mean something else where names of this registry are
-            used.
+        reserved: names that cannot be entered, because arguments that name these objects give them another
+            meaning.
         travels: whether entered objects are sent to worker processes.
-        also: a function that returns the name that files use for a value that a person named ``MODULE:NAME``;
-            None: no other name.
+        also: a function that returns a value's name in files, such as an operator's ``operator``. A value
+            entered as ``MODULE:NAME`` is then found by this name, too. None: it has no such name.
     """
 
     all: ClassVar[list[Registry[Any]]] = []
@@ -101,11 +101,12 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self._error(
-                f"the name of {self.noun} has letters, digits and any of -, _, . and +", repr(name)
+                f"the name of {self.noun} must consist of letters, digits and any of -, _, . and +",
+                repr(name),
             )
         if name in self.own or name in self._reserved:
             raise self._error(
-                f"the name of {self.noun} is not one of dietlab's own", repr(name), "Choose another name."
+                f"the name of {self.noun} must differ from dietlab's own", repr(name), "Choose another name."
             )
         self._taken(name, value)
         self.entered[name] = value
@@ -195,7 +196,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
             return load()
         except Exception as error:  # whatever the code of others raises
             raise self._error(
-                f"{self.noun} {name!r} can be loaded {place}", f"{type(error).__name__}: {error}"
+                f"{self.noun} {name!r} must be loadable {place}", f"{type(error).__name__}: {error}"
             ) from error
 
     def _remedy(self, name: object) -> str:
@@ -257,7 +258,7 @@ def import_named(text: str) -> None:
         suiting = [registry for registry in Registry.all if registry.suits(value)]
         if not suiting:
             kinds = ", ".join(registry.noun for registry in Registry.all)
-            raise DietlabError(f"an import is {kinds}, or a module that enters one", repr(text))
+            raise DietlabError(f"an import must be {kinds}, or a module that enters one", repr(text))
         suiting[0].named(text)
 
 
@@ -268,7 +269,7 @@ def _imported(module: str, place: str, noun: str, error: type[DietlabError]) -> 
     except Exception as cause:  # whatever the code of others raises
         missing = isinstance(cause, ModuleNotFoundError) and cause.name in (module, module.partition(".")[0])
         raise error(
-            f"the module {module!r} of {noun} can be imported",
+            f"the module {module!r} of {noun} must be importable",
             f"{type(cause).__name__}: {cause}",
             "Is its folder the current one, on PYTHONPATH, or installed?" if missing else "",
         ) from cause
@@ -276,6 +277,6 @@ def _imported(module: str, place: str, noun: str, error: type[DietlabError]) -> 
         if not hasattr(value, part):
             known = [name for name in dir(value) if not name.startswith("_")]
             file = getattr(sys.modules[module], "__file__", module)
-            raise error(f"{noun} is in {file}", f"{module}:{place}", closest(part, known))
+            raise error(f"{noun} must be in {file}", f"{module}:{place}", closest(part, known))
         value = getattr(value, part)
     return value

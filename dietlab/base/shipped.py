@@ -41,7 +41,7 @@ def data_path(name: str) -> Path:
     if not any(known == name or known.startswith(f"{name}/") for known in names):
         near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
         raise RecordError(
-            "dietlab.base.shipped.data_names() lists the name of the data",
+            "the name of the data must be one of dietlab.base.shipped.data_names()",
             repr(name),
             f"Similar names are {', '.join(near)}." if names else "The package was built without its data.",
         )
@@ -63,7 +63,9 @@ def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
     source, target = shipped_folder("notebooks"), Path(folder)
     names = sorted(path.name for kind in ("*.ipynb", "*.py") for path in source.glob(kind))
     if not names:
-        raise RecordError("dietlab comes with notebooks", source, "Install it from a full wheel.")
+        raise RecordError(
+            "the package must have been installed with its notebooks", source, "Install it from a full wheel."
+        )
     target.mkdir(parents=True, exist_ok=True)
     missing = [name for name in names if not (target / name).exists()]
     for name in missing:

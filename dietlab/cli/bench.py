@@ -188,7 +188,7 @@ def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[St
     if state is None:
         return []
     if not state.endswith(".tar.gz"):
-        raise click.BadParameter(f"a state is a .tar.gz; got {state!r}")
+        raise click.BadParameter(f"a state must be a .tar.gz; got {state!r}")
     if restore(Path(state), folder, begun):
         click.echo(f"going on from {state}")
     return [StateArchive(folder, Path(state))]
@@ -199,7 +199,7 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
     another ``target``."""
     suite = suite_named(name)
     if target not in (None, suite.target):
-        raise DietlabError(f"the suite {name} runs on {suite.target}", target, "Leave --target out.")
+        raise DietlabError(f"the suite {name} must run on {suite.target}", target, "Leave --target out.")
     if not against:
         return suite
     names = words(against.removeprefix("+"))
@@ -211,7 +211,7 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
 def packed(table: ResultTable, path: str) -> None:
     """Writes a compressed table, as data/results has them."""
     if not path.endswith(".csv.gz"):
-        raise click.BadParameter(f"a packed table is a .csv.gz; got {path!r}")
+        raise click.BadParameter(f"a packed table must be a .csv.gz; got {path!r}")
     table.save(path)
     click.echo(f"{len(table.entries)} rows: {path}, {facts_path(Path(path))}")
 
@@ -234,5 +234,5 @@ def number(word: str, what: str = "threads") -> int:
     """Returns a number of 1 or more, or raises :class:`click.BadParameter`, whose message says that ``what``
     are numbers."""
     if not word.isdigit() or int(word) < 1:
-        raise click.BadParameter(f"{what} are numbers, as in 1,2; got {word!r}")
+        raise click.BadParameter(f"{what} must be numbers, as in 1,2; got {word!r}")
     return int(word)

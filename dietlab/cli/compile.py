@@ -59,7 +59,7 @@ def compile_command(
     dietlab compile dense --dim N=768 --hardware h200 --scheme 128x64x16.t16x16.s3 --machine-code
     """
     if hardware is None:
-        raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
+        raise DietlabError("--hardware must name a GPU", "this machine", "For example --hardware h200.")
     chip = processor(hardware, None)
     space = build_space(workload, chip, edges_of(cover, workload, chip))
     kernels = _named(named) or list(space)
@@ -87,5 +87,5 @@ def _named(keys: tuple[str, ...]) -> list[Scheme]:
     for scheme in schemes:
         if not isinstance(scheme.kernel, kind):
             remedy = f"Such a key reads {kind.example}."
-            raise DietlabError("--scheme names a GPU's micro-kernel", scheme.key, remedy)
+            raise DietlabError("--scheme must name a GPU's micro-kernel", scheme.key, remedy)
     return schemes

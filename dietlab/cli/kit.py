@@ -105,7 +105,9 @@ def build_command(state: str, out: str, quiet: bool) -> None:
     """
     folder = Path(out)
     if not restore(Path(state), folder, None):
-        raise StudyError("the state of a kit is a file", state, "`dietlab kit measure --state` writes it.")
+        raise StudyError(
+            "the state of a kit must be a file", state, "`dietlab kit measure --state` writes it."
+        )
     with Telling("kit", BUILDING, quiet) as telling:
         found = build_measured(folder, telling.observers)
     for name, built in found.items():

@@ -232,11 +232,13 @@ def _shapes_text(shapes: str | None, layers: str | None, lengths: str | None) ->
     if layers is None and lengths is None:
         return shapes
     if layers is None:
-        raise DietlabError("--lengths are those of --layers", lengths, f"Name them: {LAYERS_HELP}.")
+        raise DietlabError("--lengths needs --layers", lengths, f"Name them: {LAYERS_HELP}.")
     source = click.get_current_context().get_parameter_source("shapes")
     if source is not ParameterSource.DEFAULT:
         raise DietlabError(
-            "shapes come from --shapes or from --layers", f"both, {shapes} and {layers}", "Leave one out."
+            "shapes must come from either --shapes or --layers",
+            f"both, {shapes} and {layers}",
+            "Leave one out.",
         )
     return f"{layers}@{lengths or DEFAULT_LENGTHS}"
 
@@ -265,7 +267,7 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
         if not equals:
             raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
         if name in dims:
-            raise DietlabError("a dimension is given once", f"{name}={dims[name]} and {pair}")
+            raise DietlabError("a dimension must be given once", f"{name}={dims[name]} and {pair}")
         dims[name] = Dim.parse(text)
     return dims
 
@@ -354,12 +356,16 @@ def processor(path: str | None, threads: int | None, target: str = "cpu") -> Har
         hardware = Hardware.load(path)
     else:
         raise HardwareError(
-            f"--hardware is a JSON file or one of {', '.join(presets)}", repr(path), closest(path, presets)
+            f"--hardware must be a JSON file or one of {', '.join(presets)}",
+            repr(path),
+            closest(path, presets),
         )
     if not hardware.limits.on_host:
         if threads is not None:
             remedy = f"{hardware.name} is used as a whole."
-            raise DietlabError("--threads counts cores of a CPU", threads, remedy)
+            raise DietlabError(
+                "--threads must be left out on a GPU, since it counts cores of a CPU", threads, remedy
+            )
         return hardware
     if path is not None:
         return hardware.with_cores(threads) if threads else hardware

@@ -65,7 +65,7 @@ def tuning_text(run: TuningRun) -> str:
 def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
     """Search recorded measurements again, without the hardware.
 
-    RECORDS is a file of records, or the name of one that comes with dietlab: quickstart.
+    RECORDS is a file of records, or the name of one that dietlab brings: quickstart.
     """
     run = replay_run(recorded_file(records), effort, strategy, seed)
     show(tuning_facts(run), as_json, tuning_text(run))
@@ -86,7 +86,7 @@ def recorded_file(name: str) -> Path:
         return data_path(f"{name}/{BROUGHT}")
     brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{BROUGHT}"))
     raise RecordError(
-        f"records are a file, a study's folder with {RECORDS}, or the name of some that come with dietlab",
+        f"records must be a file, a study's folder with {RECORDS}, or the name of one that dietlab brings",
         f"a folder without it, {name}" if path.is_dir() else repr(name),
         f"Such a name is {' or '.join(brought)}.",
     )
@@ -98,7 +98,9 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
     if not file.records:
-        raise RecordError("a search is replayed from measurements", f"none in {records}", "Tune first.")
+        raise RecordError(
+            "a search can only be replayed from measurements", f"none in {records}", "Tune first."
+        )
     # Deciding also measures tiles that are not in the space, if several tiles cover the rows.
     found = [r for r in file.records if r.asked_by is None or r.asked_by.stage != DECIDE]
     edges = {record.scheme.edge for record in found}
@@ -127,7 +129,7 @@ def survey_command(
     """
     path, wanted = Path(records), parse_shapes(shapes, workload).shapes
     if pack and not pack.endswith(".jsonl.gz"):
-        raise RecordError("--pack writes a .jsonl.gz file", pack)
+        raise RecordError("--pack needs the name of a .jsonl.gz file", pack)
     known = read_records(path).hardware if path.exists() else None
     hardware = known or processor(None, threads)
     space, timing = build_space(workload, hardware), effort_named("quick").timing

@@ -123,7 +123,7 @@ def _read(name: str) -> RecordFile:
 
 def _write(file: RecordFile, out: str) -> None:
     if not out.endswith(".jsonl.gz"):
-        raise RecordError("merged and filtered records are a .jsonl.gz file", out)
+        raise RecordError("the file of merged or filtered records must be a .jsonl.gz", out)
     write_compressed(out, file.header, file.records)
     click.echo(f"{len(file.records)} records: {out}")
 

@@ -87,7 +87,7 @@ def processors_named(text: str) -> list[int]:
     named = [word.strip() for word in text.split(",") if word.strip()]
     if wrong := [word for word in named if not (word.isdecimal() and int(word) in here)]:
         raise DietlabError(
-            f"processors are some of {', '.join(map(str, here))}", ", ".join(wrong), "`nproc` counts them."
+            f"processors must be among {', '.join(map(str, here))}", ", ".join(wrong), "`nproc` counts them."
         )
     return [int(word) for word in named]
 

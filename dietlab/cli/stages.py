@@ -111,7 +111,9 @@ def tune_command(
     """Search schemes for all shapes, then measure those that the library depends on."""
     budget = Budget(seconds) if seconds else Budget()
     if (rpc is None) != (key is None):
-        raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
+        raise DietlabError(
+            "--rpc and --key must be given together", f"only {'--key' if rpc is None else '--rpc'}"
+        )
     wanted = parse_shapes(shapes, workload)
     prior = Prior.fit([read_records(recorded_file(source)) for source in sources], seed) if sources else None
     chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)

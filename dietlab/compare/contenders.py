@@ -84,7 +84,7 @@ class Vendor:
         kind = self.contender.kind(workload)
         if kind not in self.kinds:
             kinds = " or ".join(map(repr, self.kinds))
-            raise MeasureError(f"{self._returned('kind')} is {kinds}", shown(kind))
+            raise MeasureError(f"{self._returned('kind')} must be {kinds}", shown(kind))
         computes = getattr(self.contender, "computes", COMPUTES)
         if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
             known = " or ".join(computes)
@@ -94,7 +94,7 @@ class Vendor:
     def version(self) -> str:
         version = self.contender.version()
         if not isinstance(version, str):
-            raise MeasureError(f"{self._returned('version')} is a text", shown(version))
+            raise MeasureError(f"{self._returned('version')} must be a text", shown(version))
         return version
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
@@ -109,7 +109,7 @@ class Vendor:
         call = layer.bind(operands, out)
         if not callable(call):
             what = f"what bind of {name_of(layer)} returns, which {name_of(self.contender)} prepared,"
-            raise MeasureError(f"{what} is a call without arguments", shown(call))
+            raise MeasureError(f"{what} must be a call without arguments", shown(call))
         return call
 
 
@@ -159,7 +159,7 @@ class LibrariesContender:
             if serves(operator.workload, workload, shape):
                 return prepared(operator, constants)
         names = "; ".join(str(operator.workload) for operator in self._operators)
-        raise NotTunedError("one of the libraries serves the shape", shape, f"They are {names}.")
+        raise NotTunedError("one of the libraries must serve the shape", shape, f"They are {names}.")
 
 
 def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:

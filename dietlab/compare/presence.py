@@ -38,5 +38,7 @@ def require_all(contenders: Iterable[ContenderInfo]) -> None:
     absent = [f"{one.name} is absent: {one.absent}" for one in contenders if one.absent]
     if absent:
         raise MissingDependencyError(
-            "every contender that is named takes part", "; ".join(absent), "Or name others (--against)."
+            "every contender that is named must be available",
+            "; ".join(absent),
+            "Or name others (--against).",
         )

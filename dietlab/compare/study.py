@@ -153,8 +153,11 @@ class Study(Carded, Settings):
     def _same_as(self, other: Study, prior: Prior | None) -> Study:
         """Returns this study with the other's effort, if both are equal and ``prior`` is None or its own."""
         if prior not in (None, self.prior):
-            remedy = "Use another folder."
-            raise StudyError(f"the study in {self.folder} starts from this prior", prior, remedy)
+            raise StudyError(
+                f"a prior must be left out, or be the one that the study in {self.folder} began with",
+                prior,
+                "Use another folder.",
+            )
         self._manifest.require_same(other._manifest, self.folder)
         return replace(self, effort=other.effort)
 
@@ -243,7 +246,7 @@ class Study(Carded, Settings):
         """
         if not (self.folder / RECORDS).exists():
             raise StudyError(
-                "the study was tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
+                "a study must have been tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
             )
         file = read_records(self.folder / RECORDS)
         require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
@@ -267,7 +270,9 @@ class Study(Carded, Settings):
 
     def _facts(self) -> dict[str, Any]:
         path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
-        with reading(StudyError, "what tuning left is readable", path, "Run `dietlab tune` again."):
+        with reading(
+            StudyError, "the facts that tuning wrote must be readable", path, "Run `dietlab tune` again."
+        ):
             return {**facts, **read_json(path)} if path.exists() else facts
 
     def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
@@ -307,7 +312,7 @@ class Study(Carded, Settings):
         trained = self.folder / DISPATCHER
         if trained.exists() and op.dispatcher != Dispatcher.load(trained):
             raise StudyError(
-                "the library holds the study's dispatcher",
+                "the library must hold the study's latest dispatcher",
                 f"{trained}, which was trained after the library was built",
                 f"`dietlab build {self.folder}` builds it.",
             )

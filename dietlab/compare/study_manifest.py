@@ -33,13 +33,13 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Returns the manifest in a folder, or raises :class:`StudyError` without one of this schema."""
         path, remedy = folder / MANIFEST, "`dietlab tune --out FOLDER` makes one."
-        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path, remedy):
+        with reading(StudyError, f"a study folder must have a readable {MANIFEST}", path, remedy):
             value = read_json(path)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
             other = "Open it with the version of dietlab that made it, or tune again."
-            raise StudyError(f"a study has schema {SCHEMA_VERSION}", repr(schema), other)
-        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path, remedy):
+            raise StudyError(f"a study must have schema {SCHEMA_VERSION}", repr(schema), other)
+        with reading(StudyError, f"the {MANIFEST} of a study must have all its fields", path, remedy):
             return cls(
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
@@ -70,12 +70,14 @@ class Manifest:
         for what, value in mine.items():
             if value != theirs[what]:
                 raise StudyError(
-                    f"the study in {folder} has the same {what}", theirs[what], f"It has {value}."
+                    f"the study in {folder} must be continued with its own {what}",
+                    theirs[what],
+                    f"It has {value}.",
                 )
         here, there = self.hardware, other.hardware
         if not here.is_same_as(there) or here.cores != there.cores:
             raise StudyError(
-                f"the study in {folder} is of this processor",
+                f"the study in {folder} must be continued on its own processor",
                 f"{there.name}, {there.cores} cores",
                 f"It was made on {here.name}, {here.cores} cores; use another folder.",
             )

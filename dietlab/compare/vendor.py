@@ -61,7 +61,7 @@ def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Regist
         if not callable(value) or (isinstance(value, type) and not hasattr(value, "prepare")):
             remedy = f"Enter {type(value).__name__} itself." if hasattr(value, "prepare") else ""
             raise MeasureError(
-                f"the contender {name} is entered as a class with prepare, made with {made_with}",
+                f"the contender {name} must be entered as a class with prepare, made with {made_with}",
                 shown(value),
                 remedy,
             )
@@ -150,7 +150,7 @@ def require_constant_weights(workload: Workload) -> Kind:
     """
     if "w" not in workload.constants:
         raise NoFormError(
-            "this contender packs constant weights",
+            "a contender that packs weights needs constant weights",
             f"{workload}, whose operands all come with every call",
             "Compare with the plain contenders.",
         )
@@ -184,7 +184,7 @@ def absent(library: str, reason: object) -> MissingDependencyError:
     """
     package = library.split()[0]
     return MissingDependencyError(
-        f"the library {library} is installed",
+        f"the library {library} must be installed",
         reason,
         f"Install it (pip install {package}), or leave this contender out.",
     )

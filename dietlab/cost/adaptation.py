@@ -83,8 +83,8 @@ class AdaptationCost:
         """Returns the predicted seconds of a call.
 
         Args:
-            throughput: a function that returns the flop/s that a scheme, or a lower scheme of a composed
-                plan, reaches by itself on one core or multiprocessor.
+            throughput: a function that returns the flop/s of a scheme's full tiles on one core or
+                multiprocessor. It is also called for the schemes of fewer rows in a composed plan.
         """
         return float(self.seconds_of([scheme], [shape], throughput)[0])
 

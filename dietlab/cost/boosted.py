@@ -156,8 +156,10 @@ class Boosted:
 
 @dataclass(frozen=True)
 class BlendedPredictor:
-    """Fits the default model, and trees with features of loops for ratios to the adaptation cost; the two
-    make different errors. Trees for throughputs would fail on lengths without measurements.
+    """Fits two models, which make different errors: the default one, and boosted trees on features of loops.
+    The trees predict the ratio of a time to the scheme's adaptation cost
+    (:class:`~dietlab.cost.adaptation.AdaptationCost`). Trees that predict a throughput would fail on lengths
+    without measurements.
 
     Args:
         cache: where operands are while candidates are timed.

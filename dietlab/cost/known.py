@@ -49,7 +49,7 @@ class Known:
         if isinstance(found, CostModel):
             return found
         raise ModelError(
-            "this run was predicted by a cost model",
+            "the run must have been predicted by a cost model",
             name_of(self.predictor.fitted if isinstance(self.predictor, Checked) else self.predictor),
             "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
         )

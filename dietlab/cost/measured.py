@@ -78,7 +78,7 @@ def successful(records: Iterable[Record]) -> list[Record]:
     found = [record for record in records if record.ok and record.seconds]
     if not found:
         raise ModelError(
-            "a cost model is fitted on successful records",
+            "a cost model can only be fitted on successful records",
             "none",
             "Tune longer, or look at the reasons in the records.",
         )

@@ -73,7 +73,7 @@ def ranking_metrics(
         raise ModelError("ranking needs two or more positive times", f"{len(guess)} and {len(truth)}")
     spread = np.asarray(list(noise) or [0.0] * len(truth), np.float64)
     if len(spread) != len(truth):
-        raise ModelError("each time has its noise", f"{len(spread)} for {len(truth)} times")
+        raise ModelError("each time must have its noise", f"{len(spread)} for {len(truth)} times")
     first, second = distinct_pairs(truth, spread)
     found: dict[str, float] = {"pairs": len(first)}
     if len(first):

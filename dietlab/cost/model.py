@@ -143,12 +143,16 @@ class CostModel:
             ModelError: if the file is unreadable or damaged, its features differ from the features of this
                 version, or a later version of XGBoost wrote its trees.
         """
-        with reading(ModelError, "a model file is readable JSON", path):
+        with reading(ModelError, "a model file must be readable JSON", path):
             value = read_json(path)
-        unfit = ModelError("a model has this version's features", path, "Fit it again from the records.")
+        unfit = ModelError(
+            "a model must have the features of the installed version of dietlab",
+            path,
+            "Fit it again from the records.",
+        )
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise unfit
-        with reading(ModelError, "a model has all its fields", path, "Fit it again from the records."):
+        with reading(ModelError, "a model must have all its fields", path, "Fit it again from the records."):
             workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
             formulas = adaptation_cost(workload, hardware, value["adaptation"], value["cache"]).formulas
             if value.get("features") != list(formulas.FEATURES):

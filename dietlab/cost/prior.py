@@ -87,10 +87,14 @@ class Prior:
                 measured.
         """
         if not files:
-            raise ModelError("a prior is fitted on records", "none", "Name a study or a file of records.")
+            raise ModelError(
+                "a prior can only be fitted on records", "none", "Name a study or a file of records."
+            )
         kinds = sorted({file.hardware.kind for file in files})
         if len(kinds) > 1:
-            raise ModelError("a prior fits one kind of processor", " and ".join(kinds), "Fit one for each.")
+            raise ModelError(
+                "a prior must be fitted on one kind of processor", " and ".join(kinds), "Fit one for each."
+            )
         random = np.random.default_rng(seed)
         features, values, sources = [], [], []
         for file in files:
@@ -127,8 +131,8 @@ class Prior:
         return ask_trees(self.booster, features)
 
     def counts(self, hardware: Hardware, measured: int) -> bool:
-        """Returns whether the prior is used with ``measured`` measurements on a processor: a prior of other
-        processors needs :data:`FOREIGN_POINTS`."""
+        """Returns whether the prior is used after ``measured`` measurements on a processor. A prior of other
+        processors is used from :data:`FOREIGN_POINTS` measurements on."""
         return measured >= FOREIGN_POINTS or not self.other_processors(hardware)
 
     def other_processors(self, hardware: Hardware) -> tuple[str, ...]:
@@ -142,7 +146,7 @@ class Prior:
         found = self.sources[0].hardware
         if found.kind != hardware.kind:
             raise ModelError(
-                f"a prior fits one kind of processor: this tuning is for {hardware.kind}",
+                f"a prior must be for the kind of processor that is tuned for, {hardware.kind}",
                 f"a prior for {found.kind}, from {found.name}",
                 "Tune without it.",
             )
@@ -181,10 +185,12 @@ class Prior:
             ModelError: if the file is missing, damaged or of another version, or if a later version of
                 XGBoost wrote its trees.
         """
-        with reading(ModelError, "a prior's file is readable JSON", path):
+        with reading(ModelError, "a prior's file must be readable JSON", path):
             value = read_json(path)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
-            raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
+            raise ModelError(
+                f"a prior must have schema {SCHEMA_VERSION}", path, "Fit it again from the records."
+            )
+        with reading(ModelError, "a prior must have all its fields", path, "Fit it again from the records."):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))

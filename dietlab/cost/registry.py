@@ -40,7 +40,7 @@ def _cost_model(name: str, value: object) -> Registered:
         return value
     if not callable(getattr(value, "fit", None)):
         raise ModelError(
-            f"the cost model {name} is a class or an object with fit, or a Registered", shown(value)
+            f"the cost model {name} must be a class or an object with fit, or a Registered", shown(value)
         )
     summary = (getdoc(value) or name).partition("\n")[0]
     if not isinstance(value, type):
@@ -148,7 +148,7 @@ def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
         return predictor
     if not isinstance(predictor, LearnedPredictor):
         raise ModelError(
-            f"a prior is for the cost model {COST_MODEL}",
+            f"a prior can only be used with the cost model {COST_MODEL}",
             type(predictor).__name__,
             f"Tune with {COST_MODEL}, or without a prior.",
         )

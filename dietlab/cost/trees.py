@@ -64,7 +64,7 @@ def ask_trees(booster: Booster, features: Any) -> Values:
         return np.asarray(booster.predict(xgb.DMatrix(features, **ONE_THREAD)), np.float64)
     except (ValueError, xgb.core.XGBoostError) as error:
         raise ModelError(
-            "trees are applied to the features that they were fitted on", _first_line(error), AGAIN
+            "trees must be applied to the features that they were fitted on", _first_line(error), AGAIN
         ) from None
 
 
@@ -82,13 +82,15 @@ def trees_from_json(value: Any) -> Booster:
     """
     import xgboost as xgb
 
-    with reading(ModelError, "the JSON of a model's trees has its fields", "a damaged model", AGAIN):
+    with reading(
+        ModelError, "the JSON of a model's trees must have all its fields", "a damaged model", AGAIN
+    ):
         wrote = tuple(map(int, value["version"][:2]))
     here = tuple(map(int, xgb.__version__.split(".")[:2]))
     if wrote > here:
         version = ".".join(map(str, wrote))
         raise ModelError(
-            f"trees that XGBoost {version} wrote are read by that version or a later one",
+            f"trees that XGBoost {version} wrote need that version or a later one",
             f"XGBoost {xgb.__version__}",
             f"pip install 'xgboost-cpu>={version}', or fit the model again from the records.",
         )
@@ -96,7 +98,9 @@ def trees_from_json(value: Any) -> Booster:
     try:
         booster.load_model(bytearray(json.dumps(value).encode()))
     except xgb.core.XGBoostError as error:
-        raise ModelError("XGBoost reads the trees of a model", _first_line(error), AGAIN) from None
+        raise ModelError(
+            "XGBoost must be able to read the trees of a model", _first_line(error), AGAIN
+        ) from None
     return booster
 
 

@@ -162,7 +162,7 @@ def run_ablation(
     dispatcher = opened.operator().dispatcher
     chosen = Scheme.from_key(scheme) if scheme else dominating(dispatcher)
     if not isinstance(chosen.kernel, CpuMicroKernel):
-        raise DietlabError("the ablation takes a CPU's scheme apart", chosen.key)
+        raise DietlabError("an ablation needs a CPU's scheme", chosen.key)
     workload, hardware = workload or opened.workload, opened.hardware
     folder = Path(out) if out else opened.folder / FOLDER
     name = folder.name if out else opened.folder.name
@@ -217,5 +217,5 @@ def _contest(
     with TimingSession(whole.workload, hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
-            raise DietlabError("the composition opens", contest.contenders[0].absent)
+            raise DietlabError("the library of the composition must open", contest.contenders[0].absent)
         yield contest

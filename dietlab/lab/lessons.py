@@ -168,7 +168,7 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
         y = [_number(prediction)]
     for axis, shown in ((drawn.layout.xaxis, x), (drawn.layout.yaxis, y)):
         if axis.type == "log" and min(shown, default=1.0) <= 0:
-            raise DietlabError("a prediction on a logarithmic axis is above 0", min(shown))
+            raise DietlabError("a prediction on a logarithmic axis must be above 0", min(shown))
     if x:
         drawn.add_scatter(x=x, y=y, mode="lines+markers", line=MINE, name=YOURS)
         drawn.update_layout(showlegend=True)
@@ -204,7 +204,7 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
-        rule = "a prediction is a number that is finite, or a dictionary of y by x"
+        rule = "a prediction must be a finite number, or a dictionary of y by x"
         raise DietlabError(rule, repr(value), "None stands for none.")
     return float(value)
 
@@ -225,7 +225,7 @@ def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
 def lines(upto: str = "07") -> dict[str, Line]:
     """Returns the lines of the plot that all notebooks share, up to the notebook of this number."""
     if upto not in _LINES:
-        raise DietlabError(f"a notebook that adds a line is one of {', '.join(_LINES)}", repr(upto))
+        raise DietlabError(f"a notebook that adds a line must be one of {', '.join(_LINES)}", repr(upto))
     return {name: dict(_line(number)) for number, (name, _) in _LINES.items() if number <= upto}
 
 

@@ -80,7 +80,7 @@ def require_linker() -> str:
     found = next((path for name in LINKERS if (path := shutil.which(name))), None)
     if found is None:
         raise BuildError(
-            "a C++ compiler is installed to link libraries",
+            "linking a library needs a C++ compiler",
             f"none of {', '.join(LINKERS)}",
             "Install one, for example with: apt-get install g++",
         )
@@ -167,12 +167,12 @@ def export(module: Any, path: Path, linker: str, objects: Sequence[bytes] = ()) 
         if full := next(filter(write_failure, lines), None):
             raise unwritten(path, full) from error
         said = (line for line in lines if line.startswith(COMPLAINS) or "undefined reference" in line)
-        raise BuildError("the library links", next(said, last_line(error))) from error
+        raise BuildError("the library must link", next(said, last_line(error))) from error
 
 
 def unwritten(path: Path, error: OSError | str) -> BuildError:
     """Returns the error of a library that cannot be written."""
-    return BuildError("the library can be written", f"{path}: {error}", remedy_of(error))
+    return BuildError("the library must be writable", f"{path}: {error}", remedy_of(error))
 
 
 def compiled(module: Any, target: Any) -> Any:
@@ -189,7 +189,7 @@ def compiled(module: Any, target: Any) -> Any:
         with tvm.transform.PassContext(disabled_pass=[NARROWING]):
             return tvm.compile(module, target=target, tir_pipeline="tirx")
     except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program compiles", last_line(error)) from error
+        raise BuildError("the program must compile", last_line(error)) from error
 
 
 def last_line(error: Exception) -> str:

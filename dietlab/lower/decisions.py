@@ -65,9 +65,11 @@ class Lowering:
         for field in fields(self):
             value, kind = getattr(self, field.name), type(field.default)
             if type(value) not in ((int, float) if kind is float else (kind,)) or value < 0:
-                raise BuildError(f"the lowering's {field.name} is a {kind.__name__}, 0 or more", repr(value))
+                raise BuildError(
+                    f"the lowering's {field.name} must be a {kind.__name__}, 0 or more", repr(value)
+                )
         if not 0 < self.rows_l2_share <= 1:
-            raise BuildError("the lowering's rows_l2_share is above 0 and at most 1", self.rows_l2_share)
+            raise BuildError("the lowering's rows_l2_share must be above 0 and at most 1", self.rows_l2_share)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,7 +92,7 @@ class Lowering:
         unknown = [name for name in value if name not in UNRECORDED]
         if unknown:
             raise RecordError(
-                f"a lowering has the fields {', '.join(UNRECORDED)}",
+                f"a lowering must have the fields {', '.join(UNRECORDED)}",
                 ", ".join(unknown),
                 "Open it with the version of dietlab that wrote it.",
             )

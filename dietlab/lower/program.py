@@ -91,4 +91,4 @@ def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
     kernel = space_target(hardware.kind).KERNEL
     others = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
     if others:
-        raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", others[0])
+        raise BuildError(f"schemes must be made for {hardware.name}, a {hardware.kind} processor", others[0])

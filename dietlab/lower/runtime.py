@@ -43,7 +43,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
         MissingDependencyError: without apache-tvm-ffi, or without the runtime for threads or a GPU.
     """
     if not path.is_file():
-        raise DispatchError("the library exists", path, "Build it first with dietlab.build().")
+        raise DispatchError("the library must exist", path, "Build it first with dietlab.build().")
     return lower_target(kind).load(path, cores)
 
 
@@ -63,7 +63,9 @@ def open_library(path: Path) -> Any:
             alias.symlink_to(path.resolve())
             return ffi.load_module(str(alias))
     except Exception as error:
-        raise DispatchError("the file is a compiled library for this machine", f"{path}: {error}") from None
+        raise DispatchError(
+            "the file must be a compiled library for this machine", f"{path}: {error}"
+        ) from None
 
 
 def _ffi() -> Any:
@@ -121,7 +123,7 @@ def _open_runtime(
     if runtime is None:
         nowhere = "apache-tvm is not installed"
         raise MissingDependencyError(
-            f"{name} is found",
+            f"{name} must be found",
             f"not in {beside}, and {nowhere}" if beside else nowhere,
             "pip install apache-tvm, copy it beside the library, or build for one CPU core.",
         )
@@ -130,7 +132,7 @@ def _open_runtime(
     try:
         return ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise MissingDependencyError(f"{name} can be loaded", error, "Reinstall apache-tvm.") from None
+        raise MissingDependencyError(f"{name} must be loadable", error, "Reinstall apache-tvm.") from None
 
 
 _Task = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

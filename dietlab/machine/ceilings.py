@@ -36,7 +36,7 @@ def ceilings(hardware: Hardware) -> tuple[Ceiling, ...]:
     """
     if hardware.peak_gflops is None or hardware.dram_gbps is None:
         raise HardwareError(
-            "a roofline has a peak and a bandwidth of memory",
+            "a roofline needs a peak and a bandwidth of memory",
             f"{hardware.name} without them",
             "Measure them (Hardware.detect()) or take a preset.",
         )

@@ -77,7 +77,7 @@ class Hardware(Carded):
             HardwareError: if this is another kind of processor, with the ``remedy``.
         """
         if not isinstance(self.limits, kind):
-            raise HardwareError(f"this stage needs a {kind.device}", self.name, remedy)
+            raise HardwareError(f"the stage needs a {kind.device}", self.name, remedy)
         return self.limits
 
     @property
@@ -209,14 +209,16 @@ class Hardware(Carded):
             HardwareError: if a field is missing or unknown, or the schema differs.
         """
         if not isinstance(value, Mapping):
-            raise HardwareError("a hardware file holds one JSON object", value)
+            raise HardwareError("a hardware file must hold one JSON object", value)
         if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-            raise HardwareError(f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version"))
+            raise HardwareError(
+                f"a hardware file must have schema {SCHEMA_VERSION}", value.get("schema_version")
+            )
         try:
             given = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
             return cls(limits=_limits(value["kind"], given.pop("limits")), **given)
         except (KeyError, TypeError) as error:
-            raise HardwareError("a hardware file has all fields of Hardware", error) from None
+            raise HardwareError("a hardware file must have all fields of Hardware", error) from None
 
     def save(self, path: str | Path) -> None:
         """Writes the processor to a JSON file, which :meth:`load` reads."""
@@ -229,7 +231,7 @@ class Hardware(Carded):
         Raises:
             HardwareError: if it is unreadable, a field is missing or unknown, or the schema differs.
         """
-        with reading(HardwareError, "a hardware file is readable JSON", path):
+        with reading(HardwareError, "a hardware file must be readable JSON", path):
             return cls.from_json(read_json(path))
 
 
@@ -249,7 +251,7 @@ def _limits(kind: str, value: Mapping[str, Any]) -> Limits:
     missing = [f.name for f in fields(limits) if f.default is MISSING and f.name not in value]
     if missing:
         raise HardwareError(
-            "a file that describes a processor has all of its limits",
+            "a file that describes a processor must have all of its limits",
             f"no {', '.join(missing)}",
             f"Describe it anew, by Hardware.detect({kind!r}) or a preset.",
         )

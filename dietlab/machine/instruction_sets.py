@@ -148,7 +148,7 @@ def _wide(feature: str) -> bool:
 
 
 def families_with(instructions: str) -> tuple[str, ...]:
-    """Returns LLVM's names of the families that have an instruction set."""
+    """Returns LLVM's names of the processor families that have an instruction set, such as ``"avx2"``."""
     return tuple(f.llvm_cpu for f in FAMILIES if instructions in f.instructions | f.matrix)
 
 

@@ -1,4 +1,4 @@
-"""Figures of a processor that an explorer can vary."""
+"""Numbers that describe a processor and that an explorer can vary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Knob:
-    """A figure of a processor that an explorer can vary.
+    """A number that describes a processor, such as its cores, and that an explorer can vary.
 
     Args:
         field: the name of a field of :class:`~dietlab.machine.Hardware` or of its limits.
@@ -25,7 +25,7 @@ class Knob:
     values: Callable[[int], Sequence[int]]
 
     def of(self, hardware: Hardware) -> int:
-        """Returns the figure of a processor."""
+        """Returns the value that a processor has."""
         return int(getattr(hardware if self.field == "cores" else hardware.limits, self.field))
 
 

@@ -50,4 +50,4 @@ def require_positive(owner: object, *names: str) -> None:
     """
     for name in names:
         if not getattr(owner, name) > 0:
-            raise HardwareError(f"{name} is positive", getattr(owner, name))
+            raise HardwareError(f"{name} must be positive", getattr(owner, name))

@@ -52,7 +52,7 @@ def cpuinfo() -> list[str]:
         return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         raise HardwareError(
-            "detection reads /proc/cpuinfo (Linux)",
+            "detection needs Linux's /proc/cpuinfo",
             platform.system(),
             "Describe the machine with Hardware(...) or use a preset.",
         ) from None

@@ -86,7 +86,9 @@ def _own() -> Mapping[str, EntryPoint]:
 
 def _target(name: str, value: object) -> ModuleType:
     if not isinstance(value, ModuleType):
-        raise HardwareError(f"the target {name} is a package, or a module, with its parts", shown(value))
+        raise HardwareError(
+            f"the target {name} must be a package with a module for each stage, or a module", shown(value)
+        )
     return value
 
 

@@ -43,7 +43,7 @@ class Budget:
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = monotonic) -> None:
         if not seconds > 0:
-            raise DietlabError("a budget is above 0 seconds", seconds)
+            raise DietlabError("a budget must be above 0 seconds", seconds)
         self.seconds, self.stopped = seconds, False
         self._now, self._began, self._thought = now, now(), 0.0
 
@@ -70,7 +70,7 @@ class Budget:
         """
         if self.left <= 0:
             self.stopped = True
-            raise BudgetSpentError("seconds of the budget are left", f"{self.seconds:g} s are spent")
+            raise BudgetSpentError("the budget must have seconds left", f"{self.seconds:g} s are spent")
 
     def affordable(self, count: int, costs: Iterable[float]) -> int:
         """Returns how many of ``count`` measurements fit into the seconds left, at least 1. Each is expected

@@ -110,7 +110,7 @@ class Builders:
             if write_failure(str(error)):
                 # No record is made: it would keep the scheme from being tried again.
                 raise BuildError(
-                    "libraries can be written", f"{path}: {error}", remedy_of(str(error))
+                    "libraries must be writable", f"{path}: {error}", remedy_of(str(error))
                 ) from error
             failure = ("build_failed", str(error))
         return Built(scheme, path, answer, failure or refusal(answer), perf_counter() - started)

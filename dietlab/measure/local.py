@@ -130,7 +130,7 @@ class LocalRunner:
             missing = None
         if missing:
             self.close()
-            raise MeasureError("candidates can be timed on this machine", missing)
+            raise MeasureError("it must be possible to time candidates on this machine", missing)
         return seat
 
     def _started(self) -> Libraries:

@@ -50,7 +50,7 @@ def frame_metaschedule(folder: str | Path) -> pd.DataFrame:
 def _hash(number: int, entry: Any, folder: Path) -> str:
     if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
         raise RecordError(
-            f"line {number} of {WORKLOADS} has a hash and a program", f"{folder}: {entry!r:.80}"
+            f"line {number} of {WORKLOADS} must have a hash and a program", f"{folder}: {entry!r:.80}"
         )
     return entry[0]
 
@@ -60,7 +60,7 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
         workload, (trace, runs, target, arguments) = entry
         if not 0 <= workload < len(workloads):
             raise RecordError(
-                f"{WORKLOADS} has the workload of each program in {TUNED}",
+                f"{WORKLOADS} must have the workload of each program in {TUNED}",
                 f"{folder}: {len(workloads)} workloads, and line {number} is of workload {workload}, from 0",
                 "Copy both files whole, of the same database.",
             )
@@ -80,14 +80,16 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
         if isinstance(error, RecordError):
             raise
         raise RecordError(
-            f"line {number} of {TUNED} has a workload, a trace, seconds, a target and arguments",
+            f"line {number} of {TUNED} must have a workload, a trace, seconds, a target and arguments",
             f"{folder}: {error!r}",
         ) from None
 
 
 def _lines(path: Path) -> list[tuple[int, Any]]:
     """Returns the values of a file's lines, each with its number from 1."""
-    with reading(RecordError, f"a database of MetaSchedule is a folder with {WORKLOADS} and {TUNED}", path):
+    with reading(
+        RecordError, f"a database of MetaSchedule must be a folder with {WORKLOADS} and {TUNED}", path
+    ):
         lines = read_lines(path) if path.stat().st_size else ()  # a new database has empty files
     return [(number, _parsed(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -97,5 +99,5 @@ def _parsed(path: Path, number: int, line: str) -> Any:
         return json.loads(line)
     except ValueError:
         raise RecordError(
-            "every line of a database is JSON", f"{path}, line {number}: {line!r:.80}"
+            "every line of a database must be JSON", f"{path}, line {number}: {line!r:.80}"
         ) from None

@@ -119,7 +119,7 @@ class ReadyLibraries:
         Raises:
             MeasureError: if there is no listing, or it is damaged.
         """
-        rule = f"a folder of ready libraries has a whole {LISTING} of schema {SCHEMA_VERSION}"
+        rule = f"a folder of ready libraries must have a whole {LISTING} of schema {SCHEMA_VERSION}"
         with reading(MeasureError, rule, folder / LISTING, "`dietlab kit pack` makes one; bring it whole."):
             header, *lines = map(json.loads, read_lines(folder / LISTING))
             if header["schema_version"] != SCHEMA_VERSION:
@@ -139,14 +139,14 @@ class ReadyLibraries:
                 missing.
         """
         if workload != self.workload:
-            raise MeasureError(f"the libraries in {self.folder} are of this operator", workload)
+            raise MeasureError(f"the libraries in {self.folder} must be of the operator to measure", workload)
         entries = {entry.scheme: entry for entry in self.entries}
         return [self._built(entries.get(trial.scheme), trial) for trial in trials]
 
     def _built(self, entry: Entry | None, trial: Trial) -> Built:
         if entry is None or not set(trial.shapes) <= set(entry.shapes):
             raise MeasureError(
-                f"the libraries in {self.folder} are of this scheme and these shapes",
+                f"the libraries in {self.folder} must include the scheme and the shapes",
                 f"{trial.scheme} on {', '.join(map(str, trial.shapes))}",
                 "Measure only schemes and shapes of its listing.",
             )
@@ -194,7 +194,7 @@ def pack_libraries(
     ready = ReadyLibraries.open(folder)
     if (ready.workload, ready.hardware) != (workload, hardware):
         raise MeasureError(
-            f"the libraries in {folder} are of {workload} for {hardware.name}",
+            f"the libraries in {folder} must be of {workload} for {hardware.name}",
             f"those of {ready.workload} for {ready.hardware.name}",
             "Pack into another folder.",
         )

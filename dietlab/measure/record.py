@@ -172,7 +172,7 @@ class Record:
                 resources={str(k): int(v) for k, v in value.get("resources", {}).items()},
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordError("a record has all its fields", f"{error!r} in {value!r:.200}") from None
+            raise RecordError("a record must have all its fields", f"{error!r} in {value!r:.200}") from None
 
 
 def each_once(records: Iterable[Record]) -> tuple[Record, ...]:

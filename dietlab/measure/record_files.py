@@ -48,19 +48,19 @@ def merge_records(files: Sequence[RecordFile]) -> RecordFile:
         RecordError: if there are no files, or two files differ in one of these values; the error names both.
     """
     if not files:
-        raise RecordError("one file of records or more is merged", "none")
+        raise RecordError("merging needs at least one file of records", "none")
     first, *others = files
     for other in others:
         for name in EQUAL:
             found, wanted = compared(other.header, name), compared(first.header, name)
             if found != wanted:
                 raise RecordError(
-                    f"merged records are of one {name}",
+                    f"merged records must be of one {name}",
                     f"{wanted!r:.150} and {found!r:.150}",
                     "Compare such files as tables (`dietlab records table`): no model can be fitted on both.",
                 )
         if changes := other.lowering.differences(first.lowering):
-            raise RecordError("merged records are of programs with the same lowering", changes)
+            raise RecordError("merged records must be of programs with one lowering", changes)
     once = dict.fromkeys(record for file in files for record in file.records)
     return replace(first, records=tuple(sorted(once, key=lambda record: record.at)))
 
@@ -145,7 +145,7 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         raise RecordError(f"a table's name ends with {' or '.join(TABLES)}", str(path))
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise MissingDependencyError(
-            "Parquet is written by pyarrow", "not installed", "pip install 'dietlab[parquet]', or write .csv."
+            "writing Parquet needs pyarrow", "not installed", "pip install 'dietlab[parquet]', or write .csv."
         )
     with writing(path.name, path, RecordError), replacing(path) as unfinished:
         if path.suffix == ".parquet":

@@ -55,7 +55,7 @@ class ReplayRunner:
                 record = self._records.get((trial.scheme, shape))
                 if record is None:
                     raise RecordError(
-                        "the records to replay hold this measurement",
+                        "the records to replay must hold each measurement that is requested",
                         f"{trial.scheme} on {shape}",
                         "Search only schemes and shapes that were recorded, or measure.",
                     )

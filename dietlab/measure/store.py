@@ -71,7 +71,7 @@ class RecordFile(Carded):
     def _headed(self, name: str) -> Mapping[str, Any]:
         value = self.header.get(name)
         if not isinstance(value, Mapping):
-            raise RecordError(f"the header of the records has a {name}", repr(value))
+            raise RecordError(f"the header of the records must have a {name}", repr(value))
         return value
 
     def to_frame(self) -> pd.DataFrame:
@@ -123,7 +123,7 @@ class RecordStore:
         self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
         if path is None:
             return
-        with reading(RecordError, "a file of records can be continued", path):
+        with reading(RecordError, "a file of records must be fit to be continued", path):
             goes_on = path.exists() and cut_truncated(path)
         if goes_on:
             found = read_records(path)
@@ -147,7 +147,9 @@ class RecordStore:
         for name in ("schema_version", "workload", "hardware"):
             if compared(found, name) != json.loads(json.dumps(compared(self._header, name))):
                 raise RecordError(
-                    f"the records in {self.path} are of this {name}", found.get(name), "Use another folder."
+                    f"the records in {self.path} must be continued with their own {name}",
+                    found.get(name),
+                    "Use another folder.",
                 )
         require_programs(self.path, file, Lowering.from_json(self._header.get("lowering")))
 
@@ -167,7 +169,7 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
     changes = file.lowering.differences(lowering)
     if changes:
         raise RecordError(
-            f"the records in {path} are of the programs to measure now",
+            f"the records in {path} must be of programs with the lowering that is measured now",
             changes,
             "Tune into a new folder: these records are of other programs.",
         )
@@ -184,7 +186,7 @@ def read_records(path: str | Path) -> RecordFile:
         RecordError: if the file is missing, of another schema or kind, or damaged before its last line.
     """
     path = Path(path)
-    with reading(RecordError, "a records file is readable", path):
+    with reading(RecordError, "a records file must be readable", path):
         lines = read_lines(path)
     header = header_of(path, lines[0])
     records = [record_of(path, number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
@@ -205,7 +207,7 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
         return header
     what, remedy = recognised(line)
     raise RecordError(
-        f"a records file begins with a header of schema {SCHEMA_VERSION}",
+        f"a records file must begin with a header of schema {SCHEMA_VERSION}",
         f"{path}, which {what or f'begins with {line!r:.80}'}",
         remedy or "`dietlab tune` and `dietlab survey` write such files: records.jsonl, records.jsonl.gz.",
     )
@@ -222,13 +224,13 @@ def record_of(path: Path, number: int, line: str) -> Record:
         value = json.loads(line)
     except ValueError:
         raise RecordError(
-            "every line of a records file is JSON",
+            "every line of a records file must be JSON",
             f"{where}: {line!r:.80}",
             "Remove the line: only the last one can be truncated by a crash.",
         ) from None
     if isinstance(value, dict) and "schema_version" in value:
         raise RecordError(
-            "a records file has one header: its records are of one operator on one processor",
+            "a records file must have one header, since its records are of one operator on one processor",
             f"{where}: {line!r:.80}",
             "Split joined files; `dietlab records merge` joins files of one operator and processor.",
         )

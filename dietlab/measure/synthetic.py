@@ -22,7 +22,7 @@ def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, sh
         MeasureError: if the micro-kernel is of another kind of processor.
     """
     if not isinstance(scheme.kernel, space_target(hardware.kind).KERNEL):
-        raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", scheme.key)
+        raise MeasureError(f"micro-kernels must be of a {hardware.kind} processor", scheme.key)
     return timing_target(hardware.kind).seconds(hardware, workload, scheme, shape)
 
 

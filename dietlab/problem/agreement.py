@@ -48,12 +48,12 @@ def require_workload(workload: Workload) -> None:
     kind = name_of(workload)
     if missing := [name for name in FIELDS if not hasattr(workload, name)]:
         raise WorkloadError(
-            f"the operator {kind} has {', '.join(FIELDS)}", f"none named {', '.join(missing)}", REMEDY
+            f"the operator {kind} must have {', '.join(FIELDS)}", f"none named {', '.join(missing)}", REMEDY
         )
     for check in CHECKS:
         said = check(workload)
         if said is not None:
-            raise WorkloadError(f"the operator {kind} has {said[0]}", said[1], REMEDY)
+            raise WorkloadError(f"the operator {kind} must have {said[0]}", said[1], REMEDY)
 
 
 def _frozen(workload: Workload) -> tuple[str, object] | None:
@@ -155,7 +155,7 @@ def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
     have = {name: f"{getattr(a, 'dtype', type(a).__name__)}{[*np.shape(a)]}" for name, a in found.items()}
     if have != wanted:
         given = _said(have) if isinstance(inputs, Mapping) else shown(inputs)
-        raise WorkloadError(f"inputs of {name_of(workload)} at {shape} are {_said(wanted)}", given)
+        raise WorkloadError(f"inputs of {name_of(workload)} at {shape} must be {_said(wanted)}", given)
 
 
 def require_reference(workload: Workload, shape: Shape, rows: int, right: object) -> npt.NDArray[np.float64]:

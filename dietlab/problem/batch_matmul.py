@@ -56,7 +56,7 @@ class BatchMatmul:
 
     def __post_init__(self) -> None:
         if self.form not in ("nt", "nn"):
-            raise WorkloadError("the form is nt or nn", repr(self.form))
+            raise WorkloadError("the form must be nt or nn", repr(self.form))
         require_extents(self, DIMENSIONS)
         require_dtype(self.dtype, FLOATS)
 

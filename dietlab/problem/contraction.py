@@ -145,7 +145,7 @@ def axis_of(workload: Workload, role: Role) -> Axis:
     for axis in workload.axes:
         if axis.role == role:
             return axis
-    raise WorkloadError("the contraction has an axis of this role", role)
+    raise WorkloadError("the contraction must have an axis of the role", role)
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
@@ -239,7 +239,7 @@ def batch_of(workload: Workload) -> int | None:
     batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
     if isinstance(batch, Dim):
         raise WorkloadError(
-            "the batch axis is static",
+            "the batch axis must be static",
             batch,
             "batched() returns whether there is one; extents(), its extent.",
         )

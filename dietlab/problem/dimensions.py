@@ -23,13 +23,13 @@ def require_extents(workload: HasDims, names: Sequence[str]) -> None:
         if not isinstance(extent, int) or isinstance(extent, bool):
             low, high = extent if isinstance(extent, tuple | list) and len(extent) == 2 else (1, 128)
             raise WorkloadError(
-                f"{', '.join(names[:-1])} and {names[-1]} are each an int or a Dim",
+                f"{', '.join(names[:-1])} and {names[-1]} must each be an int or a Dim",
                 f"{name}={extent!r}",
                 f"A range is written {name}=Dim({low}, {high}).",
             )
         if extent < 1:
             remedy = f"Give a number of 1 or more, or a range such as {name}=Dim(1, 128)."
-            raise WorkloadError("every dimension is at least 1", f"{name}={extent}", remedy)
+            raise WorkloadError("every dimension must be at least 1", f"{name}={extent}", remedy)
     require_elements(workload, Shape.of(**{name: dim.low for name, dim in workload.dims.items()}))
 
 

@@ -30,7 +30,7 @@ class Dim:
     def __post_init__(self) -> None:
         if not isinstance(self.low, int) or not isinstance(self.high, int):
             raise WorkloadError(
-                "the ends of a range are ints", f"Dim({self.low!r}, {self.high!r})", "As in Dim(1, 128)."
+                "the ends of a range must be ints", f"Dim({self.low!r}, {self.high!r})", "As in Dim(1, 128)."
             )
         if self.low < 1 or self.high < self.low:
             raise WorkloadError(
@@ -102,7 +102,7 @@ class Shape:
         for key, extent in self.bindings:
             if key == name:
                 return extent
-        raise WorkloadError("a shape binds the requested dimension", f"{name} in {self}")
+        raise WorkloadError("a shape must have the requested dimension", f"{name} in {self}")
 
     def without(self, name: str) -> Shape:
         """Returns the shape without one dimension. A shape without its length is a layer."""
@@ -147,7 +147,9 @@ def only_dim(workload: HasDims) -> tuple[str, Dim]:
         else "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of()."
     )
     raise WorkloadError(
-        "the workload has exactly one dynamic dimension", f"{len(dims)} ({', '.join(dims) or 'none'})", remedy
+        "the workload must have exactly one dynamic dimension",
+        f"{len(dims)} ({', '.join(dims) or 'none'})",
+        remedy,
     )
 
 
@@ -160,9 +162,9 @@ def as_extent(value: Any) -> int:
     try:
         extent = operator.index(value)
     except TypeError:
-        raise WorkloadError("an extent is an int", repr(value), "For example 128.") from None
+        raise WorkloadError("an extent must be an int", repr(value), "For example 128.") from None
     if extent < 1:
-        raise WorkloadError("an extent is at least 1", extent, "Leave it out.")
+        raise WorkloadError("an extent must be at least 1", extent, "Leave it out.")
     return extent
 
 
@@ -176,7 +178,7 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
         bound = [shape[extent] if isinstance(extent, str) else extent for extent in size]
         if math.prod(bound) > MOST_ELEMENTS:
             raise WorkloadError(
-                f"an operand has at most {MOST_ELEMENTS:,} elements (2**31 - 1)",
+                f"an operand must have at most {MOST_ELEMENTS:,} elements (2**31 - 1)",
                 f"{name}[{', '.join(map(str, bound))}] with {math.prod(bound):,}",
                 "Make an extent smaller, or divide the operator into several.",
             )

@@ -26,7 +26,9 @@ def length_dim(workload: Workload) -> str:
         WorkloadError: if no dimension is dynamic.
     """
     if not workload.dims:
-        raise WorkloadError("a dimension is dynamic", str(workload), "Give a range, as in T=Dim(1, 128).")
+        raise WorkloadError(
+            "at least one dimension must be dynamic", str(workload), "Give a range, as in T=Dim(1, 128)."
+        )
     rows = next(axis.name for axis in workload.axes if axis.role == "rows")
     return rows if rows in workload.dims else next(iter(workload.dims))
 
@@ -48,7 +50,7 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
     if wrong := mismatch(given, others):
         example = {name: round((dim.low * dim.high) ** 0.5) for name, dim in others.items()}
         raise WorkloadError(
-            f"a layer has an extent for each dynamic dimension but {length}: {', '.join(others) or 'none'}",
+            f"a layer needs an extent for each dynamic dimension but {length}: {', '.join(others) or 'none'}",
             wrong,
             f"Give layer={example}, for example." if others else "Give no layer.",
         )
@@ -74,7 +76,9 @@ def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> 
         known = sorted({shape.without(length) for shape in shapes})
         some = "; ".join(map(str, known[:NAMED]))
         raise WorkloadError(
-            "a shape is of this layer", wanted, f"The set has {len(known)} layers, such as {some}."
+            "at least one shape must be of the layer",
+            wanted,
+            f"The set has {len(known)} layers, such as {some}.",
         )
     weights = dict(zip(shapes.shapes, shapes.weights, strict=True))
     held_out = (short for shape, short in here.items() if shape in shapes.held_out)

@@ -82,7 +82,7 @@ def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> Work
     more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
     ends = (f"{d}={_span([getattr(layer, d) for layer in layers])}" for d in ("N", "K"))
     return WorkloadError(
-        f"a layer lies in the ranges N={extents['N']}, K={extents['K']}",
+        f"at least one layer must lie in the ranges N={extents['N']}, K={extents['K']}",
         f"(N, K) = {', '.join(listed[:NAMED])}{more}",
         f"All of them lie in {' and '.join(ends)}.",
     )
@@ -91,7 +91,9 @@ def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> Work
 def _no_length(extent: Dim | int, lengths: Collection[int]) -> WorkloadError:
     found = f"{min(lengths)}..{max(lengths)}"
     return WorkloadError(
-        f"a length lies in the range T={extent}", found, f"All of them lie in T={_span(lengths)}."
+        f"at least one length must lie in the range T={extent}",
+        found,
+        f"All of them lie in T={_span(lengths)}.",
     )
 
 

@@ -38,12 +38,12 @@ class Layer:
         for feature in (self.N, self.K):
             if not isinstance(feature, int) or isinstance(feature, bool) or feature < 1:
                 raise WorkloadError(
-                    "the features of a layer are ints of 1 or more",
+                    "the features of a layer must be ints of 1 or more",
                     f"N={self.N!r}, K={self.K!r}",
                     "As in Layer(N=3072, K=768).",
                 )
         if not (self.weight > 0 and math.isfinite(self.weight)):
-            raise WorkloadError("a layer has a positive, finite weight", self.weight)
+            raise WorkloadError("a layer must have a positive, finite weight", self.weight)
 
     def __str__(self) -> str:
         return f"N={self.N} K={self.K}"
@@ -116,13 +116,13 @@ def family(widths: Iterable[int], expansions: Iterable[float] = (4.0,)) -> tuple
     features, ratios = [as_extent(width) for width in widths], list(expansions)
     if not features or not ratios:
         raise WorkloadError(
-            "a family has a width and an expansion",
+            "a family needs a width and an expansion",
             f"{len(features)} widths, {len(ratios)} expansions",
             "As in family([512, 768], [3.0, 4.0]).",
         )
     wrong = [ratio for ratio in ratios if not (ratio > 0 and math.isfinite(ratio))]
     if wrong:
-        raise WorkloadError("an expansion is positive and finite", wrong[0], "For example 4.0.")
+        raise WorkloadError("an expansion must be positive and finite", wrong[0], "For example 4.0.")
     blocks = [block(width, max(1, round(ratio * width))) for width in features for ratio in ratios]
     return merged(layer for layers in blocks for layer in layers)
 
@@ -144,7 +144,7 @@ def linear_layers(network: HasModules) -> tuple[Layer, ...]:
     ]
     if not found:
         raise WorkloadError(
-            "a network has a linear layer",
+            "a network must have a linear layer",
             f"{type(network).__name__} without one",
             "Its sizes can be listed as (N, K): [(3072, 768), (768, 3072)].",
         )

@@ -52,11 +52,11 @@ def _operator(name: str, value: object) -> OperatorKind:
     if isinstance(value, OperatorKind):
         return value
     if not isinstance(value, type):
-        raise WorkloadError(f"the operator {name} is entered as its class", shown(value))
+        raise WorkloadError(f"the operator {name} must be entered as its class", shown(value))
     missing = [verb for verb in ("from_json", *METHODS) if not callable(getattr(value, verb, None))]
     if missing:
         raise WorkloadError(
-            f"the class of the operator {name} has {', '.join(('from_json', *METHODS))}",
+            f"the class of the operator {name} must have {', '.join(('from_json', *METHODS))}",
             f"{shown(value)} without {', '.join(missing)}",
             REMEDY,
         )
@@ -104,13 +104,15 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
     known = OPERATORS.named(operator)
     if wrong := mismatch(dims, known.dims):
         raise WorkloadError(
-            f"{operator} has the dimensions {', '.join(known.dims)}", wrong, f"For example {known.example}."
+            f"{operator} must have the dimensions {', '.join(known.dims)}",
+            wrong,
+            f"For example {known.example}.",
         )
     try:
         signature(known.make).bind(**{**dims, **options})
     except TypeError as error:
         unknown = ", ".join(sorted(set(options) - set(signature(known.make).parameters)))
-        raise WorkloadError(f"{operator} supports the given options", unknown or error) from None
+        raise WorkloadError(f"{operator} must support the given options", unknown or error) from None
     made = known.make(**{**dims, **options})
     if operator not in OPERATORS.own:
         require_workload(made)
@@ -175,18 +177,18 @@ def require_entered(workload: Workload) -> None:
     name, kind = workload.operator, type(workload).__name__
     if name not in OPERATORS:
         raise WorkloadError(
-            "an operator that is saved or measured is known by its name",
+            "an operator that is saved or measured must be known by its name",
             f"{name!r}, which is not one of {', '.join(OPERATORS)}",
             f"Enter it: OPERATORS[{name!r}] = {kind}.",
         )
     try:
         written = json.loads(json.dumps(workload_to_json(workload)))
     except (TypeError, ValueError) as error:
-        raise WorkloadError(f"to_json of {kind} returns a JSON value", error) from None
+        raise WorkloadError(f"to_json of {kind} must return a JSON value", error) from None
     again = workload_from_json(written)
     if again != workload:
         raise WorkloadError(
-            f"reading the JSON value of the operator {name!r} returns an equal operator",
+            f"reading the JSON value of the operator {name!r} must return an equal operator",
             f"{again} for {workload}",
             f"Is another class entered by that name, or does from_json of {kind} leave something out?",
         )

@@ -24,7 +24,7 @@ def require_output(precision: Precision, out_dtype: str | None, activation: Acti
         )
     if require_dtype(out_dtype or known[0]).whole and activation not in ("none", "relu"):
         raise WorkloadError(
-            f"an {out_dtype} output has the activation none or relu, which commute with its scale",
+            f"an {out_dtype} output must have the activation none or relu, which commute with its scale",
             activation,
             f"Take out_dtype={known[0]!r}.",
         )
@@ -39,8 +39,8 @@ def require_sums(precision: Precision, depth: Dim | int) -> None:
     deepest = depth.high if isinstance(depth, Dim) else depth
     if precision.longest is not None and deepest > precision.longest:
         raise WorkloadError(
-            f"sums of {precision.name} products have at most {precision.longest} terms, or {precision.sums} "
-            "could not hold them",
+            f"sums of {precision.name} products must have at most {precision.longest} terms, or "
+            f"{precision.sums} could not hold them",
             deepest,
             "Cut the reduction in parts.",
         )
@@ -69,5 +69,7 @@ def require_scales(scale: FloatArray) -> None:
     if wrong.size:
         first = int(wrong[0])
         raise WorkloadError(
-            "every scale is a finite number", f"scale[{first}]={scale[first]}", "Quantise the weights again."
+            "every scale must be a finite number",
+            f"scale[{first}]={scale[first]}",
+            "Quantise the weights again.",
         )

@@ -55,17 +55,19 @@ class ShapeSet(Carded):
 
     def __post_init__(self) -> None:
         if not self.shapes or len(set(self.shapes)) != len(self.shapes):
-            raise WorkloadError("a shape set holds distinct shapes, at least one", self.shapes)
+            raise WorkloadError("a shape set must hold distinct shapes, at least one", self.shapes)
         if len(self.weights) != len(self.shapes) or not all(w > 0 and math.isfinite(w) for w in self.weights):
-            raise WorkloadError("every shape has a positive, finite weight", self.weights)
+            raise WorkloadError("every shape must have a positive, finite weight", self.weights)
         if abs(math.fsum(self.weights) - 1.0) > 1e-9:
             raise WorkloadError(
-                "weights sum to 1", math.fsum(self.weights), "Use ShapeSet.of(), which normalises."
+                "weights must sum to 1", math.fsum(self.weights), "Use ShapeSet.of(), which normalises."
             )
         if not self.held_out <= set(self.shapes):
-            raise WorkloadError("held-out shapes are members", self.held_out - set(self.shapes))
+            raise WorkloadError(
+                "held-out shapes must be members of the set", self.held_out - set(self.shapes)
+            )
         if not 0 <= self.dropped < 1:
-            raise WorkloadError("the dropped share lies in [0, 1)", self.dropped)
+            raise WorkloadError("the dropped share must lie in [0, 1)", self.dropped)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -82,7 +84,7 @@ class ShapeSet(Carded):
         """Makes a set of shapes with weights of any positive scale."""
         total = math.fsum(weighted.values())
         if not total > 0:
-            raise WorkloadError("the weights have a positive sum", total)
+            raise WorkloadError("the weights must have a positive sum", total)
         ordered = sorted(weighted.items())
         return cls(
             tuple(shape for shape, _ in ordered),
@@ -103,7 +105,7 @@ class ShapeSet(Carded):
         largest: ``T = 5, 24, 43, 62, 81, 100, 119, 128`` for ``Dim(1, 128)`` and ``n = 8``.
         """
         if n < 1:
-            raise WorkloadError("a uniform shape set has at least one shape", n)
+            raise WorkloadError("a uniform shape set must have at least one shape", n)
         _, dim = only_dim(workload)
         step = max(1, math.ceil((dim.high - dim.low) / max(1, n - 1)))
         first = dim.high - step // 2 - (n - 2) * step
@@ -139,7 +141,7 @@ class ShapeSet(Carded):
         counts, dropped = table.within(dim.low, dim.high)
         if not counts:
             raise WorkloadError(
-                f"the traffic {name} has an extent in the range {dim}",
+                f"the traffic {name} must have an extent in the range {dim}",
                 f"{min(table.counts)}..{max(table.counts)}",
             )
         chosen = cls.weighted(workload, counts if n is None else aggregated(counts, n))
@@ -164,12 +166,12 @@ class ShapeSet(Carded):
         """
         names, dims = ", ".join(workload.dims) or "none", dict(workload.dims)
         if wrong := mismatch(extents, dims):
-            raise WorkloadError(f"a grid has extents of the dynamic dimensions ({names})", wrong)
+            raise WorkloadError(f"a grid must have extents of the dynamic dimensions ({names})", wrong)
         chosen = {name: _within(dim, name, extents[name]) for name, dim in dims.items()}
         size = math.prod(map(len, chosen.values()))
         if size > MOST_SHAPES:
             remedy = "Give fewer extents, or draw some with ShapeSet.log_uniform()."
-            raise WorkloadError(f"a grid has at most {MOST_SHAPES:,} shapes", f"{size:,}", remedy)
+            raise WorkloadError(f"a grid must have at most {MOST_SHAPES:,} shapes", f"{size:,}", remedy)
         shapes = (Shape.of(**dict(zip(chosen, bound, strict=True))) for bound in product(*chosen.values()))
         return cls._of(workload, dict.fromkeys(shapes, 1.0))
 
@@ -187,7 +189,7 @@ class ShapeSet(Carded):
             WorkloadError: if ``n`` or ``held_out`` is out of range.
         """
         if n < 1:
-            raise WorkloadError("a log-uniform shape set has at least one shape", n)
+            raise WorkloadError("a log-uniform shape set must have at least one shape", n)
         drawn = drawn_shapes(workload.dims, n, random.Random(seed))
         return cls._of(workload, dict.fromkeys(drawn, 1.0)).split(held_out, seed)
 
@@ -232,7 +234,7 @@ class ShapeSet(Carded):
             WorkloadError: if the fraction is out of range, or ``by`` names an unknown dimension.
         """
         if not 0 <= fraction < 1:
-            raise WorkloadError("the held-out fraction lies in [0, 1)", fraction)
+            raise WorkloadError("the held-out fraction must lie in [0, 1)", fraction)
         groups = dict[Any, list[Shape]]()
         for shape in self.shapes:
             groups.setdefault(tuple(shape[name] for name in by) if by else shape, []).append(shape)
@@ -254,11 +256,15 @@ class ShapeSet(Carded):
             found = frozenset(_having(extents, self.shapes))
             if not found:
                 raise WorkloadError(
-                    "a shape of the set has the extents to hold out", dict(extents), f"It has {self.ranges}."
+                    "a shape of the set must have the extents to hold out",
+                    dict(extents),
+                    f"It has {self.ranges}.",
                 )
             held_out |= found
         if len(held_out) == len(self):
-            raise WorkloadError("a shape is left to tune for", f"all {len(self):,} shapes held out")
+            raise WorkloadError(
+                "at least one shape must be left to tune for", f"all {len(self):,} shapes held out"
+            )
         return replace(self, held_out=held_out)
 
     def hold_out_all_but(self, train: Iterable[Shape]) -> ShapeSet:
@@ -334,7 +340,7 @@ def _within(dim: Dim, name: str, extents: int | Iterable[int]) -> tuple[int, ...
     outside = [extent for extent in chosen if extent not in dim]
     if outside or not chosen:
         raise WorkloadError(
-            f"the extents of {name} lie in its range {dim}, at least one",
+            f"the extents of {name} must lie in its range {dim}, at least one",
             f"{name}={outside[0]}" if outside else f"{name}=[]",
             f"The operator takes a wider range, as in {name}=Dim({min(dim.low, *chosen)}, "
             f"{max(dim.high, *chosen)})."
@@ -387,7 +393,7 @@ def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tupl
     dims = {name: workload.dims[name] for name in ("N", "K") if name in workload.dims}
     if len(dims) < 2:
         raise WorkloadError(
-            "layers are drawn from ranges of N and K",
+            "drawing layers needs ranges of N and K",
             f"{workload}",
             "Tune it with --dim N=64:4096 --dim K=64:4096.",
         )

@@ -43,7 +43,7 @@ class Scheme(Generic[Kernel]):
         if self.edge not in self.kernel.edges or self.order not in ORDERS:
             edges, orders = ", ".join(self.kernel.edges), ", ".join(ORDERS)
             raise SpaceError(
-                f"the edge of a scheme of {self.kernel} is one of {edges}, and its order one of {orders}",
+                f"the edge of a scheme of {self.kernel} must be one of {edges}; its order one of {orders}",
                 f"{self.edge}, {self.order}",
                 "Choose one of them.",
             )

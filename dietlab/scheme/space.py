@@ -95,7 +95,7 @@ class Space(Carded):
         others = [scheme.key for scheme in kept if scheme not in self]
         if others or not kept:
             raise SpaceError(
-                "a space is restricted to some of its schemes",
+                "a space can only be restricted to some of its schemes",
                 f"{', '.join(others[:3])}{' ...' if len(others) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
             )
@@ -204,7 +204,7 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
     if not kept:
         reasons = ", ".join(f"{reason} ({len(found):,})" for reason, found in misses.items() if found)
         raise SpaceError(
-            f"at least one scheme for {workload} fits {hardware.name}",
+            f"at least one scheme for {workload} must fit {hardware.name}",
             f"none; rejected candidates: {reasons}",
             "Take another processor, or an operator of another type or size.",
         )
@@ -213,11 +213,11 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
 
 
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
-    """Returns the treatments of the edge tile in the space of a cover. The paper's treatment is local
-    padding, or loop partitioning if the target has no local padding for the operator.
+    """Returns the treatments of the edge tile for a way to cover the rows.
 
     Args:
-        cover: ``"composed"`` or ``"paper"``.
+        cover: ``"composed"`` for tiles of several heights. ``"paper"`` for DietCode's local padding, or for
+            loop partitioning if the target has no local padding for the operator.
         workload, hardware: the operator and the processor.
     """
     if cover == "composed":

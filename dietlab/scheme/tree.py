@@ -183,4 +183,4 @@ def tree_from_json(value: Any) -> Tree:
             tree_from_json(value["high"]),
         )
     except (KeyError, TypeError) as error:
-        raise DispatchError("a decision tree has dim, at_most, low and high", error) from None
+        raise DispatchError("a decision tree must have dim, at_most, low and high", error) from None

@@ -56,13 +56,13 @@ def replace_attention(
         import transformers.masking_utils  # noqa: F401
     except ImportError as error:
         raise MissingDependencyError(
-            "transformers is installed", error, "pip install transformers."
+            "transformers must be installed", error, "pip install transformers."
         ) from None
     if not hasattr(model, "set_attn_implementation"):
-        raise StudyError("attention can be replaced in models of transformers", type(model).__name__)
+        raise StudyError("attention can only be replaced in models of transformers", type(model).__name__)
     if (now := model.config._attn_implementation) not in (PYTORCHS, NAME):
         raise StudyError(
-            f"attention is replaced in a model that computes it by PyTorch's {PYTORCHS}",
+            f"attention can only be replaced in a model that computes it by PyTorch's {PYTORCHS}",
             f"{type(model).__name__} with {now}",
             f"model.set_attn_implementation({PYTORCHS!r}) selects it, if the model supports it.",
         )
@@ -72,7 +72,9 @@ def replace_attention(
     for study, form in zip(studies, ("nt", "nn"), strict=True):
         work = require_served(study, BatchMatmul, "products of attention")
         if work.form != form or not holds(work.D, size):
-            raise StudyError(f"the study is of batch-matmul-{form} with D={size}, the size of a head", work)
+            raise StudyError(
+                f"the study must be of batch-matmul-{form} with D={size}, the size of a head", work
+            )
         require_products(work, heads)
         served.append((work, study))
     given = serve(_register, *((work, library_of(study)) for work, study in served))
@@ -95,7 +97,7 @@ def require_products(work: Workload, heads: int, batch: int | None = None) -> No
     fixed = work.B if isinstance(work, BatchMatmul) and isinstance(work.B, int) else None
     if fixed is not None and (fixed % heads if batch is None else fixed != batch * heads):
         raise StudyError(
-            f"the study's B is a range that holds batch x heads, {heads} for each sentence",
+            f"the study's B must be a range that holds batch x heads, {heads} for each sentence",
             f"B={fixed}",
             f"Tune with a range: `dietlab tune {work.operator} --dim B=1:{heads * (batch or 16)} ...`.",
         )
@@ -108,7 +110,7 @@ def _heads_of(model: torch.nn.Module) -> tuple[int, int]:
     size = getattr(config, "head_dim", None) or (wide // heads if heads else 0)
     if not heads or not size:
         raise StudyError(
-            "a model's configuration has num_attention_heads, and hidden_size or head_dim",
+            "a model's configuration must have num_attention_heads, and hidden_size or head_dim",
             type(config).__name__,
         )
     return int(heads), int(size)

@@ -50,10 +50,10 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
         import transformers.integrations.moe  # noqa: F401
     except ImportError as error:
         raise MissingDependencyError(
-            "transformers is installed", error, "pip install transformers."
+            "transformers must be installed", error, "pip install transformers."
         ) from None
     if not hasattr(model, "set_experts_implementation") or not any(True for _ in experts_of(model)):
-        raise StudyError("experts can be replaced in models of transformers", type(model).__name__)
+        raise StudyError("experts can only be replaced in models of transformers", type(model).__name__)
     opened = study if isinstance(study, Study) else Study.open(study)
     served = require_served(opened, Dense, "layers of experts")
     given = serve(_register, (served, library_of(opened, bias=False, activation="none")))

@@ -81,9 +81,13 @@ def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
         UserWarning: if the study's number of cores is not PyTorch's number of threads.
     """
     if not isinstance(study.workload, operator):
-        raise StudyError(f"{what} are served by a study of {operator.__name__}", study.workload)
+        raise StudyError(f"{what} need a study of {operator.__name__}", study.workload)
     if not study.hardware.is_same_as(Hardware.detect(measure=False)):
-        raise StudyError("the study is of this processor", study.hardware.name, "Tune here: `dietlab tune`.")
+        raise StudyError(
+            "the study must have been tuned on this processor",
+            study.hardware.name,
+            "Tune here: `dietlab tune`.",
+        )
     threads, cores = torch.get_num_threads(), study.hardware.cores
     if threads != cores:
         warnings.warn(

@@ -75,7 +75,7 @@ std::optional<Library> open(const std::string& folder) {
   void* handle = reason.empty() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (!handle) {
     if (reason.empty()) reason = dlerror();
-    TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason, reason.back() == '.' ? "" : ".",
+    TORCH_WARN("dietlab: a layer's library must be loadable; got ", reason, reason.back() == '.' ? "" : ".",
                " PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER), or DIETLAB_LIBRARIES=FOLDER in "
                "the environment, says where its study is now.");
     return std::nullopt;

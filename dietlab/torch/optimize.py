@@ -150,10 +150,10 @@ def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[t
         dict.fromkeys([layer.reason for layer in layers if layer.reason] + [unfit(w) for w in weights])
     )
     raise DietlabError(
-        "a library computes linear layers in float32 on the CPU",
+        "a model must have a linear layer in float32 on the CPU",
         f"{type(model).__name__}, which has no linear layer"
         if not reasons
-        else f"{type(model).__name__}, all of whose linear layers PyTorch keeps: {'; '.join(reasons)}",
+        else f"{type(model).__name__}, whose linear layers no library can compute: {'; '.join(reasons)}",
         "Convert the model by model.float().cpu()." if weights else "",
     )
 

@@ -94,5 +94,5 @@ def find_libraries(folder: str | Path) -> None:
     """
     place = Path(folder)
     if not place.is_dir():
-        raise StudyError("libraries are found in the folder of a study, or in a folder of studies", place)
+        raise StudyError("libraries must be in the folder of a study, or in a folder of studies", place)
     torch.ops.dietlab.find_libraries(str(place.resolve()))

@@ -50,7 +50,7 @@ def _unmasked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns an array of any class as one of NumPy's own."""
     if isinstance(array, np.ma.MaskedArray) and np.any(array.mask):
         raise DispatchError(
-            "no entry of an array is masked",
+            "no entry of an array may be masked",
             f"{np.sum(array.mask)} of {array.size} masked",
             "x.filled(0) puts a number in their place.",
         )

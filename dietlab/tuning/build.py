@@ -68,7 +68,7 @@ def build(
                 return built
             return request.build(folder)
     except OSError as error:
-        raise BuildError("the library can be written", f"{folder}: {error}", remedy_of(error)) from error
+        raise BuildError("the library must be writable", f"{folder}: {error}", remedy_of(error)) from error
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Dispatcher(Carded):
     def __post_init__(self) -> None:
         used = {leaf.scheme for leaf in leaves(self.tree)}
         if not self.schemes or not used <= set(range(len(self.schemes))):
-            raise DispatchError("every leaf names a scheme", sorted(used))
+            raise DispatchError("every leaf must name a scheme", sorted(used))
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
@@ -188,9 +188,11 @@ class Dispatcher(Carded):
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
-                f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
+                f"a dispatcher must have schema {SCHEMA_VERSION}",
+                value.get("schema_version"),
+                "Train it again.",
             )
-        with reading(DispatchError, "a dispatcher has all its fields", "its JSON", "Train it again."):
+        with reading(DispatchError, "a dispatcher must have all its fields", "its JSON", "Train it again."):
             return cls(
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
@@ -213,7 +215,7 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if the file is unreadable or has another schema.
         """
-        with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
+        with reading(DispatchError, "a dispatcher file must be readable JSON with all its fields", path):
             return cls.from_json(read_json(path))
 
 

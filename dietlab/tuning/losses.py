@@ -96,8 +96,8 @@ class Needs:
 
 @dataclass(frozen=True)
 class Losses:
-    """The losses of shapes for any set of micro-kernels: each shape takes the fastest scheme that the set
-    covers.
+    """The losses of shapes for any set of micro-kernels: each shape takes the fastest scheme whose
+    micro-kernels are all in the set.
 
     Args:
         alone: the slowdown of the fastest scheme that needs just this micro-kernel, ``[kernels, shapes]``;
@@ -106,8 +106,8 @@ class Losses:
             The lower index of a pair comes first.
         together: the slowdown of the fastest scheme that needs just this pair, ``[pairs, shapes]``.
         weights: the weights of the shapes.
-        beyond: the distinct sets of micro-kernels that some scheme needs to serve every shape beyond the
-            range.
+        beyond: for each scheme, the set of micro-kernels that it needs to serve every shape beyond the
+            operator's ranges; equal sets are one.
     """
 
     alone: Values
@@ -147,7 +147,8 @@ class Losses:
         return np.asarray(np.minimum(least, self.together[low & high].min(axis=0, initial=inf)))
 
     def settles(self, chosen: Collection[int]) -> bool:
-        """Returns whether the chosen micro-kernels include all that some scheme needs beyond the range."""
+        """Returns whether some scheme can serve every shape beyond the operator's ranges with the chosen
+        micro-kernels alone."""
         return any(map(frozenset(chosen).issuperset, self.beyond))
 
     def lacking(self, chosen: Collection[int], count: int) -> set[frozenset[int]]:

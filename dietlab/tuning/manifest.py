@@ -37,7 +37,7 @@ FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
 """The packages that libraries call. Every library calls the first package; libraries for several cores or a
 GPU also call the second."""
 
-RIGHT_FIELDS = "the manifest of a library has all its fields"
+RIGHT_FIELDS = "the manifest of a library must have all its fields"
 
 AGAIN = "Build it again: `dietlab build`."
 
@@ -49,13 +49,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DispatchError(
-            "a library has a readable manifest.json beside it",
+            "a library must have a readable manifest.json beside it",
             f"{path}: {error}",
             "Build it with dietlab.build() or `dietlab build`.",
         ) from None
     schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
     if schema != SCHEMA_VERSION:
-        raise DispatchError(f"a library has schema {SCHEMA_VERSION}", repr(schema), AGAIN)
+        raise DispatchError(f"a library must have schema {SCHEMA_VERSION}", repr(schema), AGAIN)
     require_fields(path, manifest)
     return dict(manifest)
 
@@ -65,12 +65,14 @@ def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     missing = [name for name in FIELDS if name not in manifest]
     if missing:
         raise DispatchError(
-            "the manifest of a library has all of its fields", f"{path} without {', '.join(missing)}", AGAIN
+            "the manifest of a library must have all of its fields",
+            f"{path} without {', '.join(missing)}",
+            AGAIN,
         )
     for name, expected in FIELDS.items():
         if type(manifest[name]) is not expected:
             raise DispatchError(
-                f"the field {name} of a library's manifest is of type {expected.__name__}",
+                f"the field {name} of a library's manifest must be of type {expected.__name__}",
                 f"{path}: {manifest[name]!r:.80}",
                 AGAIN,
             )
@@ -82,10 +84,10 @@ def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
     try:
         data = library.read_bytes()
     except OSError as error:
-        raise DispatchError("a library can be read", f"{library}: {error}", AGAIN) from None
+        raise DispatchError("a library must be readable", f"{library}: {error}", AGAIN) from None
     if len(data) != manifest["file_bytes"]:
         raise DispatchError(
-            f"the file is a compiled library for this machine, with the file_bytes of its manifest, "
+            f"the file must be a compiled library for this machine, with the file_bytes of its manifest, "
             f"{manifest['file_bytes']}",
             f"{library} with {len(data)}",
             f"Copy it again, whole, with its manifest. {AGAIN}",
@@ -93,7 +95,7 @@ def require_whole(library: Path, manifest: Mapping[str, Any]) -> None:
     digest = manifest.get("digest")  # earlier manifests have none
     if digest is not None and sha256(data).hexdigest() != digest:
         raise DispatchError(
-            "the file is a compiled library for this machine, with the SHA-256 of its manifest",
+            "the file must be a compiled library for this machine, with the SHA-256 of its manifest",
             f"{library}, which was changed or is of another build",
             f"Copy it again, with its manifest. {AGAIN}",
         )
@@ -111,7 +113,7 @@ def require_versions(manifest: Mapping[str, Any]) -> None:
         if built != found:
             known = built or "which its manifest does not name"
             raise DispatchError(
-                f"a library runs with the {package} that it was built with, {known}",
+                f"a library must run with the {package} that it was built with, {known}",
                 f"{package} {found}",
                 f"pip install {package}=={built}, or build it again: `dietlab build`." if built else AGAIN,
             )
@@ -127,7 +129,7 @@ def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
     if not missing:
         return None
     return DispatchError(
-        f"a library runs where its code does; {library} is for {hardware['name']}",
+        f"a library needs a machine that runs its code; {library} is for {hardware['name']}",
         missing,
         "Load it on such a machine, or tune and build for this one: `dietlab tune`.",
     )

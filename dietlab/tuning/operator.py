@@ -78,7 +78,9 @@ def _library_folder(path: Path) -> Path:
         if (folder / MANIFEST_NAME).is_file() and (folder / LIBRARY_NAME).is_file():
             return folder
     raise DispatchError(
-        "the path is a study, a library folder or a library", path, f"It should hold {LIBRARY_NAME}."
+        "the path must be that of a study, a library folder or a library",
+        path,
+        f"It should hold {LIBRARY_NAME}.",
     )
 
 
@@ -166,8 +168,8 @@ class Operator:
         others = {"scale": scale, "bias": bias}
         given = {"w": w, **{name: array for name, array in others.items() if array is not None}}
         if tuple(given) != self.workload.constants:
-            constants = ", ".join(self.workload.constants) or "no operand"
-            raise DispatchError(f"this operator packs {constants}", ", ".join(given))
+            constants = ", ".join(self.workload.constants) or "none"
+            raise DispatchError(f"the operands to pack must be {constants}", ", ".join(given))
         if scale is not None:
             require_scales(np.asarray(contiguous(scale)))
         try:
@@ -191,7 +193,7 @@ class Operator:
         """
         # Every line here adds to each call, of some microseconds.
         if len(operands) != len(self._inputs):
-            raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
+            raise DispatchError(f"the operands must be {', '.join(self._inputs)}", f"{len(operands)} arrays")
         if self.workload.constants:
             given = dict(zip(self._inputs, operands, strict=True))
             constants = {name: as_input(given.pop(name)) for name in self.workload.constants}

@@ -145,7 +145,7 @@ def choose_portfolio(
     """
     require_type("the first argument of choose_portfolio", run, Known, DispatchError, "tune() returns one.")
     if max_kernels < 1:
-        raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
+        raise DispatchError("a portfolio must have at least one micro-kernel", max_kernels)
     dense = length_grid(run.space.workload, shapes or run.shapes)
     plans = candidate_plans(run, dense.shapes)
     table = run.expected_seconds(plans, dense.shapes)

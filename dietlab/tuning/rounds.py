@@ -188,19 +188,21 @@ class Answering:
         left = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
         found = self.runner.measure(workload, trials)
         if not isinstance(found, Iterable) or isinstance(found, (str, Mapping)):
-            raise MeasureError(f"{what} is an iterable of records", shown(found))
+            raise MeasureError(f"{what} must be an iterable of records", shown(found))
         for record in found:
             if not isinstance(record, Record):
-                raise MeasureError(f"{what} is records", shown(record))
+                raise MeasureError(f"{what} must be records", shown(record))
             if (record.scheme, record.shape) not in left:
                 pair = f"{record.scheme.key} on {record.shape}"
-                raise MeasureError(f"{what} is one record of each pair of the trials", pair)
+                raise MeasureError(
+                    f"{what} must have one record for each scheme and shape of the trials", pair
+                )
             left.remove((record.scheme, record.shape))
             yield record
         if left:
             scheme, shape = min(left)
             raise MeasureError(
-                f"{what} is one record of each pair of the trials, also of a failure",
+                f"{what} must have one record for each scheme and shape of the trials, also of a failure",
                 f"none of {len(left)}, such as {scheme.key} on {shape}",
             )
 

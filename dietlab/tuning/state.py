@@ -103,21 +103,21 @@ def proposed(strategy: Strategy, state: SearchState, count: int, random: Random)
     found = listed(what, strategy.propose(state, count, random), SpaceError)
     for scheme in found:
         if not isinstance(scheme, Scheme):
-            raise SpaceError(f"{what} is a list of schemes", shown(scheme), remedy)
+            raise SpaceError(f"{what} must be a list of schemes", shown(scheme), remedy)
         if scheme not in state.space:
-            raise SpaceError(f"{name} proposes schemes of the space", scheme.key, remedy)
+            raise SpaceError(f"{name} must propose schemes of the space", scheme.key, remedy)
         if scheme in state.tried:
             raise SpaceError(
-                f"{name} proposes schemes that were not tried", scheme.key, "state.untried has them."
+                f"{name} must propose schemes that were not tried", scheme.key, "state.untried has them."
             )
     if len(set(found)) < len(found):
         twice = next(scheme.key for scheme in found if found.count(scheme) > 1)
-        raise SpaceError(f"{name} proposes each scheme once", f"{twice} twice")
+        raise SpaceError(f"{name} must propose each scheme once", f"{twice} twice")
     if len(found) > count:
-        raise SpaceError(f"{name} proposes at most {count} schemes", len(found))
+        raise SpaceError(f"{name} must propose at most {count} schemes", len(found))
     if not found and state.untried:
         raise SpaceError(
-            f"{name} proposes a scheme as long as some are left",
+            f"{name} must propose a scheme as long as some are left",
             f"none, of {len(state.untried)}",
             "state.filled(picks, count, random) adds some at random.",
         )

@@ -112,7 +112,7 @@ def tune(
         except BudgetSpentError:
             if not any(record.ok for record in store.records):
                 raise BudgetSpentError(
-                    "a budget lasts until something is measured",
+                    "a budget must last until something is measured",
                     f"{budget.seconds:g} s, and {before:.1f} s were spent before tuning began",
                     "Give it more seconds; the measurements of the machine are kept.",
                 ) from None

@@ -133,7 +133,7 @@ class Tuner:
             first = next(iter(self.records), None)
             reason = f", the first of which {first.status}: {first.reason}" if first else ""
             raise ModelError(
-                "at least one candidate is measured",
+                "at least one candidate must be measured",
                 f"{len(self.records)} failures{reason}",
                 "The records hold all reasons; `dietlab doctor` checks the machine.",
             )

@@ -199,7 +199,7 @@ def test_the_filter_of_the_table(notebook: Notebook) -> None:
     shown = rows.count()
     field.fill("rows >=")
     field.press("Enter")
-    until(page, lambda: "a filter is a condition" in table.text, "it tells what is wrong")
+    until(page, lambda: "a filter must be a condition" in table.text, "it tells what is wrong")
     assert rows.count() == shown
     field.fill("")
     field.press("Enter")

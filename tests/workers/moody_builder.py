@@ -19,7 +19,7 @@ def moody(request: dict[str, Any]) -> dict[str, Any]:
     if rows == 3:
         Event().wait()
     if rows == 5:
-        raise BuildError("the program compiles", "five rows")
+        raise BuildError("the program must compile", "five rows")
     return build(request)
 
 

@@ -125,7 +125,7 @@ def tune_static(
     if saved is not None and path.is_file() and _without_figures(saved["settings"]) == settings:
         return _result(shape, path, saved)
     if trials < 1:
-        raise MeasureError("tuning measures at least one trial", trials)
+        raise MeasureError("tuning needs at least one trial", trials)
     require_packages()
     tools = target.ansor_tools(hardware, timer)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
 def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
-    with reading(RecordError, "a result of tuning is readable JSON", path, "Delete it."):
+    with reading(RecordError, "a result of tuning must be readable JSON", path, "Delete it."):
         value: dict[str, Any] = read_json(path)
     return value if value.get("schema_version") == SCHEMA_VERSION else None
 
@@ -203,7 +203,7 @@ def require_packages() -> None:
     absent = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if absent:
         raise MissingDependencyError(
-            "per-shape auto-scheduling has apache-tvm, xgboost, psutil and cloudpickle",
+            "per-shape auto-scheduling needs apache-tvm, xgboost, psutil and cloudpickle",
             f"no {', '.join(absent)}",
             f"pip install {' '.join(absent)}",
         )
@@ -216,7 +216,7 @@ def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, 
     saved = _read(path.with_suffix(".json"))
     if saved is None or not path.is_file():
         raise NotTunedError(
-            "the shape was tuned",
+            "a shape must have been tuned",
             f"no library for {shape} in {folder}",
             "Tune it with tune_static(), or leave it out for this contender.",
         )

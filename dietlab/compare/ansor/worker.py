@@ -193,7 +193,9 @@ class Tuner:
         """Writes the best program as a library, and returns facts about the library."""
         if self.best is None:
             raise MeasureError(
-                "a candidate builds and runs", "; ".join(self.errors[:1]), "Give more trials or seconds."
+                "at least one candidate must build and run",
+                "; ".join(self.errors[:1]),
+                "Give more trials or seconds.",
             )
         return {"failure_reasons": dict(Counter(self.errors)), **self.platform.save(self.best, path)}
 
@@ -219,7 +221,7 @@ class AnsorService:
             self._tuner = Tuner.open(platform, int(request["trials"]), int(request["seed"]))
             return {"task": str(shape)}
         if self._tuner is None:
-            raise MeasureError("a shape is opened first", request["op"])
+            raise MeasureError("a shape must be opened first", request["op"])
         if request["op"] == "batch":
             return self._tuner.batch()
         return self._tuner.save(Path(request["path"]))

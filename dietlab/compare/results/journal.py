@@ -44,7 +44,7 @@ class Kept:
         rows: dict[tuple[str, int], list[Row]] = {study: [] for study in self.studies}
         for turn, found in self.rows.items():
             if (turn.workload, turn.threads) not in rows:
-                raise RecordError("a journal has the study of each of its rows", turn)
+                raise RecordError("a journal must have the study of each of its rows", turn)
             rows[turn.workload, turn.threads] += found
         reports = (replace(facts, rows=tuple(rows[study])) for study, facts in self.studies.items())
         return ResultTable(tuple(reports), self.about)
@@ -121,13 +121,13 @@ def read_journal(path: Path) -> Kept:
     """
     if not path.exists():
         raise RecordError(
-            "a bench was begun in this folder",
+            "a bench must have been begun in the folder",
             f"{path.parent}: no {path.name}",
             "`dietlab bench --out FOLDER` begins one.",
         )
     about, *values = _lines(path)
     kept = Kept(about, {}, {})
-    with reading(RecordError, "every line of a bench's rows has all its fields", path):
+    with reading(RecordError, "every line of a bench's rows must have all its fields", path):
         for value in values:
             if "study" in value:
                 facts = Report.of_facts(value["study"])
@@ -146,7 +146,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         schema = values[0].get("schema_version") if values else None
     if schema != SCHEMA_VERSION:
         raise RecordError(
-            f"a bench's rows begin with a header of schema {SCHEMA_VERSION}", f"{path}: {schema}"
+            f"a bench's rows must begin with a header of schema {SCHEMA_VERSION}", f"{path}: {schema}"
         )
     return values
 
@@ -155,7 +155,7 @@ def _require_same(found: Mapping[str, Any], mine: Mapping[str, Any], path: Path)
     for name, value in mine.items():
         if name not in ("started", "versions") and found.get(name) != json.loads(json.dumps(value)):
             raise StudyError(
-                f"the bench in {path.parent} has the same {name}",
+                f"the bench in {path.parent} must be continued with its own {name}",
                 value,
                 f"It has {found.get(name)}. Choose another --out.",
             )

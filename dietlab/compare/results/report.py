@@ -340,12 +340,14 @@ class Report(Carded):
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
             raise RecordError(
-                "a report that is saved has a right result",
+                "every row of a saved report must have a correct result",
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 "Nothing was written.",
             )
         if more := self.lacks(path):
-            raise RecordError("a report replaces one that has no further results", more, "Name another file.")
+            raise RecordError(
+                "a report must not replace one with further results", more, "Name another file."
+            )
         write_json(Path(path), self.to_json(), error=RecordError)
 
     def lacks(self, path: str | Path) -> str:
@@ -369,7 +371,7 @@ class Report(Carded):
         if schema not in READABLE_VERSIONS:
             remedy = "Evaluate again with this version."
             known = " or ".join(map(str, READABLE_VERSIONS))
-            raise RecordError(f"a report has schema {known}", repr(schema), remedy)
+            raise RecordError(f"a report must have schema {known}", repr(schema), remedy)
         report = replace(cls.of_facts(value, map(Row.from_json, value["rows"])), notes=tuple(value["notes"]))
         if (shapes := value.get("shapes")) is None:
             return report
@@ -384,7 +386,7 @@ class Report(Carded):
         Raises:
             RecordError: if it is missing or damaged.
         """
-        with reading(RecordError, "a report is readable JSON", path, "`dietlab evaluate` makes one."):
+        with reading(RecordError, "a report must be readable JSON", path, "`dietlab evaluate` makes one."):
             return cls.from_json(read_json(path))
 
 

@@ -133,7 +133,7 @@ class ResultTable:
                 rows = tuple(sorted(report.rows, key=lambda row: row.shape))
                 return replace(report, rows=rows, versions=report.versions or self.about.get("versions", {}))
         known = ", ".join(f"{report.name} ({report.used})" for report in self.reports)
-        raise RecordError("the study is in the table", f"{name}, {threads} threads", f"It has {known}.")
+        raise RecordError("the study must be in the table", f"{name}, {threads} threads", f"It has {known}.")
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the CSV as a pandas table: times in seconds, shares from 0 to 1.
@@ -210,7 +210,7 @@ class ResultTable:
             RecordError: if a file is missing, damaged, or of another schema.
         """
         source = Path(path)
-        rule = "a bench is a readable CSV with its JSON beside it"
+        rule = "a bench must be a readable CSV with its JSON beside it"
         with reading(RecordError, rule, source):
             text = read_text(source)
             if not text.endswith("\n"):
@@ -218,8 +218,10 @@ class ResultTable:
         with reading(RecordError, rule, facts_path(source)):
             facts = read_json(facts_path(source))
         if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
-        with reading(RecordError, "the facts of a bench have all their fields", facts_path(source)):
+            raise RecordError(
+                f"a bench must have schema {SCHEMA_VERSION}", facts_path(source), "Run it again."
+            )
+        with reading(RecordError, "the facts of a bench must have all their fields", facts_path(source)):
             reports, about = tuple(map(Report.of_facts, facts["studies"])), facts["about"]
         rows = _rows(text, reports, source)
         found = (replace(r, rows=tuple(rows.get((r.name, r.threads), ()))) for r in reports)
@@ -249,14 +251,14 @@ def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str,
     reader = csv.DictReader(io.StringIO(text))
     found = tuple(reader.fieldnames or ())
     if found != tuple(name for name in columns if name in found or name not in LATER):
-        raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(columns))
+        raise RecordError("a bench's CSV must have the right columns", reader.fieldnames, ", ".join(columns))
     known: dict[tuple[str, int], list[Row]] = {(report.name, report.threads): [] for report in reports}
     for number, cells in enumerate(reader, 2):
         try:
             known[cells["workload"], int(cells["threads"])].append(_row(cells, dims[cells["workload"]]))
         except (KeyError, TypeError, ValueError) as error:
             where = f"{source}, line {number}: {error!r}"
-            raise RecordError("every line of a bench's CSV is a row", where) from None
+            raise RecordError("every line of a bench's CSV must be a row", where) from None
     return known
 
 

@@ -139,7 +139,7 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
         else:
             found[study.folder.name] = "no library was measured"
     if not found:
-        raise StudyError("studies that were measured lie in the folder", folder, "Measure a kit first.")
+        raise StudyError("the folder must hold studies that were measured", folder, "Measure a kit first.")
     return found
 
 
@@ -168,7 +168,8 @@ class Sitting:
         return sum(len(self._missing(shape)) for shape in self.shapes)
 
     def run(self, progress: Stage) -> None:
-        """Measures the missing schemes: on each shape a few libraries at a time, with the fastest so far."""
+        """Measures the schemes without a record. On each shape, up to :data:`RIVALS` new libraries and the
+        fastest one so far are timed in turns."""
         timing = self.study.timing
         with LocalRunner(self.study.hardware, timing, ready=self.libraries) as runner:
             for shape in self.shapes:
@@ -196,7 +197,7 @@ class Sitting:
 
 def _packed(kit: Path) -> Iterator[tuple[str, Study]]:
     """Yields the names of a kit's tasks with their studies."""
-    with reading(StudyError, f"a kit has a readable {KIT}", kit / KIT, "`dietlab kit pack` makes one."):
+    with reading(StudyError, f"a kit must have a readable {KIT}", kit / KIT, "`dietlab kit pack` makes one."):
         tasks = read_json(kit / KIT)["tasks"]
         folders = {str(name): kit / Path(folder).name for name, folder in tasks.items()}
     for name, folder in folders.items():

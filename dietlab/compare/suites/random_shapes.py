@@ -54,8 +54,9 @@ def check_shapes(
 
 
 def random_shapes(workload: Workload, count: int, seed: int = 0) -> Iterator[Shape]:
-    """Draws shapes, log-uniform in every extent: a share from the ranges, the others from 1 to :data:`BEYOND`
-    times their ends, with 0 and 1 more often. Shapes of too much work are drawn again."""
+    """Draws shapes with log-uniform extents. Of the shapes, the share :data:`INSIDE` lies in the operator's
+    ranges. In the others, each extent lies between 1 and :data:`BEYOND` times the end of its range, or is one
+    of :data:`EDGES`. A shape with too much work or memory is drawn again."""
     source = Random(seed)
     while count:
         draw = Dim.log_uniform if source.random() < INSIDE else _beyond

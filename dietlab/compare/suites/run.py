@@ -159,7 +159,7 @@ def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) 
     require_names("contenders", suite.contenders, named)
     require_names("cache states", suite.caches, caches, at_least=1)
     if not _on_host(suite.target) and tuple(threads) != (1,):
-        raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
+        raise DietlabError("threads must be [1] on a GPU, which is used as a whole", list(threads))
 
 
 def _on_host(target: str) -> bool:
@@ -336,12 +336,16 @@ def _processor(bench: Bench, threads: int) -> Hardware:
     """
     here = Hardware.detect(bench.target, measure=False)
     if threads > here.cores:
-        raise StudyError("there are as many cores as threads", threads, f"This machine has {here.cores}.")
+        raise StudyError(
+            "threads must be at most the number of cores", threads, f"This machine has {here.cores}."
+        )
     for facts in bench.journal.studies.values():
         known = facts.processor
         if not known.is_same_as(here):
             raise StudyError(
-                f"the bench in {bench.out} is of this processor", here.name, f"Not {known.name}."
+                f"the bench in {bench.out} must be continued on its own processor",
+                here.name,
+                f"Not {known.name}.",
             )
         if facts.threads == threads:
             return known

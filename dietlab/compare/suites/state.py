@@ -89,6 +89,8 @@ def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
             archive.extractall(folder)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise StudyError(
-            "the state of a bench is what --state wrote", f"{path}: {error}", "Leave it out to begin anew."
+            "the state of a bench must be a file that --state wrote",
+            f"{path}: {error}",
+            "Leave it out to begin anew.",
         ) from error
     return True

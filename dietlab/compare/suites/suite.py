@@ -90,9 +90,11 @@ class Task:
     def __post_init__(self) -> None:
         dims = list(self.workload.dims)
         if self.layers is None and len(dims) != 1:
-            raise DietlabError("a task without layers has one dynamic dimension", dims, "Name its layers.")
+            raise DietlabError(
+                "a task without layers must have one dynamic dimension", dims, "Name its layers."
+            )
         if self.layers is not None and dims != ["T", "N", "K"]:
-            raise DietlabError("a task with layers has the dynamic dimensions T, N and K", dims)
+            raise DietlabError("a task with layers must have the dynamic dimensions T, N and K", dims)
 
     @property
     def shapes(self) -> ShapeSet:
@@ -146,7 +148,7 @@ class Suite:
         tasks = tuple(task for task in self.tasks if fnmatchcase(task.name, f"*{pattern}*"))
         if not tasks:
             names = ", ".join(task.name for task in self.tasks)
-            raise DietlabError("a task of the suite matches", repr(pattern), f"{self.name} has {names}.")
+            raise DietlabError("a task of the suite must match", repr(pattern), f"{self.name} has {names}.")
         return replace(self, tasks=tasks)
 
     def against(self, contenders: tuple[str, ...], *, added: bool = False) -> Suite:

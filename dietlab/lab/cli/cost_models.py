@@ -146,7 +146,9 @@ def judge_drafts(files: Iterable[str], counts: Sequence[int], seeds: int) -> tup
     """Returns the rows of :func:`~dietlab.lab.heuristics.agreement.frame_measured`, and the same as text."""
     if len(counts) != 1:
         numbers = ", ".join(map(str, counts))
-        raise DietlabError("with --drafts, --told is one number", numbers, f"For example --told {FITTED_ON}.")
+        raise DietlabError(
+            "with --drafts, --told must be one number", numbers, f"For example --told {FITTED_ON}."
+        )
     rows = []
     for path in map(recorded_file, files):
         frame = frame_measured(Survey.load(path), drawn_beside(path), counts[0], seeds)
@@ -159,7 +161,7 @@ def _counts(told: str | None, usual: int) -> list[int]:
     """Returns the numbers of measurements to fit on."""
     counts = words(told or str(usual))
     if wrong := [count for count in counts if not count.isdecimal()]:
-        raise DietlabError("--told has numbers, as in 64,400", ", ".join(wrong), "Commas divide them.")
+        raise DietlabError("--told must have numbers, as in 64,400", ", ".join(wrong), "Commas divide them.")
     return [int(count) for count in counts]
 
 
@@ -177,7 +179,7 @@ def _require_options(context: click.Context, mode: str, names: str) -> None:
         remedy = f"Leave {', '.join(wrong)} out" + (
             "." if names else ", or name FILES to judge the models on."
         )
-        raise DietlabError(f"{mode} goes with {', '.join(allowed)} only", ", ".join(wrong), remedy)
+        raise DietlabError(f"{mode} can only be combined with {', '.join(allowed)}", ", ".join(wrong), remedy)
 
 
 def _table(judged: Iterable[Mapping[str, Any]]) -> str:

@@ -86,13 +86,17 @@ def heuristics_command(
     """
     if (study and drafts) or (path and not drafts):
         given = "--study" if study else "--csv"
-        raise DietlabError("--drafts needs no study, and --csv is for it", given, "Leave one of them out.")
+        raise DietlabError(
+            "--drafts must be given without a study, and --csv only with --drafts",
+            given,
+            "Leave one of them out.",
+        )
     if study is not None:
         run = Study.open(study).run()
         space, model = run.space, run.model
     else:
         if hardware is None:
-            raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
+            raise DietlabError("--hardware must name a GPU", "this machine", "For example --hardware h200.")
         chip, model = processor(hardware, None), None
         space = build_space(workload, chip, edges_of(cover, workload, chip))
     reference = Heuristics(space.hardware, target)

@@ -237,7 +237,9 @@ def add_rows(path: Path, table: pd.DataFrame) -> None:
     head, _, rows = text.partition("\n")
     known = path.read_text(encoding="utf-8") if path.exists() else f"{head}\n"
     if known.partition("\n")[0] != head:
-        raise DietlabError("rows are added to a table with their columns", path, "Name another file.")
+        raise DietlabError(
+            "rows can only be added to a table with the same columns", path, "Name another file."
+        )
     write_whole(path, known + rows)
 
 

@@ -92,7 +92,7 @@ class Configuration:
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.step, self.stages, self.splits) < 1:
-            raise DietlabError("a configuration's sizes are positive", self.key, "Make each 1 or more.")
+            raise DietlabError("a configuration's sizes must be positive", self.key, "Make each 1 or more.")
 
     @classmethod
     def of(cls, kernel: Any, seconds: float) -> Configuration:
@@ -138,7 +138,9 @@ class Heuristics:
             raise _absent(error) from None
         gpus = [gpu.name for gpu in self._module.NvMatmulHeuristicsNvidiaGpu if gpu.name != "END"]
         if self.gpu not in gpus:
-            raise HardwareError("NVIDIA's heuristics know the GPU", self.gpu, f"They know {', '.join(gpus)}.")
+            raise HardwareError(
+                "the GPU must be one that NVIDIA's heuristics know", self.gpu, f"They know {', '.join(gpus)}."
+            )
         try:
             self._library: Any = self._module.NvMatmulHeuristicsInterfaceEx(
                 backend=self._module.NvMatmulHeuristicsTarget[TARGETS[target]],
@@ -162,7 +164,7 @@ class Heuristics:
             WorkloadError: if there is nothing to compute, or the heuristics know no such product.
         """
         if workload.dtype not in PRODUCTS:
-            rule = "NVIDIA's heuristics have a type that dietlab has on GPUs"
+            rule = "the operands must have a type that NVIDIA's heuristics have, too"
             raise WorkloadError(rule, workload.dtype, f"Use {', '.join(PRODUCTS)}.")
         size = extents(workload, shape)
         if min(size.values()) < 1 or count < 1:
@@ -178,7 +180,7 @@ class Heuristics:
         found = self._library.get(problem, count, PRODUCTS[workload.dtype])
         if not found:
             others = ", ".join(target for target in TARGETS if target != self.target)
-            rule = f"NVIDIA's heuristics know {workload.dtype} products on {self.gpu} for {self.target}"
+            rule = f"NVIDIA's heuristics must know {workload.dtype} products on {self.gpu} for {self.target}"
             raise WorkloadError(rule, "no configuration", f"Try another target: {others}.")
         return tuple(dict.fromkeys(Configuration.of(one["kernel"], one["runtime"]) for one in found))
 
@@ -189,11 +191,13 @@ def gpu_of(hardware: Hardware) -> str:
     if hardware.name not in GPUS:
         known = ", ".join(dict.fromkeys(GPUS.values()))
         remedy = f"Name one that is like it: Heuristics(hardware, gpu=...) takes {known}."
-        raise HardwareError("NVIDIA's heuristics know the GPU", hardware.name, remedy)
+        raise HardwareError("the GPU must be one that NVIDIA's heuristics know", hardware.name, remedy)
     return GPUS[hardware.name]
 
 
 def _absent(reason: object) -> MissingDependencyError:
     return MissingDependencyError(
-        f"NVIDIA's matmul heuristics are installed (package {PACKAGE}, 0.1)", reason, f"pip install {PACKAGE}"
+        f"NVIDIA's matmul heuristics must be installed (package {PACKAGE}, 0.1)",
+        reason,
+        f"pip install {PACKAGE}",
     )

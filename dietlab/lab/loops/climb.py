@@ -99,7 +99,7 @@ class Climb:
     @classmethod
     def load(cls, path: str | Path) -> Climb:
         """Reads what :meth:`save` wrote, or raises a RecordError."""
-        with reading(RecordError, "a file of timed steps can be read", path):
+        with reading(RecordError, "a file of timed steps must be readable", path):
             value = read_json(path)
             if value["schema_version"] != SCHEMA_VERSION:
                 raise RecordError(f"version {SCHEMA_VERSION} of timed steps", value["schema_version"])
@@ -145,7 +145,7 @@ def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
     """
     hardware = climb.hardware
     if hardware.peak_gflops is None or hardware.l3_gbps is None:
-        raise DietlabError("the machine's peak and bandwidth are measured", hardware.name)
+        raise DietlabError("the machine's peak and bandwidth must have been measured", hardware.name)
     cached = hardware.l3_gbps * layer.flops / layer.moved_bytes
     return {"peak": hardware.peak_gflops, "cache's bandwidth": cached}
 

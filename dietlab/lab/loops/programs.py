@@ -43,7 +43,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         if min(self.T, self.N, self.K) < 1:
-            raise WorkloadError("extents of a layer are at least 1", self)
+            raise WorkloadError("the extents of a layer must be at least 1", self)
 
     @property
     def flops(self) -> int:
@@ -86,13 +86,15 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
     """
     if step.packs and layer.N % step.tile.cols:
         found = f"N={layer.N}, panels of {step.tile.cols}"
-        raise BuildError("packed panels divide the columns", found, "Take a layer whose N is a multiple.")
+        raise BuildError(
+            "the width of packed panels must divide the columns", found, "Take a layer whose N is a multiple."
+        )
     schedule = plain(layer.T, layer.N, layer.K)
     for change in step.recipe:
         try:
             change(schedule, step.tile)
         except Exception as error:  # TVM raises several exception types
-            raise BuildError(f"{change.__name__} applies", last_line(error)) from error
+            raise BuildError(f"{change.__name__} must be applicable", last_line(error)) from error
     return schedule
 
 
@@ -119,7 +121,8 @@ def nest(schedule: Any) -> str:
 
 
 def _shorter(text: str) -> str:
-    """Returns a loop as it is, and a store with the names of the axes and ``+=`` for a sum."""
+    """Returns a line of a program: a loop unchanged; a store shortened, with the names of the axes as indices
+    and ``+=`` for a sum."""
     if text.startswith("for "):
         return text
     for axes, names in (("v0, v1, v2", "k_0, i, j"), ("v0, v1", "i, j")):
@@ -177,7 +180,7 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
     try:
         built = tvm.compile(module, target=target_of(hardware))
     except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program compiles", last_line(error)) from error
+        raise BuildError("the program must compile", last_line(error)) from error
     return Program(step, layer, built["main"], built.mod.inspect_source("asm"))
 
 
@@ -213,7 +216,7 @@ def check(program: Program, seed: int = 0) -> float:
     program.call(x, program.weights(w), y)
     error = float(np.abs(y - x.astype(np.float64) @ w.T.astype(np.float64)).max())
     if not error <= LARGEST_ERROR:
-        raise BuildError(f"{program.step.name}: the result is NumPy's", f"off by {error:.2g}")
+        raise BuildError(f"{program.step.name}: the result must equal NumPy's", f"off by {error:.2g}")
     return error
 
 

@@ -38,7 +38,7 @@ class Tile:
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.block, self.ahead) < 1 or self.cols % VECTOR:
             raise BuildError(
-                f"a tile has a row or more, a multiple of {VECTOR} columns, a block and a distance",
+                f"a tile must have a row or more, a multiple of {VECTOR} columns, a block and a distance",
                 self,
                 f"Take cols={VECTOR * max(1, round(self.cols / VECTOR))}, for example.",
             )
@@ -211,7 +211,7 @@ def before(step: Step) -> Step:
     of the step before.
     """
     if step not in STEPS[1:]:
-        raise BuildError("a step but the first of the climb changes another", step.name)
+        raise BuildError("every step of the climb but the first must change another step", step.name)
     previous = STEPS[STEPS.index(step) - 1]
     return previous if set(previous.recipe) <= set(step.recipe) else STEPS[0]
 

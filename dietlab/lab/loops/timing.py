@@ -88,7 +88,9 @@ def measure(
     """
     hardware = hardware or Hardware.detect().with_cores(1)
     if rounds < 1 or hardware.cores != 1:
-        raise MeasureError("programs are timed a round or more, on one core", f"{rounds}, {hardware.cores}")
+        raise MeasureError(
+            "programs must be timed for a round or more, on one core", f"{rounds}, {hardware.cores}"
+        )
     clock, begun = clock_for(1), 0
     contests: list[list[Player]] = []
 

@@ -81,10 +81,10 @@ def _export(model: Model, path: Path) -> None:
                 verbose=False,
             )
     except ImportError as error:
-        rule = "a model is written for ONNX Runtime by onnx and onnxscript"
+        rule = "writing a model for ONNX Runtime needs onnx and onnxscript"
         raise MissingDependencyError(rule, error, "pip install 'dietlab[models]'.") from None
     except torch.onnx.OnnxExporterError as error:
-        rule = f"ONNX has a form for each operator of {model.name}"
+        rule = f"ONNX must have a form for each operator of {model.name}"
         raise MissingDependencyError(rule, _reason(error), "Leave onnxruntime out.") from None
 
 
@@ -106,7 +106,7 @@ def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = Fal
             )
             return torch._inductor.aoti_load_package(package)
     except Exception as error:  # PyTorch's exporter and compiler have no class of errors in common
-        rule = f"PyTorch compiles {model.name} ahead of time"
+        rule = f"PyTorch must be able to compile {model.name} ahead of time"
         raise MissingDependencyError(rule, _reason(error), "Leave it out.") from error
 
 
@@ -155,7 +155,7 @@ def tune_layers(
     wanted = [(name, model.batch * shape["T"]) for shape in lengths for name in sorted(layers)]
     if len(lengths) > MOST_LENGTHS:
         raise DietlabError(
-            f"a model is tuned by ansor for at most {MOST_LENGTHS} lengths",
+            f"a model can be tuned by ansor for at most {MOST_LENGTHS} lengths",
             f"{len(lengths)}: {len(wanted)} tunings of {trials} trials{_duration(len(wanted) * trials)}",
             "Choose some, as in --ansor-lengths 5,62,128.",
         )

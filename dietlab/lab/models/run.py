@@ -101,7 +101,9 @@ def evaluate_model(
     chosen = ansor_lengths or lengths
     if outside := set(chosen) - set(lengths):
         names = ", ".join(map(str, sorted(outside)))
-        raise DietlabError("ansor is tuned for lengths that are timed", names, "Add them to the lengths.")
+        raise DietlabError(
+            "the lengths of ansor must be among those that are timed", names, "Add them to the lengths."
+        )
     tuned = {shape["T"] for shape in studies[0].shapes}
     lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
@@ -136,12 +138,14 @@ def evaluate_model(
 
 def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
     if len(studies) not in (1, 3):
-        rule = "a model has a study of its dense layers, and two of its attention or none"
+        rule = "a model needs a study of its dense layers, and either two of its attention or none"
         raise DietlabError(rule, len(studies))
     first, *others = (study.hardware for study in studies)
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
-            raise DietlabError("the studies of a model are of one processor and as many cores", other)
+            raise DietlabError(
+                "the studies of a model must be of one processor and one number of cores", other
+            )
     if others:
         from dietlab.torch.attention import require_products
 

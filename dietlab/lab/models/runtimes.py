@@ -137,14 +137,16 @@ def twin_of(original: torch.nn.Module) -> torch.nn.Module:
 def require_zentorch() -> None:
     """Checks that ZenDNN's compiler is here and made for this processor."""
     if processor_vendor() != "AuthenticAMD":
-        raise MissingDependencyError("zentorch runs on AMD's processors", processor_vendor() or "another")
+        raise MissingDependencyError(
+            "zentorch needs one of AMD's processors", processor_vendor() or "another"
+        )
     if "avx512f" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
-        rule = "zentorch compiles models for processors with AVX-512"
+        rule = "zentorch needs a processor with AVX-512"
         raise MissingDependencyError(rule, "this one has none", "Leave it out.")
     try:
         importlib.import_module("zentorch")
     except (ImportError, OSError) as error:
-        rule = "zentorch is installed, for this version of PyTorch"
+        rule = "zentorch must be installed, for the installed version of PyTorch"
         raise MissingDependencyError(rule, error, "pip install 'dietlab[zendnn]'.") from None
 
 
@@ -155,7 +157,7 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
         import torch
     except ImportError as error:
         remedy = "pip install 'dietlab[onnxruntime,models]'."
-        raise MissingDependencyError("onnxruntime is installed", error, remedy) from None
+        raise MissingDependencyError("onnxruntime must be installed", error, remedy) from None
     session = onnx_session(path, threads)
 
     def run(words: Words) -> Any:
@@ -194,7 +196,7 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
         converted = vendor.library.convert_model(original, example_input=example)
     except Exception as error:  # OpenVINO's and PyTorch's have no class in common
         found = str(error).strip().rpartition("\n")[2].removeprefix("-- ")  # operators
-        rule = f"OpenVINO has a form for each operator of {model.name}"
+        rule = f"OpenVINO must have a form for each operator of {model.name}"
         raise MissingDependencyError(rule, found, "Leave openvino out.") from error
     finally:
         logger.setLevel(level)  # converting makes it that of errors (2026.4.1), for every library

@@ -125,7 +125,7 @@ class Model:
     def __post_init__(self) -> None:
         require_names("models", CONFIGURATIONS, [self.name], WorkloadError)
         if self.batch < 1:
-            raise WorkloadError("a batch has 1 sentence or more", self.batch)
+            raise WorkloadError("a batch must have 1 sentence or more", self.batch)
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -148,7 +148,7 @@ class Model:
         try:
             import transformers
         except ImportError as error:
-            rule = "whole models are those of transformers"
+            rule = "whole models need the package transformers"
             raise MissingDependencyError(rule, error, "pip install 'dietlab[torch,models]'.") from None
         made = getattr(transformers, self.family.configuration)
         if self.weights:
@@ -156,7 +156,7 @@ class Model:
         else:
             found = made(**CONFIGURATIONS[self.name][1])
         if self.T.high > (most := found.max_position_embeddings):
-            raise WorkloadError(f"{self.name} has positions for {most} tokens", self.T.high)
+            raise WorkloadError(f"{self.name} takes at most {most} tokens", self.T.high)
         return found
 
     def build(self) -> torch.nn.Module:

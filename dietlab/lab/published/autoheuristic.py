@@ -97,10 +97,10 @@ def download(address: str, digest: str) -> bytes:
         with urlopen(address, timeout=SECONDS) as answer:
             content: bytes = answer.read(MOST_DOWNLOADED)
     except (OSError, HTTPException, ValueError) as error:
-        raise RecordError(f"{address} can be reached", error, by_hand) from None
+        raise RecordError(f"{address} must be reachable", error, by_hand) from None
     found = sha256(content).hexdigest()
     if found != digest:
-        raise RecordError(f"{address} has the SHA-256 {digest}", found, by_hand)
+        raise RecordError(f"{address} must have the SHA-256 {digest}", found, by_hand)
     return content
 
 
@@ -116,7 +116,9 @@ def read_autoheuristic(place: str | Path, gpu: str) -> Published:
         records += _records(frame, COLLECTIONS.get(collection, collection))
     if not records:
         raise RecordError(
-            f"a file of records of an {gpu.upper()} has rows with times", str(place), "Download it again."
+            f"a file of records of an {gpu.upper()} must have rows with times",
+            str(place),
+            "Download it again.",
         )
     digests = tuple((file.name, sha256(content).hexdigest()) for file, content in files)
     known = {digest for _, digest in digests} <= {digest for _, digest in ARCHIVES.values()}
@@ -130,7 +132,7 @@ def _files(place: Path, gpu: str) -> list[Path]:
         archive = next(iter(sorted(place.rglob(ARCHIVES[gpu][0]))), None)
         files = [archive] if archive else sorted(place.rglob(f"{gpu}_*mm.txt"))
     if not files or not files[0].is_file():
-        wanted = f"a downloaded copy has {ARCHIVES[gpu][0]} or {gpu}_*mm.txt"
+        wanted = f"a downloaded copy must have {ARCHIVES[gpu][0]} or {gpu}_*mm.txt"
         raise RecordError(wanted, str(place), f"Download it from {REPOSITORY}.")
     return files
 
@@ -145,10 +147,10 @@ def _texts(files: Iterable[tuple[Path, bytes]]) -> Iterator[tuple[str, bytes]]:
             with ZipFile(BytesIO(content)) as archived:
                 names = [name for name in archived.namelist() if name.endswith("mm.txt")]
                 if sum(archived.getinfo(name).file_size for name in names) > MOST_BYTES:
-                    raise RecordError(f"an archive of records has up to {MOST_BYTES:,} bytes", file)
+                    raise RecordError(f"an archive of records must have at most {MOST_BYTES:,} bytes", file)
                 yield from [(Path(name).name, archived.read(name)) for name in names]
         except (BadZipFile, EOFError) as error:
-            rule = "an archive of records is a whole zip file"
+            rule = "an archive of records must be a whole zip file"
             raise RecordError(rule, f"{file}: {error}", TRUNCATED) from None
 
 
@@ -159,19 +161,21 @@ def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RecordError("a file of records is UTF-8 text", f"{name}: {error}") from None
+        raise RecordError("a file of records must be UTF-8 text", f"{name}: {error}") from None
     if not text.endswith("\n"):
         last = text.rpartition("\n")[2]
-        raise RecordError("the last row of a file of records ends its line", f"{name}: {last!r}", TRUNCATED)
+        raise RecordError(
+            "the last row of a file of records must end its line", f"{name}: {last!r}", TRUNCATED
+        )
     head, _, body = text.partition("\n")
     _require_gpu(name, head, gpu)
     try:
         frame = pd.read_csv(StringIO(body), dtype=str, keep_default_na=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        rule = "rows of a file of records have the columns of its header"
+        rule = "rows of a file of records must have the columns of its header"
         raise RecordError(rule, f"{name}: {error}") from None
     if missing := [column for column in COLUMNS if column not in frame]:
-        rule = f"a file of records has the columns {', '.join(COLUMNS)}"
+        rule = f"a file of records must have the columns {', '.join(COLUMNS)}"
         raise RecordError(rule, f"{name}: no {missing[0]}")
     return frame[list(COLUMNS)]
 
@@ -182,15 +186,19 @@ def _require_gpu(name: str, head: str, gpu: str) -> None:
         about: Mapping[str, Any] = json.loads(head)
         found = ".".join(str(part) for part in about["device_capa"]), int(about["shared_memory"])
     except (ValueError, KeyError, TypeError):
-        rule = "the first line of a file of records is JSON with device_capa and shared_memory"
+        rule = "the first line of a file of records must be JSON with device_capa and shared_memory"
         raise RecordError(rule, name) from None
     limits = gpu_of(Hardware.preset(gpu))
     if found != (limits.compute_capability, limits.smem_per_block_bytes):
-        rule = f"the records of an {gpu.upper()} are of compute capability {limits.compute_capability} and "
+        rule = (
+            f"the records of an {gpu.upper()} must be of compute capability {limits.compute_capability} and "
+        )
         rule += f"{limits.smem_per_block_bytes} bytes of shared memory"
         raise RecordError(rule, f"{name}: {found[0]}, {found[1]}", "Name the GPU that they are of.")
     if not name.startswith(f"{gpu}_"):
-        raise RecordError(f"files of records of an {gpu.upper()} are named {gpu}_...", name, "Name its GPU.")
+        raise RecordError(
+            f"files of records of an {gpu.upper()} must be named {gpu}_...", name, "Name its GPU."
+        )
 
 
 def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:

@@ -101,7 +101,8 @@ class Times:
         every = {tile for shape in shapes for tile in known[shape] if tile is not None}
         tiles = tuple(sorted(t for t in every if all(t.cut(shape) in known[shape] for shape in shapes)))
         if not tiles:
-            rule = f"a tile was measured on all shapes of {operator} in {', '.join(collections)}"
+            files = ", ".join(collections)
+            rule = f"at least one tile must have been measured on all shapes of {operator} in {files}"
             found = f"{len(shapes)} shapes, {len(every)} tiles"
             raise RecordError(rule, found, "Take an operator that the file has.")
         seconds = np.array([[known[shape][tile.cut(shape)] for shape in shapes] for tile in tiles])

@@ -74,7 +74,9 @@ class LearnedTiles:
 
     def fit(self, pairs: Pairs, seconds: Values) -> LearnedTiles:
         if not len(seconds):
-            raise ModelError("a model learns from records of tiles", "none", "Give records of tiles.")
+            raise ModelError(
+                "a model can only be fitted on records of tiles", "none", "Give records of tiles."
+            )
         features, labels = self._features(pairs), np.log(seconds) - self._base(pairs)
         smooth = len(labels) <= FEW and self.over_bound
         seeds = (self.seed * FITS + number for number in range(self.count))
@@ -83,7 +85,9 @@ class LearnedTiles:
 
     def seconds(self, pairs: Pairs) -> Values:
         if not self.trees:
-            raise ModelError("a model is fitted before it predicts", "no fit", "Call fit(pairs, seconds).")
+            raise ModelError(
+                "a model must be fitted before it predicts", "no fit", "Call fit(pairs, seconds)."
+            )
         features = self._features(pairs)
         found = np.mean([ask_trees(member, features) for member in self.trees], axis=0)
         if self.smooth is not None:

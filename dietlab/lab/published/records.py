@@ -56,7 +56,7 @@ class PublishedRecord:
 
     def __post_init__(self) -> None:
         if not (self.seconds > 0 and isfinite(self.seconds)) or self.repeats < 1 or self.spread < 0:
-            rule = "a published record has a positive, finite time and repeats"
+            rule = "a published record must have a positive, finite time and repeats"
             raise RecordError(
                 rule, f"{self.seconds} s, {self.repeats} repeats", "Set it aside with its reason."
             )

@@ -73,7 +73,7 @@ def _layers(published: Published) -> list[Operator]:
     shown = {record.operator for record in published.records if record.collection in LAYERS}
     found = sorted(o for o in shown if o.dtype == "float16" and o.layout != "tt")
     if not found:
-        raise RecordError(f"records have float16 layers of {' or '.join(LAYERS)}", published.gpu)
+        raise RecordError(f"records must have float16 layers of {' or '.join(LAYERS)}", published.gpu)
     return found
 
 
@@ -142,17 +142,19 @@ def reduce_cuda_l2(folder: Path) -> pd.DataFrame:
 
     files = sorted(folder.glob("cuda_l2_*_speedup_*.csv"))
     if not files:
-        raise RecordError("CUDA-L2's tables are cuda_l2_*_speedup_*.csv", folder, "Name its eval_results.")
+        raise RecordError(
+            "the names of CUDA-L2's tables must be cuda_l2_*_speedup_*.csv", folder, "Name its eval_results."
+        )
     found = []
     for file in files:
         gpu, types, _, mode = file.stem.removeprefix("cuda_l2_").split("_")
         table = pd.read_csv(file)
         missing = {"mnk", *RIVALS} - set(table)
         if missing:
-            raise RecordError(f"a table of CUDA-L2 has the columns mnk, {', '.join(RIVALS)}", file)
+            raise RecordError(f"a table of CUDA-L2 must have the columns mnk, {', '.join(RIVALS)}", file)
         ratios = table[list(RIVALS)].rename(columns=RIVALS)
         if not (np.isfinite(ratios) & (ratios > 0)).all(axis=None):
-            raise RecordError("ratios are positive and finite", file)
+            raise RecordError("ratios must be positive and finite", file)
         M = table["mnk"].str.partition("_")[0].astype(int).rename("M")
         means = np.exp(np.log(ratios).groupby(M).mean()).assign(shapes=M.value_counts())
         sums = {"F16": "float16", "F32": "float32"}[types[:3]]

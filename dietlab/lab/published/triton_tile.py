@@ -83,7 +83,7 @@ class TritonTile(MicroKernel):
         odd = [extent for extent in extents if extent < LEAST_EXTENT or extent & (extent - 1)]
         if odd or min(self.warps, self.stages) < 1:
             rule = (
-                f"a Triton tile has warps, stages, and extents that are powers of two from {LEAST_EXTENT} on"
+                f"a Triton tile must have warps, stages, and powers of two from {LEAST_EXTENT} on as extents"
             )
             raise SpaceError(rule, self.key, "Leave it out.")
 

@@ -240,7 +240,7 @@ def _greedy(times: Times, count: int) -> list[int]:
 def _wrong_choice(given: Given, found: Any, expected: list[int]) -> str:
     chosen, times = whole_numbers(found, "a list of numbers of micro-kernels"), given["times"]
     if len(chosen) != given["count"]:
-        return f"expected numbers of micro-kernels, as many as count; got {said(chosen)}"
+        return f"expected {given['count']} numbers of micro-kernels, got {said(chosen)}"
     if not all(0 <= kernel < len(times) for kernel in chosen):
         return f"expected numbers from 0 to {len(times) - 1}, got {said(chosen)}"
     if len(set(chosen)) < len(chosen):
@@ -269,7 +269,7 @@ def _by_size(given: Given, value: Any) -> list[Point]:
 def _last(given: Given, value: Any) -> float:
     chosen = whole_numbers(value)
     if len(set(chosen)) != given["count"]:
-        raise WrongAnswer("expected different micro-kernels, as many as count", said(chosen))
+        raise WrongAnswer(f"expected {given['count']} different micro-kernels", said(chosen))
     return fmean(value for _, _, value in _by_size(given, chosen))
 
 

@@ -68,12 +68,12 @@ class Reproduction:
         """Returns the reproduction in a folder."""
         path = Path(folder) / FACTS
         remedy = "`dietlab reproduce --out FOLDER` begins one."
-        with reading(StudyError, f"a reproduction has a readable {FACTS}", path, remedy):
+        with reading(StudyError, f"a reproduction must have a readable {FACTS}", path, remedy):
             value = read_json(path)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
-            raise StudyError(f"a reproduction has schema {SCHEMA_VERSION}", f"{path}: {schema}", remedy)
-        with reading(StudyError, f"{FACTS} of a reproduction has all its fields", path, remedy):
+            raise StudyError(f"a reproduction must have schema {SCHEMA_VERSION}", f"{path}: {schema}", remedy)
+        with reading(StudyError, f"{FACTS} of a reproduction must have all its fields", path, remedy):
             for found in value["outcomes"].values():
                 found["files"] = tuple(found["files"])
             outcomes = {name: Outcome(**found) for name, found in value["outcomes"].items()}
@@ -109,13 +109,13 @@ def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reprod
     amounts_named(effort)
     here = Hardware.detect(measure=False)
     if not 1 <= threads <= here.cores:
-        raise StudyError(f"threads are 1 to {here.cores}, the cores of this machine", threads)
+        raise StudyError(f"threads must be 1 to {here.cores}, the cores of this machine", threads)
     path = Path(folder)
     if (path / FACTS).exists():
         found = Reproduction.open(path)
         same = (found.effort, found.hardware.cores) == (effort, threads)
         if not same or not found.hardware.is_same_as(here):
-            rule = f"the reproduction in {path} has this effort, number of threads and processor"
+            rule = f"the reproduction in {path} must be continued with its effort, threads and processor"
             other = (
                 f"It has {found.effort}, {found.hardware.cores}, {found.hardware.name}. Use another --out."
             )

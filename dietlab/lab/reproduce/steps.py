@@ -82,7 +82,7 @@ def bench(tasks: slice, folder: Path, settings: Settings) -> tuple[Path, ...]:
             break
         failure = table.report(task.name, cores).failure
         if failure:
-            raise StudyError("every operator is measured", f"{task.name}: {failure}", "Try again.")
+            raise StudyError("every operator must be measured", f"{task.name}: {failure}", "Try again.")
     return (target,)
 
 
@@ -249,7 +249,7 @@ class Step:
         absent = {module: extra for module, extra in self.needs.items() if find_spec(module) is None}
         if absent:
             extras = ",".join(dict.fromkeys(absent.values()))
-            rule = f"the step {self.name} has {' and '.join(self.needs)}"
+            rule = f"the step {self.name} needs {' and '.join(self.needs)}"
             raise MissingDependencyError(rule, f"no {', '.join(absent)}", f"pip install 'dietlab[{extras}]'.")
 
 

@@ -94,7 +94,7 @@ def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
     if not whole:
         found = f"{len(survey.space)} schemes and {len(wanted)} shapes"
         remedy = "Measure one with `dietlab survey`; a tuning's records have gaps."
-        raise RecordError("a survey has a scheme that was timed on every shape", found, remedy)
+        raise RecordError("a survey must have a scheme that was timed on every shape", found, remedy)
     space = survey.space.restricted_to(whole)
     records = tuple(timed[scheme, shape] for scheme in space for shape in wanted)
     return Surveyed(survey.name, space, ShapeSet.of(dict.fromkeys(wanted, 1.0)), records, survey.cache)
@@ -329,7 +329,7 @@ def save_comparison(comparison: Comparison, path: str | Path) -> None:
 
 def load_comparison(path: str | Path) -> Comparison:
     """Returns the comparison in a file that :func:`save_comparison` wrote."""
-    with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
+    with reading(DietlabError, "a comparison must be a file of `dietlab compare --out`", path):
         value = read_json(path)
         for one in value["courses"]:
             one |= {name: tuple(one[name]) for name in ("quality", "seconds")}

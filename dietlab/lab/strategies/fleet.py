@@ -94,10 +94,10 @@ class Priced:
 def worked(
     tuner: Tuner, runner: Measures, *, ahead: bool, now: Callable[[], float] = thread_time
 ) -> tuple[Tuner, tuple[RoundWork, ...]]:
-    """Runs the rounds of a tuner one after the other. Returns two values: the final tuner, and the work of
-    its rounds. With ``ahead``, each round is proposed before the results of the previous one are known, as in
-    ``tune``. ``now`` reads the tuner's own seconds: by default processor time, which other processes hardly
-    disturb."""
+    """Runs the rounds of a tuner one after the other. Returns two values: the final tuner, and a
+    :class:`RoundWork` for each round. With ``ahead``, each round is proposed before the results of the
+    previous one are known, as in ``tune``. ``now`` is the clock, in seconds, that times the tuner itself: by
+    default processor time, which other processes hardly disturb."""
 
     def timed(work: Callable[[], Result]) -> tuple[float, Result]:
         started = now()
@@ -161,7 +161,7 @@ def tunings_from_json(value: Mapping[str, Any], measure: float | None = None) ->
 
 def load_tunings(path: str | Path, measure: float | None = None) -> dict[str, Any]:
     """Returns the ``tunings`` of a file, as :func:`tunings_from_json` does."""
-    with reading(DietlabError, "a file holds the tunings of a fleet", path):
+    with reading(DietlabError, "the file must hold the tunings of a fleet", path):
         return tunings_from_json(read_json(path)["tunings"], measure)
 
 

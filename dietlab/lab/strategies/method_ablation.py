@@ -86,7 +86,7 @@ class MethodAblation:
     @classmethod
     def load(cls, path: str | Path) -> MethodAblation:
         """Returns the ablation that :meth:`save` wrote, with seconds to three digits."""
-        with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
+        with reading(DietlabError, "an ablation must be a file of `dietlab ablate --out`", path):
             value = read_json(path)
             parts = (Lost(**{**part, "ratios": tuple(part["ratios"])}) for part in value["parts"])
             tunings = tunings_from_json(value["tunings"])

@@ -70,7 +70,7 @@ def transfer_curves(
     truth = [record for record in survey.truth if record.shape in wanted]
     if not known:
         names = ", ".join(map(str, shapes)) or "none"
-        raise ModelError("a transfer is replayed on shapes of the survey", names)
+        raise ModelError("a transfer can only be replayed on shapes of the survey", names)
     timing = replace(effort.timing, cache=survey.cache)
     chosen, even = replace(effort, timing=timing), ShapeSet.of(dict.fromkeys(sorted(wanted), 1.0))
     others = prior.other_processors(survey.space.hardware)

@@ -108,7 +108,7 @@ class RemoteDevice:
         try:
             return self._client.ask(request, seconds)
         except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
-            raise DeviceLostError(f"the server {self.name} answers", error) from error
+            raise DeviceLostError(f"the server {self.name} must answer", error) from error
 
 
 class Servers:
@@ -137,7 +137,7 @@ class Servers:
             answer = self._watcher.ask({"op": "summary", "tracker": self._tracker}, NETWORK_SECONDS)
         except MeasureError as error:
             raise MeasureError(
-                f"a tracker of TVM's RPC answers at {self.address}",
+                f"a tracker of TVM's RPC must answer at {self.address}",
                 error.value,
                 f"Start one, with a server: dietlab serve --key {self.key}.",
             ) from None
@@ -159,7 +159,7 @@ class Servers:
         while not queue.servers:
             if monotonic() >= until:
                 raise NoServerError(
-                    f"a server of the key {self.key} is at the tracker {self.address}",
+                    f"a server of the key {self.key} must have joined the tracker {self.address}",
                     f"those of {', '.join(queue.keys)}" if queue.keys else "none of any key",
                     self._remedy,
                 )
@@ -182,7 +182,7 @@ class Servers:
             if "unreached" in answer:
                 client.close()
                 raise MeasureError(
-                    f"a server of the key {self.key} answers at the address in the tracker {self.address}",
+                    f"a server of key {self.key} must answer at the address in the tracker {self.address}",
                     f"{answer['unreached']}: {answer['why']}",
                     "Start it with an address that this machine reaches: dietlab serve --host ADDRESS.",
                 )
@@ -190,14 +190,14 @@ class Servers:
         except WorkerTimeout:
             client.close()
             raise NoServerError(
-                f"a server of the key {self.key} is free and answers within {patience:g} s",
+                f"a server of the key {self.key} must be free and answer within {patience:g} s",
                 "none",
                 self._remedy,
             ) from None
         except (WorkerCrashed, WorkerRefused, KeyError) as error:
             client.close()
             raise MeasureError(
-                f"servers of the key {self.key} are started by dietlab serve",
+                f"servers of the key {self.key} must have been started by dietlab serve",
                 getattr(error, "value", error),
                 "Stop the others, or give them another key.",
             ) from None
@@ -234,6 +234,6 @@ def remote_hardware(
     try:
         return device.hardware(target, cores, measure=True)
     except DeviceLostError as error:
-        raise MeasureError("a server measures its peaks", error) from None
+        raise MeasureError("a server must be able to measure its peaks", error) from None
     finally:
         device.close()

@@ -191,7 +191,7 @@ class RemoteRunner:
             if not theirs.is_same_as(self.hardware):
                 device.close()
                 raise MeasureError(
-                    f"servers of the key {self.key} have the processor to tune for, {self.hardware.name}",
+                    f"servers of the key {self.key} must have the tuned processor, {self.hardware.name}",
                     f"{device.name} with {theirs.name}",
                     "Give each kind of processor another key.",
                 )

@@ -73,7 +73,7 @@ class Session:
             if question["op"] == "open":
                 return self._open(question)
             if self._seat is None:
-                raise MeasureError("a workload is opened first", question["op"])
+                raise MeasureError("a workload must be opened first", question["op"])
             return self._seat.ask({**question, "plan": str(Path.cwd() / question["plan"])})
         except MeasureError as error:
             kinds = [name for name, kind in FAILURES.items() if isinstance(error, kind)]
@@ -229,7 +229,7 @@ def start_tracker(stack: ExitStack, host: str = LOOPBACK, port: int = TRACKER_PO
         from tvm.rpc.tracker import Tracker
     except ImportError as error:
         raise MissingDependencyError(
-            "TVM's tracker has its package tornado", error, "pip install 'dietlab[rpc]'"
+            "TVM's tracker needs the package tornado", error, "pip install 'dietlab[rpc]'"
         ) from None
     tracker = Tracker(host, port, port + PORTS, silent=True)
     stack.callback(tracker.terminate)

@@ -70,7 +70,7 @@ def _connected(tracker: Address) -> Iterator[socket]:
         connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
         (magic,) = struct.unpack("<i", base.recvall(connection, 4))
         if magic != base.RPC_TRACKER_MAGIC:
-            raise MeasureError("a tracker of TVM's RPC answers with its magic number", f"{magic:#x}")
+            raise MeasureError("a tracker of TVM's RPC must answer with its magic number", f"{magic:#x}")
         yield connection
 
 
@@ -80,7 +80,7 @@ def _answer(connection: socket, question: list[Any]) -> Any:
     base.sendjson(connection, question)
     status, value = base.recvjson(connection)
     if status != base.TrackerCode.SUCCESS:
-        raise MeasureError("a tracker of TVM's RPC answers requests", repr(value))
+        raise MeasureError("a tracker of TVM's RPC must answer requests", repr(value))
     return value
 
 
@@ -99,7 +99,7 @@ def number_of(host: str) -> str:
     try:
         return str(getaddrinfo(host, None)[0][4][0])
     except OSError as error:
-        raise MeasureError("a host has an address", f"{host!r}: {error.strerror}") from None
+        raise MeasureError("a host must have an address", f"{host!r}: {error.strerror}") from None
 
 
 def is_loopback(host: str) -> bool:
@@ -137,18 +137,18 @@ def public_address(host: str, tracker: str | None = None) -> str:
     number = number_of(host)
     if ip_address(number).is_unspecified:
         raise MeasureError(
-            "other machines reach a server at one address",
+            "a server needs one address at which other machines reach it",
             f"{host}, which means every address of this machine",
             f"Name the address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
         )
     if tracker and ip_address(number).is_loopback and not is_loopback(tracker):
         raise MeasureError(
-            f"other machines reach a server that joins the tracker of {tracker}",
+            f"other machines must be able to reach a server that joins the tracker of {tracker}",
             f"{host}, which only this machine reaches",
             f"Name its address in a network that you trust: --host {own_address() or 'ADDRESS'}.",
         )
     if not is_here(number):
-        raise MeasureError("a server listens on an address of this machine", host)
+        raise MeasureError("a server must listen on an address of the machine that it runs on", host)
     return number
 
 

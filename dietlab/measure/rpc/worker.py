@@ -76,7 +76,7 @@ class Client:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise MeasureError("a server answers JSON objects", repr(text[:80]))
+            raise MeasureError("a server must answer with JSON objects", repr(text[:80]))
         return answer
 
 

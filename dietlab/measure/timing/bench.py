@@ -37,8 +37,8 @@ BLOCK_SECONDS = 0.004
 
 @dataclass
 class Layers:
-    """A prepared layer for each copy of a rotation; the first layer has the problem's own weights. ``each``
-    is the number of bytes of one copy's constant operands."""
+    """A prepared layer for each copy of the weights that calls go round; the first layer has the problem's
+    own weights. ``each`` is the number of bytes of one copy, with its other constant operands."""
 
     each: int
     prepared: list[Prepared] = field(default_factory=list)
@@ -154,7 +154,7 @@ class Bench:
         cache, plan = request.get("cache", "hot"), request.get("plan")
         seconds = float(request.get("min_seconds", BLOCK_SECONDS))
         if cache not in self.device.states:
-            raise MeasureError(f"the cache state is one of {', '.join(self.device.states)}", repr(cache))
+            raise MeasureError(f"the cache state must be one of {', '.join(self.device.states)}", repr(cache))
         case = self._case(request)
         copies = self.device.copies(case.problem) if cache == "rotating" else 1
         block = case.blocks.get((cache, plan, seconds))
@@ -282,7 +282,7 @@ class Service:
             return self._open(request)
         bench = self._bench
         if bench is None:
-            raise MeasureError("a contender is opened first", request["op"])
+            raise MeasureError("a contender must be opened first", request["op"])
         try:
             return bench.check(request) if request["op"] == "check" else bench.time(request)
         except NotTunedError as error:

@@ -85,12 +85,12 @@ class WorkerProcess:
         except (BrokenPipeError, EOFError):
             code = child.wait()
             self.close()
-            raise WorkerCrashed("the worker lives", _exit_reason(code, self._errors())) from None
+            raise WorkerCrashed("the worker must stay alive", _exit_reason(code, self._errors())) from None
         except BaseException:
             self.close()
             raise
         if "error" in answer:
-            raise WorkerRefused("the worker succeeds", answer["error"])
+            raise WorkerRefused("the worker must succeed", answer["error"])
         return answer
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class WorkerProcess:
             selector.register(child.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - monotonic())):
-                    raise WorkerTimeout(f"the worker answers within {timeout:g} s", "no answer")
+                    raise WorkerTimeout(f"the worker must answer within {timeout:g} s", "no answer")
                 chunk = os.read(child.stdout.fileno(), 1 << 16)
                 if not chunk:
                     raise EOFError

@@ -50,7 +50,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         if self.cache not in ("hot", "rotating"):
-            raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
+            raise MeasureError("the cache state of candidates must be hot or rotating", repr(self.cache))
 
     def slow(self, seconds: float) -> bool:
         """Returns whether a call of ``seconds`` is slower than ``stop_beyond``."""

@@ -52,7 +52,7 @@ class Seat:
         if not self._open:
             answer = self.open()
             if "absent" in answer:
-                raise MeasureError("a contender that crashed opens again", answer["absent"])
+                raise MeasureError("a contender that crashed must open again", answer["absent"])
         try:
             return self._worker.ask(request, self._seconds)
         except (WorkerCrashed, WorkerTimeout):

@@ -64,7 +64,8 @@ def parse_table(name: str, text: str) -> Table:
         raise WorkloadError("a row of a table of traffic reads EXTENT,COUNT", f"{name}: {error}") from None
     if columns != COLUMNS or not counts or len(counts) != len(rows) or min(*counts, *counts.values()) < 1:
         raise WorkloadError(
-            f"a table of traffic has the columns {COLUMNS} and distinct extents and counts of 1 or more", name
+            f"a table of traffic needs the columns {COLUMNS} and distinct extents and counts of 1 or more",
+            name,
         )
     return Table(name, " ".join(header), counts)
 
@@ -83,11 +84,13 @@ def weights_of(lengths: Lengths) -> dict[int, float]:
         extent = as_extent(length)
         weight = lengths[length] if isinstance(lengths, Mapping) else weights.get(extent, 0) + 1
         if not (weight > 0 and math.isfinite(weight)):
-            raise WorkloadError("every length has a positive, finite weight", f"{weight} for {extent}")
+            raise WorkloadError("every length must have a positive, finite weight", f"{weight} for {extent}")
         weights[extent] = weight
     if not weights:
         raise WorkloadError(
-            "there is a length", "none", f"For example [1, 16, 128], or a table: {', '.join(TABLES)}."
+            "traffic needs at least one length",
+            "none",
+            f"For example [1, 16, 128], or a table: {', '.join(TABLES)}.",
         )
     return weights
 
@@ -104,7 +107,7 @@ def aggregated(counts: Mapping[int, Count], groups: int) -> dict[int, Count]:
         WorkloadError: if ``groups`` is below 1.
     """
     if groups < 1:
-        raise WorkloadError("traffic is aggregated to one shape or more", groups)
+        raise WorkloadError("traffic must be aggregated to one shape or more", groups)
     clusters = [[extent] for extent in sorted(counts)]
     weights = [float(counts[extent]) for extent in sorted(counts)]
     centres = [math.log(extent) for extent in sorted(counts)]

@@ -69,7 +69,7 @@ class CpuPlatform:
         (future,) = self.runner.run([question])
         result = future.result()
         if result.error_msg is not None:
-            raise MeasureError("a candidate runs", result.error_msg)
+            raise MeasureError("a candidate must run", result.error_msg)
         return min(float(seconds) for seconds in result.run_secs)
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class CpuPlatform:
         program.pack(inputs["w"], inputs.get("bias")).bind(inputs, out)()
         error, allowed = float(np.abs(out - reference).max()), tolerance(self.workload, inputs)
         if not error <= allowed:
-            raise BuildError(f"the program tuned for {self.shape} errs by at most {allowed:.1e}", error)
+            raise BuildError(f"the program tuned for {self.shape} must err by at most {allowed:.1e}", error)
         return {"max_error": error, "tolerance": allowed}
 
 
@@ -132,7 +132,7 @@ class TunedProgram:
 
         arrays = operands["x"], out
         if any(array.ctypes.data % 64 for array in arrays):
-            raise MeasureError("x and out begin at multiples of 64 bytes", None, "Use aligned_empty().")
+            raise MeasureError("x and out must begin at multiples of 64 bytes", None, "Use aligned_empty().")
         (source, result), main = map(tvm_ffi.from_dlpack, arrays), self._module["main"]
         return lambda: main(source, *constants, result)
 

@@ -248,9 +248,10 @@ class CpuAdaptation(Formulas):
     def _waiting(
         self, bundle: Bundle, calls: Calls, tiles: IntArray, computing: FloatArray, first: FloatArray
     ) -> FloatArray:
-        """Returns the seconds that one pass waits for weights. All its tiles hide the fetch if each one
-        prefetches a part of the next panel. Otherwise only the first tile hides it, or each tile hides its
-        own fetch."""
+        """Returns the seconds that one pass waits for weights. If each tile prefetches a part of the next
+        panel, the fetch overlaps with the computation of all tiles of the pass. If the first tile fetches the
+        weights for all tiles, the fetch overlaps with this tile's computation. Otherwise each tile fetches
+        the weights while it computes."""
         fetch = self._fetch(bundle, calls)
         if bundle.like.kernel.ahead:
             shares = np.where(self.from_cache(calls), self.hiding.cache, self.hiding.memory)

@@ -124,7 +124,9 @@ class HostOutput:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
             fresh = result.contiguous()  # bytes are copied, as NumPy lacks PyTorch's bfloat16
             if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
-                raise MeasureError(f"a result is {self.array.dtype} {self.array.shape}", tuple(fresh.shape))
+                raise MeasureError(
+                    f"a result must be {self.array.dtype} {self.array.shape}", tuple(fresh.shape)
+                )
             ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
 
     def read(self) -> FloatArray:

@@ -66,13 +66,15 @@ class CpuMicroKernel(MicroKernel):
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise SpaceError(f"a CPU's unit is one of {', '.join(UNITS)}", repr(self.unit))
+            raise SpaceError(
+                f"the instruction of a CPU's micro-kernel must be one of {', '.join(UNITS)}", repr(self.unit)
+            )
         if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
-            raise SpaceError("a micro-kernel's sizes are positive", self.key)
+            raise SpaceError("a micro-kernel's sizes must be positive", self.key)
         facts = self.facts
         if self.rows % facts.tile_rows or self.unroll % facts.tile_steps:
             raise SpaceError(
-                f"rows and unrolled steps of {self.unit} are multiples of {facts.tile_rows} and "
+                f"rows and unrolled steps of {self.unit} must be multiples of {facts.tile_rows} and "
                 f"{facts.tile_steps}",
                 self.key,
             )

@@ -38,7 +38,7 @@ class CpuLimits(Limits):
     def __post_init__(self) -> None:
         require_positive(self, "vector_registers", "l1d_bytes", "l2_bytes")
         if self.vector_bytes not in VECTOR_BYTES:
-            raise HardwareError("vectors have 16, 32 or 64 bytes", self.vector_bytes)
+            raise HardwareError("vectors must have 16, 32 or 64 bytes", self.vector_bytes)
 
     @property
     def lanes(self) -> int:

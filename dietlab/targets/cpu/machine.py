@@ -89,7 +89,7 @@ def measured(hardware: Hardware) -> Hardware:
     if probe.returncode != 0:
         said = [line.strip() for line in probe.stderr.splitlines() if line.strip()]
         raise HardwareError(
-            "the speed probe runs",
+            "the speed probe must run",
             said[-1] if said else f"exit status {probe.returncode}",
             "It needs 1 GiB of memory; --hardware FILE needs no probe.",
         )
@@ -118,7 +118,7 @@ def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
             return family.llvm_cpu, family.vector_bytes, family.vector_registers
     missing = sorted(families[-1].instructions - present) if families else []
     raise HardwareError(
-        "the CPU has AVX2 with FMA, AVX-512 or NEON",
+        "the CPU must have AVX2 with FMA, AVX-512 or NEON",
         f"{machine} without {', '.join(missing)}" if missing else machine,
         "Use a preset to explore a space.",
     )

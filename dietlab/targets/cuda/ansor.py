@@ -139,7 +139,7 @@ class GpuPlatform:
         for _ in range(TIMING.blocks):
             player.take(TIMING.cache, TIMING.block_seconds)
         if not player.correct:
-            raise player.error or MeasureError("a candidate computes the workload", player.reason)
+            raise player.error or MeasureError("a candidate must compute the workload", player.reason)
         return min(player.seconds(TIMING.cache))
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class GpuPlatform:
         link(cuda_module(schedule.mod, self.target, self.assemble), path)
         player = self._checked(path)
         if not player.correct:
-            raise BuildError(f"the program tuned for {self.shape} computes it", player.reason)
+            raise BuildError(f"the program tuned for {self.shape} must compute it", player.reason)
         return {"rules": self.rules, "max_error": player.max_error, "tolerance": player.tolerance}
 
     def _checked(self, library: Path) -> Player:
@@ -199,7 +199,7 @@ def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -
             run = tvm.IRModule({"run": main.with_attr("global_symbol", "run")})
             return tvm.compile(run, target=target).mod
     except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program compiles", last_line(error)) from error
+        raise BuildError("the program must compile", last_line(error)) from error
 
 
 def link(module: Any, path: Path) -> None:
@@ -212,7 +212,7 @@ def link(module: Any, path: Path) -> None:
     try:
         module.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except Exception as error:
-        raise BuildError("the library links", last_line(error)) from error
+        raise BuildError("the library must link", last_line(error)) from error
 
 
 if __name__ == "__main__":

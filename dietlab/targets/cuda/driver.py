@@ -47,7 +47,7 @@ class CudaDriver:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(code, ctypes.byref(text))
             words = text.value.decode() if text.value else f"error {code}"
-            raise MeasureError(f"the driver's {name} succeeds", words)
+            raise MeasureError(f"the driver's {name} must succeed", words)
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
         """Returns the handle that a function of the driver makes."""
@@ -107,13 +107,13 @@ def require_gpu(wanted: Hardware) -> Hardware:
         found = detect_gpu()
     except HardwareError as error:
         raise MeasureError(
-            f"candidates for {wanted.name} are measured on a GPU",
+            f"candidates for {wanted.name} can only be measured on a GPU",
             error.value,
             "Tune where there is one, or replay records.",
         ) from None
     if not gpu_of(found).runs(gpu_of(wanted).arch):
         raise MeasureError(
-            f"the GPU runs code for {gpu_of(wanted).arch}",
+            f"the GPU must run code for {gpu_of(wanted).arch}",
             f"{found.name} with {gpu_of(found).arch}",
             "Tune or pack for this GPU, as Hardware.detect('cuda') describes it.",
         )

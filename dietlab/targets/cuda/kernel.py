@@ -97,19 +97,21 @@ class CudaMicroKernel(MicroKernel):
     def __post_init__(self) -> None:
         sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
         if min(*sizes, self.splits, self.resident, self.multicast) < 1:
-            raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
+            raise SpaceError("a micro-kernel's sizes must be positive", self.key, "Make each 1 or more.")
         if self.stages < self.pieces.stages:
             computed = "another is" if self.pieces.stages == 2 else "two are"
             remedy = f"Give it {self.pieces.stages} or more."
-            raise SpaceError(f"one stage is fetched while {computed} computed", self.key, remedy)
+            raise SpaceError(f"one stage must be fetched while {computed} computed", self.key, remedy)
         if self.unit == "tma" and self.slices > 1:
             remedy = "Take wgmma to slice a step."
-            raise SpaceError("what a producer brings is computed in whole steps", self.key, remedy)
+            raise SpaceError("what a producer brings must be computed in whole steps", self.key, remedy)
         if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
             remedy = "Take tma, and no splits."
-            raise SpaceError("blocks share rows that producers bring, or a reduction", self.key, remedy)
+            raise SpaceError(
+                "blocks can only share rows that producers bring, or a reduction", self.key, remedy
+            )
         if self.cluster > CLUSTER:
-            raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
+            raise SpaceError(f"a cluster must have at most {CLUSTER} blocks", self.key, "Split it less.")
         divided = {
             "rows": (self.rows, self.granule),
             "columns": (self.cols, self.across * self.pieces.cols),
@@ -118,10 +120,14 @@ class CudaMicroKernel(MicroKernel):
         for what, (extent, share) in divided.items():
             if extent % share:
                 remedy = f"Change the {what} or how many workers share them."
-                raise SpaceError(f"workers share the {what} evenly: a multiple of {share}", self.key, remedy)
+                raise SpaceError(
+                    f"workers must share the {what} evenly: a multiple of {share}", self.key, remedy
+                )
         if self.pieces.widest and self.tile_cols > self.pieces.widest:
             raise SpaceError(
-                f"a worker computes {self.pieces.widest} columns at most", self.key, "Let more share them."
+                f"a worker must compute at most {self.pieces.widest} columns",
+                self.key,
+                "Let more share them.",
             )
 
     @property

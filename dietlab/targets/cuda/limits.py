@@ -97,7 +97,7 @@ class GpuLimits(Limits):
             "warp_threads",
         )
         if self.smem_reserved_bytes < 0:
-            raise HardwareError("smem_reserved_bytes is 0 or more", self.smem_reserved_bytes)
+            raise HardwareError("smem_reserved_bytes must be 0 or more", self.smem_reserved_bytes)
         require_positive(self, *(name for name in ("half_gflops", *RATES) if getattr(self, name) is not None))
 
     @property

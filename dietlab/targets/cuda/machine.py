@@ -106,7 +106,8 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     name, capability = _name(driver, handle), (read(MAJOR), read(MINOR))
     if capability < OLDEST:
         raise HardwareError(
-            f"a GPU has compute capability {_dotted(OLDEST)} or later", f"{name} with {_dotted(capability)}"
+            f"a GPU must have compute capability {_dotted(OLDEST)} or later",
+            f"{name} with {_dotted(capability)}",
         )
     preset = PRESETS.get(name.partition(" MIG ")[0])
     return Hardware(
@@ -157,7 +158,7 @@ def _library() -> Any:
         missing = str(error)
     if missing is not None:
         raise HardwareError(
-            "an NVIDIA driver describes the GPU",
+            "describing a GPU needs an NVIDIA driver",
             f"no driver ({missing})",
             "Install it, or use a preset, as in Hardware.preset('h100').",
         )
@@ -169,12 +170,12 @@ def _handle(driver: Any, device: int) -> int:
     count, handle = _count(driver), ctypes.c_int(0)
     if not count:
         raise HardwareError(
-            "the NVIDIA driver shows a GPU",
+            "the NVIDIA driver must show a GPU",
             "a driver, but no device",
             "nvidia-smi -L lists GPUs, which CUDA_VISIBLE_DEVICES may hide; or use a preset.",
         )
     if not 0 <= device < count:
-        raise HardwareError(f"GPUs of this machine are numbered 0 to {count - 1}", device)
+        raise HardwareError(f"the number of a GPU of this machine must be 0 to {count - 1}", device)
     _check(driver, "cuDeviceGet", driver.cuDeviceGet(ctypes.pointer(handle), device))
     return handle.value
 
@@ -208,7 +209,7 @@ def _check(driver: Any, call: str, status: int) -> None:
     words = ctypes.c_char_p()
     driver.cuGetErrorString(status, ctypes.pointer(words))  # leaves them empty for an error it does not know
     raise HardwareError(
-        "the NVIDIA driver answers",
+        "the NVIDIA driver must answer",
         f"{call}: {(words.value or b'no words for it').decode(errors='replace')} (error {status})",
         "nvidia-smi may say more; an old driver needs an update.",
     )

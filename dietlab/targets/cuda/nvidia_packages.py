@@ -68,7 +68,7 @@ def require_libraries(library: Path) -> None:
     """
     for name in needed_libraries(library):
         if missing := open_library(name):
-            raise MissingDependencyError(f"{library.name} finds {name}", missing, _remedy(name))
+            raise MissingDependencyError(f"{library.name} must find {name}", missing, _remedy(name))
 
 
 def _remedy(name: str) -> str:

@@ -47,7 +47,7 @@ def block_bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: 
     """Returns for each resource of a multiprocessor the number of blocks that it alone has room for."""
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise HardwareError(
-            "a block has threads, and no negative sizes",
+            "a block must have threads, and no negative sizes",
             f"{threads} threads, {registers} registers, {shared_bytes} bytes of shared memory",
         )
     warps = _pieces(threads, limits.warp_threads)

@@ -150,8 +150,8 @@ class Evolution:
         return bool(max(one, two) % min(one, two) == 0)
 
     def _shrunk(self, number: int, target: int) -> int:
-        """Returns the index of the scheme whose rows were halved until the target shape has nearly as many
-        rows."""
+        """Returns the index of a scheme with a lower tile: its rows are halved while they exceed
+        :data:`SHRINKS` times the rows of the target shape and the space has such a scheme."""
         space = self.state.space
         rows = extents(space.workload, self.state.shapes.shapes[target])["rows"]
         while space.schemes[number].rows > max(1, SHRINKS * rows) and "rows" in self.knobs.names:

@@ -45,7 +45,7 @@ def _strategy(name: str, value: object) -> Callable[[], Strategy]:
     if hasattr(value, "propose") and not isinstance(value, type):
         return lambda: cast(Strategy, value)
     if not callable(value) or (isinstance(value, type) and not hasattr(value, "propose")):
-        raise SpaceError(f"the strategy {name} is a class or an object with propose", shown(value))
+        raise SpaceError(f"the strategy {name} must be a class or an object with propose", shown(value))
     return value
 
 
@@ -91,7 +91,9 @@ def _made(name: str, make: Callable[[], Strategy]) -> Strategy:
         signature(make).bind()
     except TypeError as error:
         raise SpaceError(
-            f"the strategy {name} is made without arguments", error, "Give them defaults, or enter an object."
+            f"it must be possible to make the strategy {name} without arguments",
+            error,
+            "Give them defaults, or enter an object.",
         ) from None
     made = make()
     require_methods(f"the strategy {name}", made, ("propose",), SpaceError)

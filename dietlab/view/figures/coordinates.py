@@ -55,7 +55,7 @@ def frame_space(source: TuningRun | Space, shape: Shape | None = None) -> pd.Dat
     at = shape or shapes_measured(source)[0]
     workload = source.space.workload
     if set(at.to_json()) != set(workload.dims):
-        raise WorkloadError(f"a shape has an extent for each of {', '.join(workload.dims)}", str(at))
+        raise WorkloadError(f"a shape must have an extent for each of {', '.join(workload.dims)}", str(at))
     measured = {record.scheme for record in timed if record.shape == at}
     seconds = source.expected_seconds(source.schemes, [at])[:, 0]
     rows = [
@@ -112,7 +112,9 @@ def draw_space(
     if frame.empty:
         return figure
     if scheme and scheme not in set(frame["scheme"]):
-        raise SpaceError("the scheme that is shown is one of the table", scheme, "frame_space() lists them.")
+        raise SpaceError(
+            "the scheme that is shown must be one of the table", scheme, "frame_space() lists them."
+        )
     shown = [name for name in frame if name not in ("scheme", "measured", "seconds")]
     axes = [name for name in shown if frame[name].astype(str).nunique() > 1]
     chosen = frame["scheme"].eq(scheme).to_numpy() if scheme else None

@@ -56,7 +56,7 @@ def _frame(report: Report, parts: Sequence[Part], what: str) -> pd.DataFrame:
 
     if len(report.dims) < 2:
         raise RecordError(
-            f"a report by {what} has several dynamic dimensions",
+            f"a report by {what} must have several dynamic dimensions",
             ", ".join(report.dims) or "none",
             "frame_speedup() and plot_speedup() show a report of one dimension.",
         )

@@ -263,7 +263,7 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
 
 def _bands(scheme: Scheme, extent: int) -> list[Band]:
     if extent < 0:
-        raise WorkloadError("an output has no negative extent", extent)
+        raise WorkloadError("an output must have no negative extent", extent)
     bands: list[Band] = []
     for region in plan_for(scheme, extent).regions:
         size = region.scheme.rows

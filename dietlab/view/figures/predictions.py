@@ -28,7 +28,7 @@ def fit_first(run: TuningRun, count: int) -> CostModel:
     """Returns a cost model fitted on the first ``count`` records of a run. The model is of the same kind as
     the run's own."""
     if not 1 <= count <= len(run.records):
-        raise ModelError(f"a fit takes 1 to {len(run.records)} records of this run", count)
+        raise ModelError(f"a fit takes 1 to {len(run.records)} records of the run", count)
     cost, first = run.model.cost, run.records[:count]
     return fit_cost_model(cost.workload, cost.hardware, first, cost.kind, cache=cost.cache)
 

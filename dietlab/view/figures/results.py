@@ -102,7 +102,9 @@ def cache_of(report: Report, cache: str | None) -> str | None:
     none."""
     if cache is not None and cache not in report.caches:
         raise RecordError(
-            "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
+            "the report must have the cache state",
+            repr(cache),
+            f"It has: {', '.join(report.caches) or 'none'}.",
         )
     return cache if cache is not None else next(iter(report.caches), None)
 

@@ -36,7 +36,7 @@ def peak_of(hardware: Hardware, dtype: str) -> float:
     """Returns the peak of all cores or multiprocessors, in GFLOP/s."""
     peak = hardware.peak_for(dtype) if hardware.peak_gflops else None
     if peak is None:
-        raise HardwareError(f"a roofline of {dtype} has a peak", f"{hardware.name} without one")
+        raise HardwareError(f"a roofline of {dtype} needs a peak", f"{hardware.name} without one")
     return peak * hardware.cores
 
 
@@ -49,7 +49,7 @@ def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
         dtype: the type of the operands.
     """
     if min(rows, cols) < 1:
-        raise WorkloadError("a tile has rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
+        raise WorkloadError("a tile must have rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
     return 2 * rows * cols / ((rows + cols) * require_dtype(dtype).itemsize)
 
 
@@ -83,7 +83,9 @@ def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int
     rows = []
     for length in lengths:
         if length < 1:
-            raise WorkloadError("a call on a roofline has rows", f"{name}={length}", "Make it 1 or more.")
+            raise WorkloadError(
+                "a call on a roofline must have rows", f"{name}={length}", "Make it 1 or more."
+            )
         shape = Shape.of(**{name: length})
         flops, moved = workload.flops(shape), workload.bytes(shape)
         for ceiling in ceilings(hardware):
@@ -100,7 +102,7 @@ def only_length(workload: Workload) -> str:
     name = length_dim(workload)
     if len(workload.dims) > 1:
         remedy = "Bind the others: Report.of_layer, or dietlab.problem.at_layer."
-        raise WorkloadError("a roofline is of one dynamic dimension", str(workload), remedy)
+        raise WorkloadError("a roofline can only be of one dynamic dimension", str(workload), remedy)
     return name
 
 

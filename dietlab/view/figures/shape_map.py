@@ -123,7 +123,8 @@ class View:
             here, scheme = slowdowns[:, column], self.dispatcher and self.dispatcher.scheme(shape)
             if scheme is not None and scheme not in portfolio.schemes:
                 raise DispatchError(
-                    "the dispatcher was trained on this portfolio", f"the scheme {scheme}, which it lacks"
+                    "the dispatcher must have been trained on the portfolio of the map",
+                    f"the scheme {scheme}, which it lacks",
                 )
             found = here.min() if scheme is None else here[portfolio.schemes.index(scheme)]
             yield shape, float(found), shape in portfolio.shapes.held_out
@@ -152,7 +153,9 @@ class View:
                 found.setdefault((down, shape[self.x]), []).append(point)
         if points and not found:
             known = f"For example {min(shape for shape, _, _ in points)} is known."
-            raise RecordError("a shape has the extents that are fixed", Shape.of(**self.fixed), known)
+            raise RecordError(
+                "at least one shape must have the extents that are fixed", Shape.of(**self.fixed), known
+            )
         mean = geometric_mean if self.look and self.look.ratio else fmean
         worst = min if self.look and self.look.more_is_better else max
         rows = []
@@ -275,7 +278,7 @@ def map_dims(source: Source) -> Mapping[str, Dim]:
         dims = dict(source.workload.dims)
     if len(dims) < 2:
         remedy = "plot_dispatch() and plot_speedup() draw one."
-        raise DietlabError("a map has two dynamic dimensions", ", ".join(dims) or "none", remedy)
+        raise DietlabError("a map needs two dynamic dimensions", ", ".join(dims) or "none", remedy)
     length = source.length if isinstance(source, Report) else length_dim(source.workload)
     return {length: dims.pop(length), **dims}
 
@@ -301,7 +304,7 @@ def _view(
     asked = [name for name in (x, y) if name != LAYER or name == x]
     require_names("dimensions of the map", tuple(dims), asked, DietlabError)
     if x == y:
-        raise DietlabError("a map has two dimensions that differ", f"{x} on both axes")
+        raise DietlabError("a map needs two different dimensions", f"{x} on both axes")
     if y == LAYER and (regions or not along):
         raise DietlabError(
             "a map with layers is of a portfolio or a report, and its other axis is the length",

@@ -45,12 +45,12 @@ def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> 
     for name, times in {**lines, judge: known}.items():
         for extent, time in times.items():
             if not (time > 0 and math.isfinite(time)):
-                raise RecordError("a time is positive and finite, in us", f"{time} ({name}, T={extent})")
+                raise RecordError("a time must be positive and finite, in us", f"{time} ({name}, T={extent})")
     for name, times in lines.items():
         shared = sorted(set(times) & set(known))
         if not shared:
             raise RecordError(
-                f"a line has a T in common with {judge}", name, "Ratios need both times of one shape."
+                f"a line must have a T in common with {judge}", name, "Ratios need both times of one shape."
             )
         rows += [(name, int(t), times[t] / MICRO, known[t] / MICRO, times[t] / known[t]) for t in shared]
     return pd.DataFrame(rows, columns=["line", "T", "seconds", "reference_seconds", "slowdown"])

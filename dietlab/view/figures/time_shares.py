@@ -69,7 +69,7 @@ def plot_time_shares(
     known = sorted(frame["T"].unique())
     if unknown := sorted(set(lengths or ()) - set(known)):
         raise RecordError(
-            "a length was profiled", unknown, f"Known are {', '.join(map(str, known)) or 'none'}."
+            "a length must have been profiled", unknown, f"Known are {', '.join(map(str, known)) or 'none'}."
         )
     chosen = list(lengths) if lengths else _spread(known)
     figure = new_figure(frame, "Time of a call by part", template)

@@ -63,7 +63,9 @@ def save(figure: Any, path: str | Path) -> Path:
     target = Path(path)
     kind = _kind(target.suffix, str(path))
     if not target.parent.is_dir():
-        raise DietlabError("a figure is saved in a folder that exists", target.parent, "Make it first.")
+        raise DietlabError(
+            "a figure can only be saved in a folder that exists", target.parent, "Make it first."
+        )
     data = render(figure, kind)
     write_whole(target, data)
     return target
@@ -79,7 +81,7 @@ def render(figure: Any, kind: Kind) -> bytes:
     if not isinstance(drawn, go.Figure):
         remedy = "Give what a dl.plot_ function, dl.show or an explorer returns."
         raise DietlabError(
-            "a figure or an explorer can be saved", f"a value of class {type(figure).__name__}", remedy
+            "only a figure or an explorer can be saved", f"a value of class {type(figure).__name__}", remedy
         )
     frame = None if drawn is figure else getattr(figure, "frame", None)
     return kind.write(drawn, frame if isinstance(frame, pd.DataFrame) else None)

@@ -44,7 +44,7 @@ def workload_of(given: object) -> Workload:
     _need_lab()
     if isinstance(given, Study):
         return given.workload
-    invariant = "a widget's operator is a value such as Dense(T=Dim(1, 128), N=2304, K=768)"
+    invariant = "a widget's operator must be a value such as Dense(T=Dim(1, 128), N=2304, K=768)"
     remedy = "dl.Study.open(folder).workload is that of a study."
     return _required(given, Workload, WorkloadError, invariant, remedy)  # type: ignore[type-abstract]
 
@@ -55,7 +55,7 @@ def hardware_of(given: object) -> Hardware:
         return given.hardware
     if isinstance(given, str):
         return Hardware.preset(given)
-    invariant = "a widget's processor is a Hardware, or the name of a preset"
+    invariant = "a widget's processor must be a Hardware, or the name of a preset"
     return _required(given, Hardware, HardwareError, invariant, "Hardware.detect() is this machine's.")
 
 
@@ -67,18 +67,18 @@ def study_of(given: object) -> Study | None:
 
 
 def run_of(given: object) -> TuningRun:
-    """Returns the given tuning run, or the run of a study or its folder."""
+    """Returns a tuning run as it is, and the run of a study or of the folder of one."""
     return known_of(given, TuningRun)
 
 
 def known_of(given: object, kind: type[Kind]) -> Kind:
-    """Returns the given value of class ``kind``, such as a tuning run, or the run of a study or its
-    folder."""
+    """Returns the run of a study or of the folder of one; any other value is returned if it is of class
+    ``kind``."""
     _need_lab()
     study = study_of(given)
     remedy = "dietlab.tune() makes one; a study or its folder has one, too."
     found = given if study is None else study.run()
-    return _required(found, kind, RecordError, "this widget shows a TuningRun", remedy)
+    return _required(found, kind, RecordError, "the first argument must be a TuningRun", remedy)
 
 
 def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
@@ -86,7 +86,7 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
     else the best portfolio of the ``run``."""
     if given is not None:
         remedy = "choose_portfolio() makes one; give a Choice as choice=."
-        return _required(given, Portfolio, DispatchError, "the second argument is a Portfolio", remedy)
+        return _required(given, Portfolio, DispatchError, "the second argument must be a Portfolio", remedy)
     study = study_of(source)
     if study is None:
         return choose_portfolio(run)
@@ -96,7 +96,7 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
 
 
 def records_of(
-    given: object, invariant: str = "the measured times of a widget are records"
+    given: object, invariant: str = "the measured times of a widget must be records"
 ) -> tuple[Record, ...]:
     """Returns the given records, or all records of a study or its folder."""
     study = study_of(given)
@@ -130,7 +130,7 @@ def read_source(source: object) -> ResultTable | Report:
         return Report.load(source.folder / REPORT)
     if not isinstance(source, (str, Path)):
         raise RecordError(
-            "speedups are of a ResultTable, a Report, a study, or the path of one",
+            "the source of speedups must be a ResultTable, a Report, a study, or the path of one",
             _shown(source),
             "Give study.evaluate(...), or ResultTable.load(path).",
         )
@@ -161,10 +161,10 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
         )
     number = isinstance(interval, Real) and not isinstance(interval, bool)
     if not (number and 0 <= float(interval) < inf):  # type: ignore[arg-type]
-        raise DietlabError("the seconds between two updates are a number from 0 on", _shown(interval))
+        raise DietlabError("the seconds between two updates must be a number from 0 on", _shown(interval))
     _required(title, str, DietlabError, "the title of a panel is a text")
     if not callable(clock):
-        raise DietlabError("the clock of a panel is a function", _shown(clock))
+        raise DietlabError("the clock of a panel must be a function", _shown(clock))
     if start is not None:
         require_work(start)
 

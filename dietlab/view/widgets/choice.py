@@ -64,7 +64,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         """
         if scheme is not None and not isinstance(scheme, (Scheme, str)):
             raise SpaceError(
-                "a scheme or its key is chosen", repr(scheme), 'For example "6x16.u4.ws.p0.even".'
+                "a choice must be a scheme or its key", repr(scheme), 'For example "6x16.u4.ws.p0.even".'
             )
         self.key = "" if scheme is None else scheme if isinstance(scheme, str) else scheme.key
 
@@ -83,7 +83,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
             self.tie(explorer, self._with_tile, _tile)
         else:
             raise SpaceError(
-                "an explorer with a control for schemes is linked",
+                "only an explorer with a control for schemes can be linked",
                 f"controls {', '.join(controls) or 'of none'}",
                 "dispatch_explorer() and others take choice=.",
             )

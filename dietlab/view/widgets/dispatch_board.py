@@ -55,13 +55,14 @@ class Board:
         """Returns the table of ``frame_dispatch`` from known times, without another prediction.
 
         Args:
-            dispatcher: a dispatcher whose only dimension is the length; ``layer`` has the extents of the
-                others.
+            dispatcher: the dispatcher of the portfolio, or the one restricted to ``layer``.
+            layer: the extents of a layer, whose lengths are shown; None if the operator's only dynamic
+                dimension is the length.
         """
         known = {scheme: number for number, scheme in enumerate(self.choice.schemes)}
         unknown = [scheme.key for scheme in dispatcher.schemes if scheme not in known]
         if unknown:
-            raise DispatchError("every plan of the dispatcher is on the board", ", ".join(unknown))
+            raise DispatchError("every plan of the dispatcher must be on the board", ", ".join(unknown))
         rows = [known[scheme] for scheme in dispatcher.schemes]
         shapes, columns = self.portfolio.shapes, list(range(len(self.portfolio.shapes)))
         if layer:
@@ -82,7 +83,7 @@ class Board:
             more = len(bare) - SHOWN
             found = ", ".join(map(str, bare[:SHOWN])) + (f" and {more} more" if more > 0 else "")
             raise DispatchError(
-                f"without {dropped} the portfolio still covers every shape",
+                f"without {dropped} the portfolio must still cover every shape",
                 f"no plan for {found}",
                 "Drop another one.",
             )
@@ -120,7 +121,9 @@ def by_hand(
     workload = at_layer(portfolio.workload, layer)
     name, dim = only_dim(workload)
     if len(plans) != len(cuts) + 1:
-        raise DispatchError(f"{len(cuts)} cuts make {len(cuts) + 1} intervals with a plan each", len(plans))
+        raise DispatchError(
+            f"{len(cuts)} cuts make {len(cuts) + 1} intervals, each of which needs a plan", len(plans)
+        )
     used = tuple(sorted({*plans, portfolio.safe_scheme}))
     tree: Tree = Leaf(used.index(plans[-1]))
     for cut, plan in zip(sorted(cuts)[::-1], plans[-2::-1], strict=True):

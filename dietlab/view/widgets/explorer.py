@@ -126,7 +126,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         """
         unknown = [name for name in values if name not in self.controls]
         if unknown:
-            invariant = f"an explorer's controls are {', '.join(self.controls) or 'none'}"
+            invariant = f"a control of the explorer must be one of {', '.join(self.controls) or 'none'}"
             raise DietlabError(invariant, ", ".join(unknown), closest(unknown[0], self.controls))
         states = {name: control_of(self.controls[name]).state_of(value) for name, value in values.items()}
         self._take(states, whole=False)
@@ -150,13 +150,15 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         """
         if not isinstance(state, Mapping):
             raise DietlabError(
-                "a state is a dictionary of values by control",
+                "a state must be a dictionary of values by control",
                 f"a value of class {type(state).__name__}",
                 WHENCE,
             )
         wrong = mismatch(map(str, state), self.controls)
         if wrong:
-            raise DietlabError(f"a state has a value for each of {', '.join(self.controls)}", wrong, WHENCE)
+            raise DietlabError(
+                f"a state must have a value for each of {', '.join(self.controls)}", wrong, WHENCE
+            )
         self._take(state, whole=True, remedy=WHENCE)
         return self
 

@@ -149,7 +149,7 @@ def _scheme(scheme: object) -> Scheme:
     if isinstance(scheme, str):
         return Scheme.from_key(scheme)
     if not isinstance(scheme, Scheme):
-        raise SpaceError("an inspector shows a Scheme, its key or a Choice", repr(scheme))
+        raise SpaceError("an inspector can only show a Scheme, its key or a Choice", repr(scheme))
     return scheme
 
 

@@ -204,7 +204,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         """
         if self._work is None:
             raise DietlabError(
-                "a panel that starts work has work to start", None, "Write TuningPanel(start=...)."
+                "a panel can only start work that it was given", None, "Write TuningPanel(start=...)."
             )
         with self._lock:
             if self._run is None or not self._run.active:

@@ -72,7 +72,7 @@ class StudyTail:
     def __init__(self, folder: str | Path | Study) -> None:
         study = study_of(folder)
         if study is None:
-            raise StudyError("a panel follows a study or its folder", type(folder).__name__)
+            raise StudyError("a panel can only follow a study or its folder", type(folder).__name__)
         self.study, self._path = study, study.folder / RECORDS
         self._rewind()
 
@@ -166,7 +166,7 @@ class StudyTail:
         if _stat(facts)[1] <= self._facts_written:
             return
         self._facts_written = _stat(facts)[1]
-        with reading(RecordError, "what tuning left is readable", facts):
+        with reading(RecordError, "the facts that tuning wrote must be readable", facts):
             value = read_json(facts)
         number = len(self._measured)
         if value["held_out_metrics"]:

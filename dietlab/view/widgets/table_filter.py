@@ -59,7 +59,7 @@ def rows_that_fit(frame: pd.DataFrame, text: str) -> Mask:
             warnings.simplefilter("ignore")  # of Python's parser: what is odd is refused below
             tree = ast.parse(wanted, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise RecordError("a filter is a condition", f"{wanted[:60]!r}: {error}", EXAMPLE) from None
+        raise RecordError("a filter must be a condition", f"{wanted[:60]!r}: {error}", EXAMPLE) from None
     return _holds(frame, tree)
 
 
@@ -71,17 +71,21 @@ def _holds(frame: pd.DataFrame, tree: ast.expr) -> Mask:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
         return ~_holds(frame, tree.operand)
     if not isinstance(tree, ast.Compare):
-        raise RecordError("each part of a condition compares", ast.unparse(tree), EXAMPLE)
+        raise RecordError("each part of a condition must compare", ast.unparse(tree), EXAMPLE)
     values = [_value(frame, part) for part in (tree.left, *tree.comparators)]
     mask: Mask = np.ones(len(frame), dtype=bool)
     for left, op, right in zip(values, tree.ops, values[1:], strict=False):
         if type(op) not in COMPARISONS:
-            raise RecordError("a condition compares by <, <=, ==, !=, >= or >", ast.unparse(tree), EXAMPLE)
+            raise RecordError(
+                "a condition must compare by <, <=, ==, !=, >= or >", ast.unparse(tree), EXAMPLE
+            )
         try:
             held = COMPARISONS[type(op)](left, right)
         except TypeError:
             raise RecordError(
-                "a number is compared with a number, and a text with a text", ast.unparse(tree), EXAMPLE
+                "a number can only be compared with a number, and a text with a text",
+                ast.unparse(tree),
+                EXAMPLE,
             ) from None
         mask &= np.broadcast_to(np.array(held, dtype=bool), mask.shape)
     return mask
@@ -100,14 +104,14 @@ def _value(frame: pd.DataFrame, tree: ast.expr) -> Any:
         left, right = _number(frame, tree.left), _number(frame, tree.right)
         with np.errstate(all="ignore"):
             return ARITHMETIC[type(tree.op)](left, right)
-    raise RecordError("a condition has columns, numbers and texts", ast.unparse(tree), EXAMPLE)
+    raise RecordError("a condition can only have columns, numbers and texts", ast.unparse(tree), EXAMPLE)
 
 
 def _number(frame: pd.DataFrame, tree: ast.expr) -> Any:
     """Returns a number or an array of them, in double precision: a text is never multiplied."""
     value = _value(frame, tree)
     if isinstance(value, str) or np.asarray(value).dtype.kind not in "bif":
-        raise RecordError("arithmetic is of numbers", ast.unparse(tree), EXAMPLE)
+        raise RecordError("arithmetic needs numbers", ast.unparse(tree), EXAMPLE)
     return np.asarray(value, dtype=float)
 
 
@@ -115,7 +119,9 @@ def _column(frame: pd.DataFrame, name: str) -> Any:
     import pandas as pd
 
     if name not in frame:
-        raise RecordError("a condition names columns", name, f"They are: {', '.join(map(str, frame))}.")
+        raise RecordError(
+            "a name in a condition must be that of a column", name, f"They are: {', '.join(map(str, frame))}."
+        )
     column = frame[name]
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=float, na_value=np.nan)

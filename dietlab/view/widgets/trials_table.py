@@ -170,7 +170,7 @@ def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:
     """
     known, linked = run_of(run), choice_of(choice)
     if not known.records:
-        raise RecordError("a table of trials has records", "none", "Tune with more trials.")
+        raise RecordError("a table of trials needs records", "none", "Tune with more trials.")
     return TrialsTable(known.to_frame(), str(known.space.workload), linked or Choice())
 
 

@@ -56,7 +56,7 @@ def require_form(workload: Workload) -> None:
     epilogue = workload.epilogue
     if "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
         raise NoFormError(
-            "per-shape tuning on a CPU has constant weights, no residual and no GELU",
+            "per-shape tuning on a CPU needs constant weights, no residual and no GELU",
             workload,
             "Compare with the vendors.",
         )

@@ -87,7 +87,7 @@ class OnnxRuntime:
             OnnxRuntime._pool_threads = self._threads
         elif OnnxRuntime._pool_threads != self._threads:
             raise MeasureError(
-                f"ONNX Runtime has {OnnxRuntime._pool_threads} threads in this process",
+                f"all sessions of ONNX Runtime in a process must have {OnnxRuntime._pool_threads} threads",
                 self._threads,
                 "Start another process for another number.",
             )
@@ -98,7 +98,9 @@ class OnnxRuntime:
     def kind(self, workload: Workload) -> Kind:
         if dtypes_of(workload)["out"] == "int8":
             raise NoFormError(
-                "this contender's output of int8 operands is float32", workload, "Compare with onednn-packed."
+                "ONNX Runtime's output of int8 operands must be float32",
+                workload,
+                "Compare with onednn-packed.",
             )
         return "prepacked" if "w" in workload.constants else "plain"
 

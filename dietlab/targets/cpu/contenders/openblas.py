@@ -36,7 +36,7 @@ class OpenBlas:
         self._blas = numpy_blas()
         if "openblas" not in self._blas.get("name", "").lower():
             raise MissingDependencyError(
-                "NumPy multiplies with OpenBLAS",
+                "NumPy must multiply with OpenBLAS",
                 self._blas.get("name") or "no BLAS",
                 "Install NumPy from PyPI (pip install numpy), or leave this contender out.",
             )

@@ -141,7 +141,7 @@ def require_rows(rows: int, out: FloatArray, library: str = "oneDNN") -> None:
     pack for one row, and packs differently for few and for many rows."""
     if len(out) != rows:
         raise MeasureError(
-            f"{library}'s packed weights serve calls of {rows} rows, for which they were packed",
+            f"{library}'s packed weights can only serve calls of {rows} rows, for which they were packed",
             len(out),
             "Call prepare() with the shape of x.",
         )

@@ -33,7 +33,7 @@ class ZenDnn:
         maker = processor_vendor()
         if maker != AMD:
             raise MissingDependencyError(
-                "ZenDNN is compared on AMD's processors, for which it is made",
+                "ZenDNN needs one of AMD's processors, for which it is made",
                 maker or "a processor that names no maker",
                 "Compare with mkl-packed, onednn-packed or onnxruntime.",
             )
@@ -42,7 +42,7 @@ class ZenDnn:
             self._zentorch: Any = importlib.import_module("zentorch")
         except (ImportError, OSError) as error:
             raise MissingDependencyError(
-                "zentorch is installed, for this version of PyTorch",
+                "zentorch must be installed, for the installed version of PyTorch",
                 error,
                 "pip install 'dietlab[zendnn]', or leave this contender out.",
             ) from None
@@ -59,8 +59,9 @@ class ZenDnn:
         return WithConstants(partial(self._bound, workload, False), constants)
 
     def _bound(self, workload: Workload, packed: bool, operands: Operands, out: FloatArray) -> Call:
-        """Returns ``zentorch_bmm`` for a batch of products; for a layer ``zentorch_linear_unary``, or
-        ``zentorch_linear_unary_binary`` with a residual, with its epilogue. All write a given tensor."""
+        """Returns a call that writes to ``out``: of ``zentorch_bmm`` for a batch of products, of
+        ``zentorch_linear_unary`` for a layer, and of ``zentorch_linear_unary_binary`` for a layer with a
+        residual. The last two compute the layer's epilogue, too."""
         ops, y, given = self._torch.ops.zentorch, self._torch.from_numpy(out), tensors(self._torch, operands)
         x, w, bias, residual = (given.get(name) for name in ("x", "w", "bias", "residual"))
         if out.ndim == 3:

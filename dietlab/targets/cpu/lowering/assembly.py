@@ -59,7 +59,9 @@ def assembly_text(
     if scheme.kernel.unit not in cpu_of(hardware).units(workload.dtype):
         units = ", ".join(cpu_of(hardware).units(workload.dtype)) or "none"
         raise BuildError(
-            "the processor has the unit of the scheme", scheme.key, f"Units of {hardware.name}: {units}."
+            "the processor must have the scheme's instruction for multiply-adds",
+            scheme.key,
+            f"Those of {hardware.name} are {units}.",
         )
     compiler.require_tools()
     from dietlab.targets.cpu.lowering.geometry import Geometry
@@ -82,9 +84,9 @@ def inner_loop(assembly: str, instruction: str) -> tuple[str, ...]:
     found = [loop for loop in loops if any(line.startswith(instruction) for line in loop)]
     if not found:
         raise BuildError(
-            "a loop of the program has the instruction",
+            "a loop of the program must have the instruction",
             instruction,
-            "Choose a scheme of the unit that has it.",
+            "Choose a scheme whose key names it.",
         )
     return min(found, key=len)
 

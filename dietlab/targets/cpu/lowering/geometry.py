@@ -96,7 +96,7 @@ class Geometry(Contraction):
         for scheme in schemes:
             if scheme.kernel.along == "cols" and scheme.cols % lanes:
                 raise BuildError(
-                    f"the columns of a tile for {hardware.name} are a multiple of {lanes}",
+                    f"the columns of a tile for {hardware.name} must be a multiple of {lanes}",
                     scheme.key,
                     "Choose a scheme of build_space().",
                 )
@@ -275,9 +275,9 @@ def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
     found = {s.kernel.facts.layout: s.kernel for s in schemes}
     if len(found) > 1:
         raise BuildError(
-            "all micro-kernels of a library read the same packed weights",
+            "all micro-kernels of a library must read weights that are packed in one layout",
             ", ".join(sorted(kernel.unit for kernel in found.values())),
-            "Choose micro-kernels of one unit, or of units with the same layout.",
+            "Choose micro-kernels whose instructions take one layout of weights.",
         )
     default = next((f for f in UNITS.values() if f.dtype == workload.dtype), UNITS["fma"])
     return next((kernel.facts for kernel in found.values()), default)

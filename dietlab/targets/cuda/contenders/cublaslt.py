@@ -192,7 +192,7 @@ class CublasLt:
 
     @staticmethod
     def _refused(name: str, status: int) -> MeasureError:
-        return MeasureError(f"cuBLASLt's {name} succeeds", f"cublasStatus_t {status}")
+        return MeasureError(f"cuBLASLt's {name} must succeed", f"cublasStatus_t {status}")
 
 
 class TunedCublasLt:
@@ -224,7 +224,7 @@ class TunedCublasLt:
         epilogue = workload.epilogue
         known = (epilogue.bias, epilogue.activation) in EPILOGUES
         if not known or (epilogue.residual and epilogue.activation != "none"):
-            raise NoFormError("cuBLASLt has this epilogue", epilogue, "Compare with torch-compile.")
+            raise NoFormError("cuBLASLt must have the epilogue", epilogue, "Compare with torch-compile.")
         return "tuned"
 
     def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
@@ -259,7 +259,7 @@ class TunedCublasLt:
                 continue
             timed.append((min(block.run() for _ in range(TUNING_BLOCKS)), number))
         if not timed:
-            raise MeasureError("cuBLASLt's heuristic proposes an algorithm that runs", len(choices))
+            raise MeasureError("cuBLASLt's heuristic must propose an algorithm that runs", len(choices))
         return choices[min(timed)[1]]
 
 
@@ -270,13 +270,13 @@ def open_cublaslt(torch: Any, device: str) -> CublasLt:
         MissingDependencyError: without a GPU, or if the library is not where PyTorch finds it.
     """
     if device != "cuda":
-        raise MissingDependencyError("cuBLASLt has a GPU", device, "Leave this contender out.")
+        raise MissingDependencyError("cuBLASLt needs a GPU", device, "Leave this contender out.")
     name = f"libcublasLt.so.{str(torch.version.cuda).partition('.')[0]}"
     try:
         library = ctypes.CDLL(name)
     except OSError as error:
         raise MissingDependencyError(
-            f"{name} is installed", error, "Install a build of PyTorch for CUDA, which brings it."
+            f"{name} must be installed", error, "Install a build of PyTorch for CUDA, which brings it."
         ) from None
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)

@@ -28,7 +28,7 @@ def open_torch(device: str) -> Any:
     torch = import_torch()
     if device == "cuda" and not torch.cuda.is_available():
         raise MissingDependencyError(
-            "PyTorch sees a GPU",
+            "PyTorch must see a GPU",
             f"PyTorch {torch.__version__}, which sees none",
             "Install a build of PyTorch for CUDA on a machine with a GPU and its driver.",
         )

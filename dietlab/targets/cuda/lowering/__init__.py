@@ -82,9 +82,8 @@ def runtimes(cores: int) -> tuple[str, ...]:
 
 
 def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
-    """Returns a text that says what the host lacks, or that none of its GPUs runs the kernels. The text is
-    empty if all is there, and also without any GPU: loading reports what is missing.
-    """
+    """Returns in words what the host lacks, or that none of its GPUs runs the kernels. Empty if nothing is
+    lacking, or if there is no GPU: the error is then left to :func:`load`."""
     if requires is None:
         requires = Requirements("x86_64", frozenset(), gpu_of(Hardware.from_json(hardware)).arch)
     if missing := requires.lacking():

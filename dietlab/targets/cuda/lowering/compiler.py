@@ -77,7 +77,7 @@ def lower(module: Any, hardware: Hardware) -> Lowered:
             finish_host, finish_device = _finishers(bfloat16="bfloat16" in module.script())
             return Lowered(finish_host(host), finish_device(device), target)
     except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program can be lowered", last_line(error)) from error
+        raise BuildError("it must be possible to lower the program", last_line(error)) from error
 
 
 def passes(target: Any) -> list[Any]:
@@ -158,7 +158,7 @@ def _build(module: Any, target: Any) -> Any:
         with target:
             return tvm.get_global_func(f"target.build.{target.kind.name}")(module, target)
     except Exception as error:
-        raise BuildError("TVM generates code", last_line(error)) from error
+        raise BuildError("TVM must be able to generate code", last_line(error)) from error
 
 
 def compile_library(

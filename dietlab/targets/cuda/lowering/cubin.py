@@ -142,7 +142,7 @@ def read_cubin(data: bytes, arch: str, spills: Mapping[str, int] | None = None) 
             if symbol.kind == _FUNCTION and symbol.other & _ENTRY and symbol.section
         }
     except (struct.error, ValueError, IndexError) as error:
-        raise BuildError("a cubin is a whole ELF file for CUDA", error, "Build it again.") from None
+        raise BuildError("a cubin must be a whole ELF file for CUDA", error, "Build it again.") from None
     return Cubin(arch, data, kernels)
 
 

@@ -41,7 +41,9 @@ def module_maker() -> Any:
         _load_without_driver()
         found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
     if found is None:
-        raise MissingDependencyError("TVM makes modules of cubins", f"no {CREATE}", "Install apache-tvm.")
+        raise MissingDependencyError(
+            "TVM must be able to make modules of cubins", f"no {CREATE}", "Install apache-tvm."
+        )
     return found
 
 
@@ -65,7 +67,7 @@ def _load_lazily(library: Path) -> None:
     loader = ctypes.CDLL(None)
     loader.dlopen.restype, loader.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
     if not loader.dlopen(str(library).encode(), os.RTLD_LAZY | os.RTLD_GLOBAL):
-        raise MissingDependencyError(f"{library.name} can be loaded", loader.dlerror().decode())
+        raise MissingDependencyError(f"{library.name} must be loadable", loader.dlerror().decode())
 
 
 def _stand_in(name: str, functions: list[str], folder: Path) -> None:
@@ -78,7 +80,9 @@ def _stand_in(name: str, functions: list[str], folder: Path) -> None:
     command = [require_linker(), *flags, str(source), "-o", str(library)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
-        raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])
+        raise MissingDependencyError(
+            f"it must be possible to make a library that stands in for {name}", made.stderr.strip()[-300:]
+        )
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 

@@ -22,8 +22,8 @@ class Source(Protocol):
     """The elements of an operand that one tile takes.
 
     ``row`` counts rows of ``x`` or columns of ``w`` from the tile's first one; ``step`` counts steps of the
-    reduction from 0 (int32 expressions). A copy of several elements passes the place of its first one: the
-    others must follow it in memory, and lie inside the operand if and only if it does.
+    reduction from 0 (int32 expressions). For a copy of several elements, they are those of the first
+    element. The other elements must follow it in memory, and either all or none must lie inside the operand.
     """
 
     @property

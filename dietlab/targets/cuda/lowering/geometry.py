@@ -50,7 +50,7 @@ class BlockGeometry(Contraction):
         )
         if len(found.dims) > 1:
             raise BuildError(
-                "a GPU's operator has one dynamic dimension, its rows",
+                "a GPU's operator must have one dynamic dimension, its rows",
                 ", ".join(workload.dims),
                 "Give the others a number; several are served on a CPU.",
             )

@@ -162,7 +162,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
             check=False,
         )
     if done.returncode:
-        raise BuildError(f"{TOOL} prints a cubin", done.stderr.strip() or done.returncode)
+        raise BuildError(f"{TOOL} must be able to print a cubin", done.stderr.strip() or done.returncode)
     return dict(parse(done.stdout))
 
 
@@ -227,5 +227,5 @@ def require_tool() -> Path:
     found = find_tool()
     if found is None:
         remedy = "pip install 'dietlab[cuda]', or put the CUDA toolkit's programs on the PATH."
-        raise MissingDependencyError(f"{TOOL} and {ASSISTANT} are installed", "not both of them", remedy)
+        raise MissingDependencyError(f"{TOOL} and {ASSISTANT} must be installed", "not both of them", remedy)
     return found

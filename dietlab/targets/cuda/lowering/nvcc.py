@@ -115,7 +115,9 @@ def require_compiler() -> Compiler:
     found = next(compilers(), None)
     if found is None:
         raise MissingDependencyError(
-            "a CUDA compiler is installed", "no nvcc on the PATH, none in Python packages, no NVRTC", REMEDY
+            "a CUDA compiler must be installed",
+            "no nvcc on the PATH, none in Python packages, no NVRTC",
+            REMEDY,
         )
     return found
 
@@ -171,10 +173,10 @@ def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: f
         log = output.replace(f"{folder}{os.sep}", "")
         if code < 0:
             raise BuildError(
-                "the CUDA compiler ends by itself", f"killed by signal {-code}", "Is there enough memory?"
+                "the CUDA compiler must end by itself", f"killed by signal {-code}", "Is there enough memory?"
             )
         if code > 0 or not cubin.is_file():
-            raise BuildError("the CUDA source compiles", _first_error(log) or f"exit status {code}")
+            raise BuildError("the CUDA source must compile", _first_error(log) or f"exit status {code}")
         return log, cubin.read_bytes()
 
 
@@ -191,7 +193,7 @@ def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
             start_new_session=True,
         )
     except OSError as error:
-        raise BuildError("the CUDA compiler can be run", error, REMEDY) from None
+        raise BuildError("it must be possible to run the CUDA compiler", error, REMEDY) from None
     with child:
         try:
             output, _ = child.communicate(timeout=timeout)
@@ -202,7 +204,7 @@ def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             raise BuildError(
-                f"the CUDA compiler ends within {timeout:g} s", "it was killed", "Pass a larger timeout."
+                f"the CUDA compiler must end within {timeout:g} s", "it was killed", "Pass a larger timeout."
             ) from None
     return child.returncode, output.decode(errors="replace")
 
@@ -212,7 +214,7 @@ def _version(command: tuple[str, ...]) -> str:
     code, output = _run((*command, "--version"), VERSION_SECONDS)
     if code:
         raise BuildError(
-            "the CUDA compiler prints its version", _first_error(output) or f"exit status {code}"
+            "the CUDA compiler must print its version", _first_error(output) or f"exit status {code}"
         )
     return output
 

@@ -136,7 +136,7 @@ def shape_at(workload: Workload, length: int) -> Shape:
     """Returns the shape of a length."""
     name, _ = only_dim(workload)
     if length < 0:
-        raise WorkloadError("a length is 0 or more", f"{name}={length}")
+        raise WorkloadError("a length must be 0 or more", f"{name}={length}")
     return Shape.of(**{name: length})
 
 

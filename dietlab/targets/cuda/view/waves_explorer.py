@@ -154,7 +154,7 @@ def _explorer(workload: Workload, gpu: Hardware, measured: tuple[Record, ...]) -
 
 
 def _checked(records: object) -> tuple[Record, ...]:
-    invariant = "measured times are records of thread blocks"
+    invariant = "measured times must be records of thread blocks"
     found = records_of(records, invariant)
     for record in found:
         if not isinstance(record.scheme.kernel, CudaMicroKernel):
