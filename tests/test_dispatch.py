@@ -576,7 +576,9 @@ def test_an_operand_that_wants_a_gradient_is_refused(op: Operator) -> None:
     x, w = (torch.from_numpy(np.ascontiguousarray(array)) for array in operands(4))
     layer, wanted = op.pack(w), op.pack(w)(x)
     for call in (lambda: layer(x.requires_grad_(True)), lambda: op(x.detach(), w.requires_grad_(True))):
-        with pytest.raises(DispatchError, match=r"computes no gradient; got an operand .*torch.no_grad\(\)"):
+        with pytest.raises(
+            DispatchError, match=r"no operand may require a gradient, .*; got an operand .*torch.no_grad\(\)"
+        ):
             call()
     with torch.no_grad():
         assert torch.equal(layer(x), wanted) and torch.equal(op(x, w), wanted)

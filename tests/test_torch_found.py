@@ -285,7 +285,7 @@ def test_a_model_without_layers_is_told_why(study: Study) -> None:
             nn.Linear(64, 96).half(),
             r"float16 on cpu, not float32 on the CPU\. Convert the model by model\.float\(\)\.cpu\(\)",
         ),
-        (nn.Sequential(Derived(64, 96)), "PyTorch keeps: it is a Derived, another class"),
+        (nn.Sequential(Derived(64, 96)), "no library can compute: it is a Derived, another class"),
     ):
         with pytest.raises(DietlabError, match=found):
             optimize(model, study.folder.parent)

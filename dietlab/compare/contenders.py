@@ -80,7 +80,7 @@ class Vendor:
         name = getattr(self.contender, "name", name_of(self.contender))
         dtypes = getattr(self.contender, "dtypes", (USUAL,))
         if workload.dtype not in dtypes:
-            raise NoFormError(f"{name} computes {' or '.join(dtypes)}", workload.dtype)
+            raise NoFormError(f"{name} can only compute {' or '.join(dtypes)}", workload.dtype)
         kind = self.contender.kind(workload)
         if kind not in self.kinds:
             kinds = " or ".join(map(repr, self.kinds))
@@ -88,7 +88,9 @@ class Vendor:
         computes = getattr(self.contender, "computes", COMPUTES)
         if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
             known = " or ".join(computes)
-            raise NoFormError(f"{name} computes {known}", workload, "Compare with one that computes it.")
+            raise NoFormError(
+                f"{name} can only compute {known}", workload, "Compare with one that computes it."
+            )
         return kind
 
     def version(self) -> str:

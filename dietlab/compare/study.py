@@ -88,7 +88,7 @@ class Study(Carded, Settings):
             effort: a preset's name; only this may differ from an equal study's.
             strategy: the name of the search strategy, which proposes schemes (``MODULE:NAME`` for your own).
             seed: the seed of the proposals and of the model.
-            cover: how plans cover a shape.
+            cover: how row tiles cover a shape: ``"composed"`` of several heights, or as in the ``"paper"``.
             max_kernels: the largest number of micro-kernels in the library (default: that of an equal study
                 in ``folder``, else :func:`usual_kernels`).
             cost_model: the name of the cost model, which predicts times (``MODULE:NAME`` for your own).

@@ -169,7 +169,7 @@ def without_gelu(workload: Workload, library: str) -> None:
     """
     if workload.epilogue.activation not in ("none", "relu"):
         raise NoFormError(
-            f"{library} computes the activation",
+            f"{library} must be able to compute the activation",
             workload.epilogue.activation,
             "Compare with torch, onednn-packed or onnxruntime.",
         )

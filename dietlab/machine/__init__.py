@@ -1,4 +1,4 @@
-"""Descriptions of processors: figures with units that bound the search space."""
+"""Descriptions of processors: numbers with units that bound the search space."""
 
 from dietlab.machine.description import Hardware
 from dietlab.machine.roofline import Roofline, above_roofline

@@ -19,7 +19,7 @@ class Ceiling:
     Args:
         level: the level that is read.
         gbps: the bandwidth of all cores or multiprocessors together, in GB/s.
-        told_by: the source of the figure, in words.
+        told_by: the source of the number, in words.
     """
 
     level: Level

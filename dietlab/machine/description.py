@@ -1,4 +1,4 @@
-"""The description of a processor; the names of figures contain their units."""
+"""The description of a processor; the names of its numbers contain their units."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Hardware(Carded):
 
     Args:
         name: its name for people.
-        source: where the figures come from (``"detected"``, or a public data sheet).
+        source: where the numbers come from (``"detected"``, or a public data sheet).
         cores: the number of cores that one operator call uses (CPU), or of streaming multiprocessors (GPU).
         limits: the limits that bound a micro-kernel, of the class for this kind of processor.
         peak_gflops: the fp32 peak of *one* core or multiprocessor, in GFLOP/s; None if not measured.
@@ -41,7 +41,7 @@ class Hardware(Carded):
             if no drop was found.
 
     Raises:
-        HardwareError: if a figure contradicts itself.
+        HardwareError: if the numbers contradict each other.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Hardware(Carded):
         return (self.name, self.limits) == (other.name, other.limits)
 
     def as_programmed(self) -> Hardware:
-        """Returns the processor with only the figures that its programs may depend on: its limits, its cores,
+        """Returns the processor with only the numbers that its programs may depend on: its limits, its cores,
         and the ratio of peak to memory bandwidth, in steps of the square root of 2. Two measurements of one
         machine then give the same programs, which are compiled once."""
         peak = bandwidth = None
@@ -140,7 +140,7 @@ class Hardware(Carded):
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
                 (:data:`~dietlab.machine.target.TARGETS` has all).
             measure: whether to measure the FMA peak, the bandwidths and the last-level cache of a CPU (about
-                1 s). The figures of a GPU are computed from its clocks.
+                1 s). The peaks of a GPU are computed from its clocks.
             device: the index of the GPU, as the driver counts.
 
         Raises:
@@ -182,13 +182,13 @@ class Hardware(Carded):
         return Card("Hardware", self.name, tuple(facts), (Fold("Description", self.table, unfolded=True),))
 
     def table(self) -> Listing:
-        """Returns the rows of its card: every figure with its unit."""
+        """Returns the rows of its card: every number with its unit."""
         value = asdict(self)
         figures = [*value.pop("limits").items(), *value.items()]
         return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row and a column for each figure: the fields, the ``kind`` and the limits.
+        """Returns a table with one row and a column for each number: the fields, the ``kind`` and the limits.
         Processors of a kind have the same columns."""
         import pandas as pd
 

@@ -43,7 +43,7 @@ class Limits(ABC):
 
 
 def require_positive(owner: object, *names: str) -> None:
-    """Checks that figures are positive.
+    """Checks that numbers are positive.
 
     Raises:
         HardwareError: if one is not.

@@ -42,7 +42,7 @@ class HardwareTarget(Protocol):
 
     @property
     def KNOBS(self) -> tuple[Knob, ...]:
-        """The figures that an explorer can vary."""
+        """The numbers of a processor that an explorer can vary."""
 
     def detect(self, *, measure: bool, device: int) -> Hardware:
         """Returns a processor of this machine, as :meth:`~dietlab.machine.Hardware.detect`."""

@@ -89,7 +89,7 @@ class Scheme(Generic[Kernel]):
 
     @property
     def composed(self) -> bool:
-        """True if lower micro-kernels cover the remaining rows."""
+        """True if micro-kernels of fewer rows cover the remaining rows."""
         return self.edge in COMPOSED
 
     @property

@@ -1,4 +1,4 @@
-"""Finds a model's layers that libraries can compute, and the reasons why PyTorch keeps the others."""
+"""Finds a model's layers that libraries can compute, and the reasons why PyTorch computes the others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
 
 
 def _kept(module: torch.nn.Module, base: type[torch.nn.Module], kind: type[TunedLayer]) -> str:
-    """Returns why PyTorch keeps a layer, whatever its weights; empty if a library may compute it."""
+    """Returns why PyTorch must compute a layer, whatever its weights; empty if a library may compute it."""
     if type(module) not in (base, kind):
         return f"it is a {type(module).__name__}, another class, which may compute something else"
     if "forward" in vars(module):

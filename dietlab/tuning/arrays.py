@@ -30,7 +30,7 @@ def as_input(array: Array) -> Array:
         return shareable(_unmasked(array))
     if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
         raise DispatchError(
-            "a library computes no gradient",
+            "no operand may require a gradient, which a library does not compute",
             "an operand that requires one",
             "Call it under torch.no_grad(); dietlab.torch has layers with gradients.",
         )

@@ -34,7 +34,7 @@ class Settings:
     Args:
         effort: a preset's name.
         strategy: the name of the search strategy (``MODULE:NAME`` of your own).
-        cover: the way in which plans cover a shape.
+        cover: how row tiles cover a shape: ``"composed"`` of several heights, or as in the ``"paper"``.
         max_kernels: the largest number of micro-kernels in the library.
         cost_model: the name of the cost model (``MODULE:NAME`` of your own).
         seed: the seed of the proposals and of the model.

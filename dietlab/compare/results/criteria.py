@@ -70,7 +70,7 @@ class Target:
         return (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most or 0.0)
 
     def met(self, value: float) -> bool:
-        """Returns whether a value keeps the bound."""
+        """Returns whether a value meets the bound."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 

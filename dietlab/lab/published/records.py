@@ -42,7 +42,7 @@ class PublishedRecord:
     Args:
         collection: the collection that the shape belongs to, such as layers of vision models.
         tile: the program; None is the vendor's library.
-        seconds: of one call, the median of ``repeats`` different times.
+        seconds: the time of one call: the median of ``repeats`` different times.
         spread: the greatest of these times over the least, minus 1.
     """
 

@@ -222,8 +222,8 @@ class CpuAdaptation(Formulas):
         return bundle["cols"].astype(np.float64)
 
     def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
-        """Returns the share of its throughput that a low tile reaches. The unit idles if the accumulators are
-        fewer than the cycles of a multiply-add's latency. Tuning measures no candidate that low."""
+        """Returns the share of its throughput that a low tile reaches. Multiply-adds wait if the accumulators
+        are fewer than the cycles of a multiply-add's latency. Tuning measures no candidate that low."""
         return np.asarray(np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY))
 
     def _edge_steps(self, bundle: Bundle, calls: Calls) -> FloatArray:

@@ -51,7 +51,7 @@ class CpuMicroKernel(MicroKernel):
     ``6x48.u2.p0a.k512`` for passes of 512 steps, or ``6x16.u2.p0a.maddwd`` for another unit.
 
     Raises:
-        SpaceError: if a size is not positive or no multiple of the unit's, or there is no such unit.
+        SpaceError: if a size is not positive or no multiple of the instruction's, or the unit is unknown.
     """
 
     rows: int
@@ -105,7 +105,7 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
-        """Heights are multiples of this number: the rows of one register tile of the unit."""
+        """Heights are multiples of this number: the rows that one instruction multiplies."""
         return self.facts.tile_rows
 
     @property
@@ -125,7 +125,7 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def facts(self) -> UnitFacts:
-        """The facts about its unit."""
+        """The facts about the instruction that multiplies and adds."""
         return UNITS[self.unit]
 
     def vectors(self, lanes: int) -> int:

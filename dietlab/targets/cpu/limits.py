@@ -51,12 +51,12 @@ class CpuLimits(Limits):
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:
-        """Returns the peak of a core for a type, by the rate of its fastest unit."""
+        """Returns the peak of a core for a type, by the rate of its fastest instruction for multiply-adds."""
         units = self.units(dtype)
         return float32 * UNITS[units[0]].rate if float32 and units else None
 
     def units(self, dtype: str) -> tuple[CpuUnit, ...]:
-        """Returns the units that multiply operands of a type, the fastest first; empty if there is none."""
+        """Returns the instructions for multiply-adds of a type, the fastest first; empty if there is none."""
         return units_of(self.llvm_cpu, dtype)
 
     @property

@@ -15,7 +15,7 @@ from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES
 
 UNROLLS = (1, 2, 4, 8)
-"""The numbers of a unit's instructions for each accumulator in one iteration of the inner loop."""
+"""The numbers of multiply-add instructions for each accumulator in one iteration of the inner loop."""
 
 MATRIX_UNROLLS = (1, 2)
 """The same for a matrix unit, whose instruction takes many steps, so that the loop's overhead is small."""
@@ -44,7 +44,7 @@ MAX_VECTORS = 8
 
 FMA_LATENCY = 4
 """The number of cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the
-vendors' optimization manuals): with fewer accumulators than that the unit idles."""
+vendors' optimization manuals): with fewer accumulators than that, multiply-adds wait."""
 
 L2_SHARE = 3 / 4
 """Largest share of L2 for a stationary operand: the rest is for what streams past it."""

@@ -13,7 +13,7 @@ from dietlab.machine.instruction_sets import families_with
 CpuUnit = Literal["fma", "maddwd", "vnni", "amxint8", "bf16fma", "bf16dot", "amxbf16"]
 
 X86, AVX512_VNNI, AVX512_BF16, AMX = map(families_with, ("avx2", "avx512_vnni", "avx512_bf16", "amx_tile"))
-"""LLVM's names of the processor families that have an instruction set."""
+"""LLVM's names of the processor families that have each of these instruction sets."""
 
 WORD_BYTES = 4
 """The size of a vector's lane, in bytes. A lane holds a float32, a sum, or several operands of less than 32

@@ -122,7 +122,7 @@ def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
 
 
 def read(request: dict[str, Any]) -> dict[str, Any]:
-    """Builds a library; returns the builder's answer and figures of its machine code."""
+    """Builds a library; returns the builder's answer and counts of its machine code."""
     artifact = compiled(request)
     # The compiler's cache has the cubin from a moment ago.
     cubin = compile_cubin(artifact.source, gpu_of(Hardware.from_json(request["hardware"])).arch)

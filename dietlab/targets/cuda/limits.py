@@ -49,7 +49,7 @@ class GpuLimits(Limits):
     and are ignored when GPUs are compared.
 
     Raises:
-        HardwareError: if a figure is not positive, or the compute capability is malformed.
+        HardwareError: if a number is not positive, or the compute capability is malformed.
     """
 
     kind = "cuda"

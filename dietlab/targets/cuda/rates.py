@@ -21,7 +21,7 @@ STREAMED = 0.875
 UNKNOWN_CLOCK_GHZ, UNKNOWN_TENSOR_MACS, UNKNOWN_L2_BYTES = 1.5, 1024, 24.0
 """Defaults of three rates that do not follow from a GPU's file: the clock, and for one multiprocessor in a
 cycle the number of multiply-adds of tensor cores and of bytes from L2. All GPUs since compute capability 7.0
-have figures of this order. Ranks of tiles hardly depend on these defaults."""
+have numbers of this order. Ranks of tiles hardly depend on these defaults."""
 
 HOPPER_WARP_SHARE = 0.62
 """The default of ``warp_share`` for a GPU with ``wgmma``."""

@@ -257,7 +257,7 @@ def _box_words(row: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def lay_out(figure: go.Figure, names: tuple[str, str], shown: Sequence[Window | list[Any]]) -> None:
-    """Names and scales both axes; each shows a :class:`Window`, or all of the given extents or texts."""
+    """Names and scales both axes; each shows a :class:`Window`, or every value of a list."""
     figure.update_layout(height=HEIGHT, xaxis=_axis(names[0], shown[0]), yaxis=_axis(names[1], shown[1]))
 
 

@@ -307,7 +307,7 @@ def _view(
         raise DietlabError("a map needs two different dimensions", f"{x} on both axes")
     if y == LAYER and (regions or not along):
         raise DietlabError(
-            "a map with layers is of a portfolio or a report, and its other axis is the length",
+            "a map with layers needs a portfolio or a report, and the length as its other axis",
             f"{x} and layers of a {type(source).__name__}",
             "Give two dimensions, as in x='T', y='N'.",
         )

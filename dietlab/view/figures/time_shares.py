@@ -33,7 +33,7 @@ def frame_time_shares(report: Report) -> pd.DataFrame:
     the median call. There are no rows if the model was not profiled (``dietlab model --shares``).
 
     Args:
-        report: of a model that was profiled.
+        report: the report of a model that was profiled.
     """
     import pandas as pd
 
@@ -58,7 +58,7 @@ def plot_time_shares(
     """Draws a panel for each length, with a bar for each contender: the milliseconds of a call by part.
 
     Args:
-        report: of a model that was profiled.
+        report: the report of a model that was profiled.
         lengths: the lengths to draw (default: at most :data:`PANELS`, from the shortest to the longest).
         template: a plotly template, such as ``"plotly_dark"`` (default: a transparent background).
 

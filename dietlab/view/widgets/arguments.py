@@ -98,7 +98,7 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
 def records_of(
     given: object, invariant: str = "the measured times of a widget must be records"
 ) -> tuple[Record, ...]:
-    """Returns the given records, or all records of a study or its folder."""
+    """Returns records as they are, and all records of a study or of the folder of one."""
     study = study_of(given)
     if study is not None:
         return read_records(study.folder / RECORDS).records
@@ -121,8 +121,8 @@ def each_of(given: object, kind: type[Value], invariant: str, remedy: str) -> tu
 
 
 def read_source(source: object) -> ResultTable | Report:
-    """Returns the given bench or report, or reads it: the report of a study or of its folder, a report from a
-    ``.json`` file, a bench from any other file."""
+    """Returns a bench or a report as it is, and reads any other source: from a study or the folder of one its
+    report, from a ``.json`` file a report, from any other file a bench."""
     _need_lab()
     if isinstance(source, (ResultTable, Report)):
         return source

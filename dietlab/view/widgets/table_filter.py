@@ -92,8 +92,8 @@ def _holds(frame: pd.DataFrame, tree: ast.expr) -> Mask:
 
 
 def _value(frame: pd.DataFrame, tree: ast.expr) -> Any:
-    """Returns a number, a text, or an array with a number or a text for each row. Missing numbers are NaN,
-    which equals nothing."""
+    """Returns the value of an expression: one for all rows, or an array with one for each row. A value is a
+    number or a text. Missing numbers are NaN, which equals nothing."""
     if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float, str)):
         return tree.value
     if isinstance(tree, ast.Name):

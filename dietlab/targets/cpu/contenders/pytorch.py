@@ -86,7 +86,9 @@ class Torch:
         epilogue = workload.epilogue
         if workload.dtype != "float32" and (epilogue.activation != "none" or epilogue.residual):
             raise NoFormError(
-                "PyTorch rounds before each later step of an epilogue", workload, "Compare without one."
+                "the product must have no epilogue, since PyTorch rounds before each of its steps",
+                workload,
+                "Compare without one.",
             )
         return "plain"
 
@@ -200,14 +202,18 @@ class OneDnnPacked:
     def kind(self, workload: Workload) -> Kind:
         if dtypes_of(workload)["out"] == "int8" and workload.epilogue.residual:
             raise NoFormError(
-                "oneDNN adds a residual before it rounds to int8", workload, "Compare without a residual."
+                "the product must have no residual, which oneDNN adds before it rounds to int8",
+                workload,
+                "Compare without a residual.",
             )
         if workload.dtype == "bfloat16":
             if not self._torch.ops.mkldnn._is_mkldnn_bf16_supported():
-                raise NoFormError("oneDNN multiplies bfloat16 from AVX-512 on", workload, "Compare float32.")
+                raise NoFormError("oneDNN needs AVX-512 for bfloat16", workload, "Compare float32.")
             if workload.epilogue.residual and workload.epilogue.activation != "none":
                 raise NoFormError(
-                    "oneDNN rounds before PyTorch adds a residual", workload, "Compare without a residual."
+                    "the product must have no residual, which PyTorch adds after oneDNN rounds",
+                    workload,
+                    "Compare without a residual.",
                 )
         return require_constant_weights(workload)
 

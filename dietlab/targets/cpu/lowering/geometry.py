@@ -271,7 +271,7 @@ def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
 
 
 def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
-    """Returns the facts about the schemes' units, which must agree in those that packed weights depend on."""
+    """Returns the facts about the schemes' instructions, which must agree in the layout of packed weights."""
     found = {s.kernel.facts.layout: s.kernel for s in schemes}
     if len(found) > 1:
         raise BuildError(

@@ -80,7 +80,7 @@ def require_form(workload: Workload) -> None:
     """Checks the type."""
     if workload.dtype not in ANSOR_DTYPES:
         raise NoFormError(
-            f"MetaSchedule has rules for {' and '.join(ANSOR_DTYPES)} on a GPU",
+            f"MetaSchedule needs operands of type {' or '.join(ANSOR_DTYPES)} on a GPU",
             workload.dtype,
             "Compare with the other contenders.",
         )

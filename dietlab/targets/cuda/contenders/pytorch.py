@@ -71,7 +71,9 @@ class Eager:
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
         if workload.dtype != "float32" and (epilogue.activation in GELU_FORM or added_last):
             raise NoFormError(
-                "PyTorch's eager operators round halves once", workload, "Compare with torch-compile."
+                "the epilogue must need no operator of its own, since each of PyTorch's operators rounds",
+                workload,
+                "Compare with torch-compile.",
             )
         return "plain"
 

@@ -100,7 +100,7 @@ class TritonMatmul:
             NoFormError: for an epilogue: the tutorial's product has none.
         """
         if workload.epilogue != NO_EPILOGUE:
-            raise NoFormError("the tutorial's product has no epilogue", workload.epilogue)
+            raise NoFormError("the product must have no epilogue, as in the tutorial", workload.epilogue)
         return "tuned"
 
     def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:

@@ -167,7 +167,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def figures(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns figures of the kernel whose narrowest copy is widest; of several such kernels, the one with the
+    """Returns counts of the kernel whose narrowest copy is widest; of several such kernels, the one with the
     most multiplying instructions.
 
     ``loop_instructions`` counts the instructions of its main loop; ``multiplying_percent`` of them multiply.
