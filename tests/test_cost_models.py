@@ -469,7 +469,7 @@ def test_a_study_keeps_its_cost_model_and_its_prior(tmp_path: Path) -> None:
     again = Study.open(tmp_path / "trees").run()
     schemes, shapes = run.schemes[:4], tuple(run.shapes)
     np.testing.assert_array_equal(again.seconds_table(schemes, shapes), run.seconds_table(schemes, shapes))
-    with pytest.raises(StudyError, match=r"same cost_model; got learned. It has loops"):
+    with pytest.raises(StudyError, match=r"own cost_model; got learned. It has loops"):
         small_study(tmp_path / "trees")
     prior = Prior.fit([read_records(trees.folder / "records.jsonl")])
     started = small_study(tmp_path / "started", prior=prior)
@@ -514,7 +514,7 @@ def test_the_command_judges_records_and_lists_models(tmp_path: Path) -> None:
     [
         (
             "--told 5 --seeds 2",
-            "without FILES the models are listed; the list goes with --json only; got --told, ",
+            "without FILES the models are listed; the list can only be combined with --json; got --told, ",
         ),
         ("--drafts", "name FILES to judge the models on"),
         (

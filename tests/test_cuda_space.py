@@ -106,7 +106,7 @@ def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], comp
         ({"cols": 48}, "share the columns evenly: a multiple of 32; got 128x48x32"),
         ({"step": 24}, "share the steps evenly: a multiple of 16; got 128x64x24"),
         ({"slices": 4}, "share the steps evenly: a multiple of 64; got 128x64x32"),
-        ({"edge": "checked"}, "padded, even, rest, and its order .*; got checked"),
+        ({"edge": "checked"}, "padded, even, rest; its order .*; got checked"),
     ],
 )
 def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: str) -> None:
@@ -119,10 +119,13 @@ def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: s
     [
         ({"rows": 192}, "share the rows evenly: a multiple of 128; got 192x256x64"),
         ({"cols": 248}, "share the columns evenly: a multiple of 16; got 128x248x64"),
-        ({"cols": 272}, r"a worker computes 256 columns at most; got 128x272x64\.g2x1\.s4\. Let more share"),
+        (
+            {"cols": 272},
+            r"a worker must compute at most 256 columns; got 128x272x64\.g2x1\.s4\. Let more share",
+        ),
         ({"step": 72}, "share the steps evenly: a multiple of 16; got 128x256x72"),
         ({"stages": 2}, r"fetched while two are computed; got .*\.s2\. Give it 3 or more"),
-        ({"edge": "checked"}, "padded, even, rest, and its order .*; got checked"),
+        ({"edge": "checked"}, "padded, even, rest; its order .*; got checked"),
     ],
 )
 def test_groups_of_warps_want_whole_instructions(changed: dict[str, Any], complaint: str) -> None:

@@ -226,7 +226,7 @@ def test_keys_and_what_a_ring_takes() -> None:
         ("64x64x64.p1x1.s2", "one stage must be fetched"),
         ("64x64x64.p1x1.s4.k2.m2", "can only share rows that producers bring, or a reduction"),
         ("64x64x64.g1x1.s4.m2", "can only share rows that producers bring, or a reduction"),
-        ("64x64x64.p1x1.s4.m16", "a cluster has 8 blocks at most"),
+        ("64x64x64.p1x1.s4.m16", "a cluster must have at most 8 blocks"),
     ],
 )
 def test_what_no_ring_is(key: str, complaint: str) -> None:

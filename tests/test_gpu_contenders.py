@@ -653,7 +653,7 @@ def test_triton_s_configurations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: None)
     contender = TritonMatmul(setting("cuda"))
-    with pytest.raises(NoFormError, match="has no epilogue"):
+    with pytest.raises(NoFormError, match="must have no epilogue"):
         contender.kind(EPILOGUES_OF_DENSE[0])
     some = contender._program.configs
     fitting = {

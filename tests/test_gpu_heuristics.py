@@ -169,12 +169,14 @@ def test_detected_gpus_with_a_preset_are_known_as_such() -> None:
 
 
 def test_an_unknown_gpu_is_a_clear_error(asked: Asked) -> None:
-    with pytest.raises(HardwareError, match=r"know the GPU; got NVIDIA T4\. .*gpu=.*H100_SXM"):
+    with pytest.raises(HardwareError, match=r"NVIDIA's heuristics know; got NVIDIA T4\. .*gpu=.*H100_SXM"):
         Heuristics(Hardware.preset("t4"))
     assert Heuristics(Hardware.preset("t4"), gpu="A100_SXM_80GB").gpu == "A100_SXM_80GB"
-    with pytest.raises(HardwareError, match=r"know the GPU; got T4\. They know A100_SXM_80GB, .*B200"):
+    with pytest.raises(
+        HardwareError, match=r"NVIDIA's heuristics know; got T4\. They know A100_SXM_80GB, .*B200"
+    ):
         Heuristics(Hardware.preset("t4"), gpu="T4")
-    with pytest.raises(HardwareError, match="know the GPU; got END"):
+    with pytest.raises(HardwareError, match="NVIDIA's heuristics know; got END"):
         Heuristics(H100, gpu="END")
     with pytest.raises(HardwareError, match="the stage needs a GPU"):
         Heuristics(Hardware.preset("haswell-1core"))

@@ -223,7 +223,7 @@ def test_layers_and_names_are_checked_at_the_door() -> None:
     with pytest.raises(BuildError, match="reorder applies"):
         scheduled(Step("twice", "Nonsense.", (*STEPS[2].recipe, STEPS[1].recipe[0])), SMALL)
     for stranger in (STEPS[0], OTHER_TILES[0]):
-        with pytest.raises(BuildError, match="changes another"):
+        with pytest.raises(BuildError, match="must change another"):
             before(stranger)
 
 

@@ -317,7 +317,7 @@ def test_rpc_server_of_another_processor_is_refused(here: Hardware, tracker: Add
     other = Hardware.preset("haswell-1core")
     with (
         runner(other, tracker) as remote,
-        pytest.raises(MeasureError, match=r"the processor to tune for, .*; got first with .*another key"),
+        pytest.raises(MeasureError, match=r"the tuned processor, .*; got first with .*another key"),
     ):
         list(remote.measure(WORK, trials(here)))
 

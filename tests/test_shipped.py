@@ -39,7 +39,9 @@ def test_a_built_package_has_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 @pytest.mark.parametrize("name", ["quickstart/record.jsonl.gz", "../pyproject.toml", "", "/etc/hosts"])
 def test_another_name_is_refused_with_those_near_it(name: str) -> None:
-    with pytest.raises(RecordError, match=r"data_names.* lists the name.*Similar names are ") as raised:
+    with pytest.raises(
+        RecordError, match=r"the name of the data must be .*data_names.*Similar names are "
+    ) as raised:
         data_path(name)
     assert ("quickstart/records.jsonl.gz" in raised.value.remedy) == name.startswith("quickstart")
 

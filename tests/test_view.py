@@ -742,7 +742,10 @@ def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Por
     [
         ({"x": "Q"}, "dimensions of the map are T, K, N; got Q"),
         ({"x": "N", "y": "N"}, "two different dimensions; got N on both axes"),
-        ({"x": "N", "y": "layer"}, "other axis is the length; got N and layers of a Report. Give two dim"),
+        (
+            {"x": "N", "y": "layer"},
+            "the length as its other axis; got N and layers of a Report. Give two dim",
+        ),
         ({"fixed": {"K": 768}}, "dimensions that can be fixed are ; got K"),
         ({"y": "N", "fixed": {"K": 0}}, "an extent must be at least 1; got 0"),
         (
@@ -769,7 +772,7 @@ def test_a_map_has_two_dimensions(report: Report, by_tree: Dispatcher) -> None:
         DietlabError, match=r"two dynamic dimensions; got T\. plot_dispatch\(\) and plot_speedup"
     ):
         plot_map(report)
-    with pytest.raises(DietlabError, match="other axis is the length; got T and layers of a Dispatcher"):
+    with pytest.raises(DietlabError, match="the length as its other axis; got T and layers of a Dispatcher"):
         plot_map(by_tree, y="layer")
     with pytest.raises(
         DietlabError, match="a Dispatcher, a Portfolio or a Report; got a value of class Dense"

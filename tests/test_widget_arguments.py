@@ -54,7 +54,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
         "must be of class Shape; got 'T=3'",
     ),
     "speedups": (lambda: dl.speedup_explorer(3), RecordError, "got 3"),
-    "speedups, several": (lambda: dl.speedup_explorer([None, None]).restore(3), DietlabError, "a state is"),
+    "speedups, several": (
+        lambda: dl.speedup_explorer([None, None]).restore(3),
+        DietlabError,
+        "a state must be",
+    ),
     "speedups, runs": (
         lambda: dl.speedup_explorer([], "runs/dense"),
         DietlabError,

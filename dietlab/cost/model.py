@@ -96,7 +96,7 @@ class CostModel:
         return self.cost.parts(scheme, shape, self.speeds([scheme]).__getitem__)
 
     def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
-        """Returns the throughput of the schemes, and of all lower micro-kernels in the schemes' plans."""
+        """Returns the throughput of the schemes, and of the lower tiles in their plans."""
         known = self._speeds
         needed = dict.fromkeys(lower for scheme in dict.fromkeys(schemes) for lower in scheme.heights)
         new = [scheme for scheme in needed if scheme not in known]

@@ -15,7 +15,7 @@ EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
 """All treatments of the edge tile, see :class:`~dietlab.scheme.Scheme`."""
 
 COMPOSED: tuple[Edge, ...] = ("even", "rest")
-"""Treatments without padding: lower micro-kernels cover the remaining rows."""
+"""Treatments without padding: micro-kernels of fewer rows cover the remaining rows."""
 
 Order = Literal["ws", "is"]
 ORDERS: tuple[Order, ...] = ("ws", "is")
