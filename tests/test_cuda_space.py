@@ -91,7 +91,7 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
         ({"cols": 60}, r"share the columns evenly: a multiple of 16; got 128x60x16\..* Change the columns"),
         ({"step": 18}, r"share the steps evenly: a multiple of 4; got 128x64x18\..* Change the steps"),
         ({"slices": 8}, r"share the steps evenly: a multiple of 32; got 128x64x16\.t16x16x8\.s3"),
-        ({"edge": "partitioned"}, r"padded, even, rest, checked, and .*; got partitioned, ws\. Choose"),
+        ({"edge": "partitioned"}, r"padded, even, rest, checked; .*; got partitioned, ws\. Choose"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], complaint: str) -> None:

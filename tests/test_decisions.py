@@ -169,7 +169,7 @@ def test_what_a_file_does_not_say_is_what_was_decided_when_files_began_to(old: A
         ),
         ({"short_rows": -1}, "short_rows must be a int, 0 or more; got -1"),
         ({"short_rows": 2.5}, "short_rows must be a int, 0 or more; got 2.5"),
-        ({"single_tile_own_lines": 1}, "single_tile_own_lines is a bool"),
+        ({"single_tile_own_lines": 1}, "single_tile_own_lines must be a bool"),
         ({"rows_l2_share": 1.5}, "rows_l2_share must be above 0 and at most 1; got 1.5"),
         ({"rows_l2_share": 0}, "rows_l2_share must be above 0 and at most 1; got 0"),
     ],

@@ -584,7 +584,7 @@ def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
             contender.kind(workload)
     assert all(contender.kind(Dense(T, 7, 5, bias=b, activation=a)) == "tuned" for b, a in EPILOGUES)
     monkeypatch.setattr(ComputingLt, "cublasLtMatmulDescCreate", lambda *_: 7)
-    with pytest.raises(MeasureError, match="cublasLtMatmulDescCreate succeeds; got cublasStatus_t 7"):
+    with pytest.raises(MeasureError, match="cublasLtMatmulDescCreate must succeed; got cublasStatus_t 7"):
         bench(contender, DENSE).check({"shape": {"T": 5}})
 
 

@@ -553,7 +553,7 @@ EARLY = ("Tesla T4", {number: value for number, value in attributes("t4").items(
     [
         (FakeDriver(status=NO_DEVICE), 0, "got a driver, but no device. nvidia-smi -L"),
         (FakeDriver(), 0, "got a driver, but no device"),
-        (FakeDriver(H100, status=803), 0, r"answers; got cuInit: no words for it \(error 803\)"),
+        (FakeDriver(H100, status=803), 0, r"driver must answer; got cuInit: no words for it \(error 803\)"),
         (FakeDriver(H100), 1, "must be 0 to 0; got 1"),
         (FakeDriver(H100, H100), -1, "must be 0 to 1; got -1"),
         (FakeDriver(OLD), 0, "compute capability 7.0 or later; got Tesla P100-PCIE-16GB with 6.0"),

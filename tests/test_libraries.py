@@ -387,7 +387,7 @@ def test_the_remedy_of_what_cannot_be_written_is_that_of_the_reason(
         ("ld: cannot open output file a.so: Read-only file system", "must be writable.*Make the folder"),
         (
             "/usr/bin/ld: cannot find -lm\ncollect2: error: ld returned 1",
-            "links; got /usr/bin/ld: cannot find",
+            "must link; got /usr/bin/ld: cannot find",
         ),
     ],
 )

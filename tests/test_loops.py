@@ -220,7 +220,7 @@ def test_layers_and_names_are_checked_at_the_door() -> None:
         scheduled(step_named("pack"), Layer(8, 100, 16))
     with pytest.raises(RecordError, match=r"'vectorize'.*vectorise"):
         step_named("vectorize")
-    with pytest.raises(BuildError, match="reorder applies"):
+    with pytest.raises(BuildError, match="reorder must be applicable"):
         scheduled(Step("twice", "Nonsense.", (*STEPS[2].recipe, STEPS[1].recipe[0])), SMALL)
     for stranger in (STEPS[0], OTHER_TILES[0]):
         with pytest.raises(BuildError, match="must change another"):

@@ -184,11 +184,11 @@ def test_study_of_any_number_of_shapes_goes_on(count: int, tmp_path: Path, here:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"workload": Dense(T=Dim(1, 16), N=64, K=33)}, "the same workload; got dense .*K=33"),
-        ({"shapes": ShapeSet.uniform(WORK, 3)}, "the same shapes"),
-        ({"strategy": "random"}, "the same strategy; got random"),
-        ({"seed": 4}, "the same seed; got 4. It has 0"),
-        ({"cover": "paper"}, "the same cover; got paper. It has composed"),
+        ({"workload": Dense(T=Dim(1, 16), N=64, K=33)}, "own workload; got dense .*K=33"),
+        ({"shapes": ShapeSet.uniform(WORK, 3)}, "own shapes"),
+        ({"strategy": "random"}, "own strategy; got random"),
+        ({"seed": 4}, "own seed; got 4. It has 0"),
+        ({"cover": "paper"}, "own cover; got paper. It has composed"),
         (
             {"hardware": Hardware.preset("haswell-1core")},
             "of this processor; got a CPU with AVX2.*another folder",
