@@ -382,7 +382,7 @@ def test_what_does_not_fit_is_refused_at_the_door(tmp_path: Path, monkeypatch: p
         reproduce(work, ["dense", "dance"])
     with pytest.raises(DietlabError, match="efforts of a reproduction are smoke, quick, full; got huge"):
         begun(tmp_path / "other", "huge")
-    with pytest.raises(StudyError, match=r"must be continued with its own effort.*It has smoke, 1"):
+    with pytest.raises(StudyError, match=r"must be continued with its effort.*It has smoke, 1"):
         begun(tmp_path, "quick")
     with pytest.raises(StudyError, match="the cores of this machine; got 999"):
         begun(tmp_path, "smoke", 999)
@@ -539,7 +539,7 @@ def test_without_pytorch_the_step_is_absent_with_the_reason(
     assert "0 steps" in text
     (outcome,) = Reproduction.open(tmp_path).outcomes.values()
     assert outcome.state == "absent" and "dietlab[torch]" in outcome.reason
-    assert "absent: the step bert has" in (tmp_path / "reproduce.html").read_text(encoding="utf-8")
+    assert "absent: the step bert needs" in (tmp_path / "reproduce.html").read_text(encoding="utf-8")
 
 
 def test_a_summary_measures_nothing(work: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,7 +361,7 @@ def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--host", "0.0.0.0"], "a server needs one address .*; got 0.0.0.0, which means every address"),
+        (["--host", "0.0.0.0"], "at which other machines reach it; got 0.0.0.0, which means every address"),
         (["--host", "::"], "got ::, which means every address of this machine"),
         (
             ["--host", "192.0.2.1"],

@@ -191,7 +191,7 @@ def test_study_of_any_number_of_shapes_goes_on(count: int, tmp_path: Path, here:
         ({"cover": "paper"}, "own cover; got paper. It has composed"),
         (
             {"hardware": Hardware.preset("haswell-1core")},
-            "of this processor; got a CPU with AVX2.*another folder",
+            "on its own processor; got a CPU with AVX2.*another folder",
         ),
     ],
 )
