@@ -71,7 +71,7 @@ class Eager:
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
         if workload.dtype != "float32" and (epilogue.activation in GELU_FORM or added_last):
             raise NoFormError(
-                "the epilogue must need no operator of its own, since each of PyTorch's operators rounds",
+                "the epilogue must need no further operator, since each of PyTorch's operators rounds",
                 workload,
                 "Compare with torch-compile.",
             )
