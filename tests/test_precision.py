@@ -130,11 +130,11 @@ def test_a_new_type_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not output.intact
     hardware = Hardware.preset("zen4-1core")
     assert hardware.peak_for(FLOAT8.name) is None
-    with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
+    with pytest.raises(DietlabError, match="the micro-kernel's unit multiplies float8_e4m3fn"):
         build_space(work, hardware)
     h100 = Hardware.preset("h100")
     assert h100.peak_for(FLOAT8.name) is None and h100.peak_for("float16") == h100.limits.half_gflops
-    with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
+    with pytest.raises(DietlabError, match="the micro-kernel's unit multiplies float8_e4m3fn"):
         build_space(work, h100)
     with pytest.raises(WorkloadError, match="an output of float8_e4m3fn operands is float8_e4m3fn"):
         Dense(4, 3, 5, dtype=FLOAT8.name, out_dtype="float32")

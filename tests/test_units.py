@@ -276,7 +276,7 @@ def test_space_has_units_of_the_operands_type_only() -> None:
     ):
         with pytest.raises(SpaceError, match="at least one scheme"):
             build_space(work, processor)
-    with pytest.raises(SpaceError, match=r"rejected candidates: a unit of this processor multiplies int8 \("):
+    with pytest.raises(SpaceError, match=r"rejected candidates: the micro-kernel's unit multiplies int8 \("):
         build_space(Dense(T, 64, 64, dtype="int8"), Hardware.preset("h100"))
 
 

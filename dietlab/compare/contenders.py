@@ -145,8 +145,9 @@ class LibraryContender:
 class LibrariesContender:
     """Several libraries of ours under one name, each for the shapes of its operator."""
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], cores: int = 1) -> None:
         self._operators = [load(folder) for folder in folders]
+        self.on_each = partial(on_each_thread, cores)
 
     def kind(self, workload: Workload) -> str:
         return "library"

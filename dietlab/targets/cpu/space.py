@@ -98,7 +98,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     lanes = cpu.lanes
     return (
         Limit(
-            f"a unit of this processor multiplies {workload.dtype}",
+            f"the micro-kernel's unit multiplies {workload.dtype} on this processor",
             0,
             "other units",
             lambda s: int(s.kernel.unit not in cpu.units(workload.dtype)),

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
+from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]
@@ -77,8 +78,8 @@ BULK_SPEED = 1.4
 """The ratio of the bytes that bulk copies get from L2 in a cycle to the bytes that copies by threads get: 50
 to 62 over 40, in steps of small tiles on an H200 (``data/h200``)."""
 
-COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
-"""The number of bytes of a thread's copy, and of its instructions: an address, and the copy."""
+COPY_INSTRUCTIONS = 2
+"""The number of instructions of a thread's copy of :data:`COPY_BYTES`: an address, and the copy."""
 
 BESIDE = (40.0, 40.0, 100.0)
 """The number of instructions of a warp in a step in addition to copies, reads and multiply-adds, for ``fma``,

@@ -124,7 +124,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     return (
         _limit(
-            f"a unit of this processor multiplies {workload.dtype}",
+            f"the micro-kernel's unit multiplies {workload.dtype}",
             0,
             "other units",
             lambda k: int(workload.dtype not in k.pieces.types),
