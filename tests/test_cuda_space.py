@@ -334,7 +334,7 @@ def test_groups_of_warps_are_of_one_compute_capability() -> None:
 
 
 def test_halves_on_a_cpu_are_refused_with_the_one_reason() -> None:
-    reason = r"; got none; rejected candidates: the micro-kernel's unit multiplies float16 on .* \([\d,]+\)\. Take"
+    reason = r"; got none; rejected candidates: the micro-kernel's unit multiplies float16 .* \([\d,]+\)\. T"
     with pytest.raises(SpaceError, match=reason):
         build_space(typed(DENSE, "float16"), Hardware.preset("zen4-1core"))
 

@@ -20,7 +20,6 @@ from dietlab.compare.results import ResultTable
 from dietlab.compare.results.report import Report
 from dietlab.cost import adaptation_cost, f_occ
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import ceilings
 from dietlab.measure import read_records
 from dietlab.measure.record_files import RecordFile
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape
@@ -37,6 +36,7 @@ from dietlab.targets.cuda.view.waves import (
 from dietlab.targets.cuda.view.waves_explorer import MOST_KEYS, OWN, waves_explorer
 from dietlab.view.figures.roofline import (
     LENGTHS,
+    ceilings,
     frame_below_roofline,
     frame_roofline,
     plot_roofline,

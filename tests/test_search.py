@@ -45,7 +45,7 @@ from dietlab.measure import (
 )
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import each_once
-from dietlab.measure.timing.rotation import roofline_of
+from dietlab.measure.timing.target import roofline_of
 from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Scheme, Space, build_space
 from dietlab.tuning import (

@@ -41,14 +41,8 @@ from dietlab.measure.timing.disturbance import (
     timed_once,
 )
 from dietlab.measure.timing.problem import Problem, shared_problem
-from dietlab.measure.timing.rotation import (
-    MOST_PACKED,
-    MOST_PLAIN,
-    ROTATED_CACHES,
-    copies_beyond,
-    memory_bytes,
-    roofline_of,
-)
+from dietlab.measure.timing.rotation import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, copies_beyond
+from dietlab.measure.timing.target import memory_bytes, roofline_of
 from dietlab.problem import BatchMatmul, Dense, Dim, FloatArray, Shape, Workload
 from dietlab.targets.cpu import contenders as evaluation
 from dietlab.targets.cpu.device import Host, PrivateCaches, host_options

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dietlab.base.errors import BuildError, RecordError
-from dietlab.lower.target import lower_target
-from dietlab.machine import Hardware
 
 UNRECORDED: Mapping[str, Any] = {
     "short_rows": 32,
@@ -71,11 +69,6 @@ class Lowering:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    def recorded(self, hardware: Hardware) -> dict[str, Any]:
-        """Returns the value that headers and manifests of a processor's programs contain; empty for a GPU,
-        whose programs do not depend on it."""
-        return self.to_json() if lower_target(hardware.kind).DECIDES else {}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:

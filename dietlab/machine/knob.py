@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dietlab.machine.description import Hardware
 
 
 @dataclass(frozen=True)
@@ -23,10 +19,6 @@ class Knob:
     field: str
     label: str
     values: Callable[[int], Sequence[int]]
-
-    def of(self, hardware: Hardware) -> int:
-        """Returns the figure of a processor."""
-        return int(getattr(hardware if self.field == "cores" else hardware.limits, self.field))
 
 
 def times(*factors: float) -> Callable[[int], Sequence[int]]:

@@ -22,9 +22,9 @@ from dietlab.base.errors import HardwareError
 from dietlab.base.registry import Registry
 from dietlab.machine.knob import Knob
 from dietlab.machine.limits import Limits
+from dietlab.machine.roofline import Ceiling
 
 if TYPE_CHECKING:
-    from dietlab.machine.ceilings import Ceiling
     from dietlab.machine.description import Hardware
 
 PACKAGE = "dietlab.targets"

@@ -1,14 +1,12 @@
-"""Rotating operands: the number of copies, and the bytes of a call that come from memory."""
+"""Rotating operands: the number of copies."""
 
 from __future__ import annotations
 
 import math
 
 from dietlab.base.cards import bytes_text
-from dietlab.machine import Hardware, Roofline
+from dietlab.machine import Hardware
 from dietlab.machine.system import free_bytes
-from dietlab.measure.timing.target import timing_target
-from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
 """The ratio of the size of all copies to the last-level cache: no copy is still in the cache when its turn
@@ -55,22 +53,3 @@ def shortage(hardware: Hardware, exceeded: int) -> str:
         f"Little memory was free: operands rotated through {rotated} in place of {wanted}, so that a "
         f"cache of {bytes_text(level)} may hold some of them."
     )
-
-
-def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
-    """Returns the number of bytes that a rotating call fetches from memory: the size of the operands that
-    rotate (the constant operands; without any, all operands and the output). Returns 0 for a small layer,
-    whose limited number of copies fits the last-level cache."""
-    constants = timing_target(hardware.kind).rotated(workload)
-    values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
-    rotated = precision_of(workload).itemsize * values or workload.bytes(shape)
-    level = hardware.last_level_bytes
-    return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0
-
-
-def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
-    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown."""
-    of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
-    if hardware.roofline(*of_call) is None:
-        return None
-    return hardware.roofline(*of_call, memory_bytes(workload, shape, hardware))

@@ -11,8 +11,8 @@ from typing import Any
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import Ceiling
 from dietlab.machine.knob import SIZES, Knob, some_cores
+from dietlab.machine.roofline import Ceiling
 from dietlab.targets.cuda.limits import RATES, GpuLimits, float32_lanes, gpu_of
 from dietlab.targets.cuda.rates import SHARED_BYTES, gpu_rates
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import HardwareError, WorkloadError
 from dietlab.compare.results.report import Report
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import Ceiling, ceilings
+from dietlab.machine.roofline import Ceiling
+from dietlab.machine.target import hardware_target
 from dietlab.problem import USUAL, Shape, Workload, length_dim, require_dtype
 from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.theme import PALETTE, TIE
@@ -30,6 +31,23 @@ STATES = {
 
 DASHES = ("solid", "dash", "dot")
 """The dashes of the ceilings, from the slowest level of memory to the fastest."""
+
+
+def ceilings(hardware: Hardware) -> tuple[Ceiling, ...]:
+    """Returns the known ceilings of a processor, the slowest level first: memory, then the caches that its
+    target knows.
+
+    Raises:
+        HardwareError: if neither the peak nor the memory's bandwidth is known.
+    """
+    if hardware.peak_gflops is None or hardware.dram_gbps is None:
+        raise HardwareError(
+            "a roofline has a peak and a bandwidth of memory",
+            f"{hardware.name} without them",
+            "Measure them (Hardware.detect()) or take a preset.",
+        )
+    memory = Ceiling("memory", hardware.dram_gbps, hardware.source)
+    return memory, *hardware_target(hardware.kind).ceilings(hardware)
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
