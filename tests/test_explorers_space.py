@@ -200,13 +200,13 @@ def test_a_processor_on_which_nothing_fits_is_a_sentence() -> None:
     st.sampled_from([768, 8192]),
 )
 def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: int) -> None:
-    from dietlab.view.widgets.space_explorer import _turned
+    from dietlab.view.widgets.space_explorer import _turned, figure_of
 
     work = replace(work, K=depth) if isinstance(work, Dense) else replace(work, D=depth)
     (knob,) = [knob for knob in KNOBS if knob.field == field]
-    real = {k.field: k.of(ZEN) for k in KNOBS}
+    real = {k.field: figure_of(ZEN, k) for k in KNOBS}
     kept: set[MicroKernel] = set()
-    for value in knob.values(knob.of(ZEN)):
+    for value in knob.values(figure_of(ZEN, knob)):
         space = build_space(work, _turned(ZEN, {**real, field: value}))
         # Reductions are cut only where L2 is small, so that these come and go.
         larger = {k for k in space if not (isinstance(k.kernel, CpuMicroKernel) and k.kernel.block)}

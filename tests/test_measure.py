@@ -44,13 +44,13 @@ from dietlab.measure import (
 from dietlab.measure.budget import Budget, BudgetSpentError
 from dietlab.measure.candidates import Candidates
 from dietlab.measure.pool import WorkerPool
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.bench import Bench
 from dietlab.measure.timing.device import GUARD_BYTES
 from dietlab.measure.timing.lru_by_bytes import LruByBytes
 from dietlab.measure.timing.problem import Problem, Verdict
 from dietlab.measure.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.timing.protocol import TOGETHER
+from dietlab.measure.timing.rotation import Arena
 from dietlab.measure.timing.threads import keep_apart
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload
 from dietlab.scheme import EDGES

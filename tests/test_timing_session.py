@@ -27,7 +27,6 @@ from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.measure.timing import bench as timing_bench
 from dietlab.measure.timing import disturbance, rotation
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.bench import Bench
 from dietlab.measure.timing.device import TimedBlock
 from dietlab.measure.timing.disturbance import (
@@ -41,7 +40,7 @@ from dietlab.measure.timing.disturbance import (
     timed_once,
 )
 from dietlab.measure.timing.problem import Problem, shared_problem
-from dietlab.measure.timing.rotation import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, copies_beyond
+from dietlab.measure.timing.rotation import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, Arena, copies_beyond
 from dietlab.measure.timing.target import memory_bytes, roofline_of
 from dietlab.problem import BatchMatmul, Dense, Dim, FloatArray, Shape, Workload
 from dietlab.targets.cpu import contenders as evaluation

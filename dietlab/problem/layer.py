@@ -9,10 +9,8 @@ from typing import Any, cast
 from dietlab.base.errors import WorkloadError, mismatch
 from dietlab.problem.contraction import Workload
 from dietlab.problem.dims import Shape, as_extent
+from dietlab.problem.layer_shapes import NAMED
 from dietlab.problem.shapes import ShapeSet
-
-NAMED = 4
-"""The largest number of layers that a message lists."""
 
 
 def length_dim(workload: Workload) -> str:

@@ -15,6 +15,7 @@ from dietlab.base.files import await_turn, reading
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
+from dietlab.measure.timing.contender import Call
 from dietlab.problem import Workload, dtypes_of, precision_of, require_scales, workload_from_json
 from dietlab.tuning.arrays import (
     Array,
@@ -38,8 +39,6 @@ from dietlab.tuning.manifest import (
     require_versions,
     require_whole,
 )
-
-Call = Callable[[], object]
 
 CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, RuntimeError)
 """The errors that array libraries and tvm_ffi raise for arrays that do not fit."""

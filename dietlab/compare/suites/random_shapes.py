@@ -37,17 +37,15 @@ MOST_ELEMENTS = 1 << 23
 """The largest number of elements in an operand or in the output, for the same reason."""
 
 
-def check_shapes(
-    op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None, seed: int = 0
-) -> Checked:
+def check_shapes(op: Operator, listeners: Audience, shapes: Iterable[Shape] | None = None) -> Checked:
     """Calls a library on shapes (default: :data:`SHAPES` of :func:`random_shapes`) and compares each result
-    with a float64 reference. ``seed`` is the seed of the shapes and of the operands."""
-    chosen = list(random_shapes(op.workload, SHAPES, seed) if shapes is None else shapes)
-    pool = np.random.default_rng(seed).standard_normal(_largest(op.workload, chosen) + 1, np.float32)
+    with a float64 reference."""
+    chosen = list(random_shapes(op.workload, SHAPES) if shapes is None else shapes)
+    pool = np.random.default_rng(0).standard_normal(_largest(op.workload, chosen) + 1, np.float32)
     wrong = []
     with listeners.stage("check shapes", len(chosen), "shape") as progress:
         for number, shape in enumerate(chosen):
-            if not _is_right(op, shape, pool, Random(f"{seed}/{number}")):
+            if not _is_right(op, shape, pool, Random(f"0/{number}")):
                 wrong.append(shape)
             progress.advance(f"{len(wrong)} wrong")
     return Checked("shapes", len(chosen), tuple(wrong))

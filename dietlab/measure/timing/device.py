@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.contender import Array, Call, Operands
 from dietlab.measure.timing.disturbance import Taken
 from dietlab.measure.timing.problem import Problem
+from dietlab.measure.timing.rotation import Arena
 from dietlab.problem import WORKING
 
 GUARD_BYTES = 512

@@ -19,14 +19,13 @@ import numpy as np
 from dietlab.base.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.contender import Call, Operands
 from dietlab.measure.timing.device import GUARD_BYTES, Copy, Placed, TimedBlock
 from dietlab.measure.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.protocol import CACHE_STATES as CACHE_STATES
 from dietlab.measure.timing.protocol import clock_for
-from dietlab.measure.timing.rotation import copies_beyond, exceeded_bytes
+from dietlab.measure.timing.rotation import Arena, copies_beyond, exceeded_bytes
 from dietlab.measure.timing.threads import keep_apart
 from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
 from dietlab.scheme import plan_for

@@ -25,7 +25,7 @@ from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
 from dietlab.targets.cuda.space import COPY_BYTES
-from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
+from dietlab.targets.cuda.unit import QUAD, WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]
 """Arrays whose shapes broadcast: ``[tiles, 1]`` with ``[shapes]``, or all ``[pairs]``."""
@@ -88,9 +88,6 @@ tiles."""
 
 BESIDE_BULK = 60.0
 """The same number for ``tma``, whose workers compute no addresses; an estimate."""
-
-QUAD = 4
-"""The number of steps of the reduction that a float32 thread reads at a time: 16 bytes."""
 
 WAVEFRONTS = 2
 """The number of cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares

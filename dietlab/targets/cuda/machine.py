@@ -11,8 +11,8 @@ from typing import Any
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.knob import SIZES, Knob, some_cores
 from dietlab.machine.roofline import Ceiling
+from dietlab.machine.target import SIZES, Knob, some_cores
 from dietlab.targets.cuda.limits import RATES, GpuLimits, float32_lanes, gpu_of
 from dietlab.targets.cuda.rates import SHARED_BYTES, gpu_rates
 
@@ -121,11 +121,11 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     )
 
 
-def detect_gpus(driver: Any = None) -> list[Hardware]:
+def detect_gpus() -> list[Hardware]:
     """Returns the GPUs of this machine that dietlab knows; none without a driver."""
     found = []
     with suppress(HardwareError):
-        driver = _library() if driver is None else driver
+        driver = _library()
         for device in range(_count(driver)):
             with suppress(HardwareError):  # one that is too old
                 found.append(detect_gpu(device, driver))

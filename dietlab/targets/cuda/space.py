@@ -9,9 +9,9 @@ from math import ceil
 
 from dietlab.machine import Hardware
 from dietlab.problem import Role, Workload, axis_of, batch_of, largest, precision_of
-from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
+from dietlab.scheme.target import Limit
 from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
 from dietlab.targets.cuda.limits import GpuLimits, gpu_of
 from dietlab.targets.cuda.ring import barrier_bytes, described, missing_registers, registers_of_roles

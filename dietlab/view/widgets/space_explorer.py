@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import SpaceError
 from dietlab.machine import Hardware
-from dietlab.machine.knob import Knob
-from dietlab.machine.target import hardware_target
+from dietlab.machine.target import Knob, hardware_target
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.figures.base import hovering, new_figure
