@@ -173,7 +173,7 @@ def same(cost: Any, chosen: list[Scheme], called: list[Shape]) -> None:
     np.testing.assert_array_equal(times, [cost.seconds(*pair, speed) for pair in pairs])
     labels = [cost.throughput(*pair, t) for pair, t in zip(pairs, times, strict=True)]
     np.testing.assert_array_equal(cost.throughputs(first, second, times), labels)
-    shares = [cost.working_share(*pair) for pair in pairs]
+    shares = [cost.working_shares([scheme], [shape])[0] for scheme, shape in pairs]
     np.testing.assert_array_equal(cost.working_shares(first, second), shares)
 
 

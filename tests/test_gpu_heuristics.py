@@ -23,10 +23,11 @@ from schemes import cuda_scheme
 
 import dietlab
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
+from dietlab.base.statistics import Values
 from dietlab.cli import main
 from dietlab.compare.study import Study
 from dietlab.cost import Analytic, adaptation_cost, fit_cost_model
-from dietlab.lab.heuristics.agreement import Values, compare_with_heuristics, frame_heuristics
+from dietlab.lab.heuristics.agreement import compare_with_heuristics, frame_heuristics
 from dietlab.lab.heuristics.nvidia import GPUS, MODULE, PRODUCTS, TARGETS, Configuration, Heuristics, gpu_of
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial

@@ -18,9 +18,10 @@ import numpy as np
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.statistics import Values
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.loop_features import pair_features, table_features
-from dietlab.cost.measured import Measured, Values
+from dietlab.cost.measured import Measured
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import RecordFile

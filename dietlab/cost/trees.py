@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import reading
-
-Values = npt.NDArray[np.float64]
+from dietlab.base.statistics import Values
 
 Booster = Any
 """XGBoost's class, which has no type annotations. The package is loaded when trees are fitted, applied or

@@ -61,6 +61,11 @@ def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
     return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
 
 
+def operand_sizes(workload: Any, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Returns the size of each operand and of the output for a shape, by name."""
+    return {name: bound(size, shape) for name, size in workload.signature.items()}
+
+
 def dim_to_json(dim: Dim | int) -> list[int] | int:
     """Returns a range as ``[low, high]``, an extent as it is."""
     return [dim.low, dim.high] if isinstance(dim, Dim) else dim

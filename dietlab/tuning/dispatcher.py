@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.base.errors import DispatchError, require_type
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.statistics import Values
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, ShapeSet, Workload, axis_of, workload_from_json, workload_to_json
 from dietlab.scheme import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 3
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import numpy as np
@@ -12,6 +12,7 @@ from dietlab.base.errors import DispatchError
 from dietlab.base.events import Audience
 from dietlab.compare.suites.validity import POISON, Checked, close
 from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
+from dietlab.problem.dimensions import operand_sizes
 from dietlab.tuning import Operator
 
 SHAPES = 4000
@@ -74,20 +75,14 @@ def _beyond(dim: Dim, source: Random) -> int:
 
 def _largest(workload: Workload, shapes: Iterable[Shape]) -> int:
     """Returns the number of elements of the largest operand or output."""
-    return max((math.prod(size) for shape in shapes for size in _sizes(workload, shape).values()), default=0)
-
-
-def _sizes(workload: Workload, shape: Shape) -> Mapping[str, tuple[int, ...]]:
-    return {
-        name: tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
-        for name, size in workload.signature.items()
-    }
+    sizes = (size for shape in shapes for size in operand_sizes(workload, shape).values())
+    return max(map(math.prod, sizes), default=0)
 
 
 def _is_right(op: Operator, shape: Shape, pool: FloatArray, source: Random) -> bool:
     """Returns whether one call gives the right result. Operands are pieces of ``pool``, because drawing new
     ones would take longer than the call."""
-    sizes = dict(_sizes(op.workload, shape))
+    sizes = operand_sizes(op.workload, shape)
     out = np.full(sizes.pop("out"), POISON, np.float32)
     inputs = {name: _piece(pool, size, source) for name, size in sizes.items()}
     try:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import RecordError
-from dietlab.base.statistics import in_single_precision
+from dietlab.base.statistics import Values, in_single_precision
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.lab.published.models import Formula, LearnedTiles, models_of
 from dietlab.lab.published.records import Operator, Published
@@ -26,7 +26,6 @@ from dietlab.tuning.choice import Choice
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]
 
 FITS = 4

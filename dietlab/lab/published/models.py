@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
+from dietlab.base.statistics import Values
 from dietlab.cost.gaussian_process import unlikeliness
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.lab.published.triton_tile import Pairs
 from dietlab.targets.cuda.bound import step_cycles
-
-Values = npt.NDArray[np.float64]
 
 FEW = 1000
 """The most records on which a Gaussian process is fitted, too: its cost grows with their cube."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
@@ -30,7 +31,6 @@ from dietlab.targets.cuda.unit import QUAD, WARP, WARP_GROUP, Unit
 Numbers = npt.NDArray[Any]
 """Arrays whose shapes broadcast: ``[tiles, 1]`` with ``[shapes]``, or all ``[pairs]``."""
 
-Values = npt.NDArray[np.float64]
 
 UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
 """The numbers of units in :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import DispatchError
+from dietlab.base.statistics import Values
 from dietlab.cost import Known
 from dietlab.problem import Shape, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
@@ -24,7 +24,6 @@ from dietlab.view.figures.dispatch_tree import Layer, dispatch_table
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = npt.NDArray[np.float64]
 
 SHOWN = 5
 """The most shapes that a sentence names."""
