@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from layers_of_torch import same, synthetic_study
+from layers_of_torch import same, shared_study, synthetic_study
 
 from dietlab.base.errors import MissingDependencyError, StudyError
 from dietlab.compare.study import Study
@@ -273,4 +273,4 @@ def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def study_of_doors(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return synthetic_study(here, tmp_path_factory.mktemp("doors") / "study")
+    return shared_study(here, tmp_path_factory.getbasetemp() / "of torch")
