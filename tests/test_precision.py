@@ -81,9 +81,8 @@ def test_types_of_operands_follow_from_that_of_the_operator(dtype: str) -> None:
     work = Dense(4, 3, 5, True, dtype, residual=True)
     precision = precision_of(work)
     assert precision is PRECISIONS[dtype]
-    assert {name: str(array.dtype) for name, array in work.inputs(Shape.of()).items()} == {
-        name: found for name, found in dtypes_of(work).items() if name != "out"
-    }
+    inputs = {name: str(array.dtype) for name, array in work.inputs(Shape.of()).items()}
+    assert {**inputs, "out": dtypes_of(work)["out"]} == dtypes_of(work)
     assert precision_of(work, "out").name == (precision.outputs[0] if precision.scaled else dtype)
     assert ("scale" in work.signature) == precision.scaled
     assert precision.narrow == (precision.itemsize < 4)
