@@ -293,10 +293,8 @@ def test_the_figure_shows_steps_so_far_and_hides_those_to_come(upto: str) -> Non
     whole = plot_climb(made_up(), NAMES[-1], SMALL.T)
     assert figure.layout.yaxis.range == whole.layout.yaxis.range
     lines = [trace.name for trace in figure.data if getattr(trace, "mode", "") == "lines"]
-    assert (
-        lines == [trace.name for trace in whole.data if getattr(trace, "mode", "") == "lines"]
-        and len(lines) == 3
-    )
+    drawn = [trace.name for trace in whole.data if getattr(trace, "mode", "") == "lines"]
+    assert lines == drawn and len(lines) == 3
     assert len(set(bars.marker.color)) == min(2, len(bars.x))
 
 
@@ -308,9 +306,8 @@ def test_the_frame_has_gains_and_the_share_of_the_roofline() -> None:
     assert (frame["gflops_low"] < frame["gflops"]).all() and (frame["gflops"] < frame["gflops_high"]).all()
     limit = min(bounds(climb, SMALL).values())
     assert frame["roofline"].tolist() == pytest.approx((frame["gflops"] / limit).tolist())
-    assert bounds(climb, SMALL)["cache's bandwidth"] == pytest.approx(
-        50 * 2 * 19 * 96 * 384 / (4 * (19 * 384 + 96 * 384 + 19 * 96))
-    )
+    bytes_, flops = 4 * (19 * 384 + 96 * 384 + 19 * 96), 2 * 19 * 96 * 384
+    assert bounds(climb, SMALL)["cache's bandwidth"] == pytest.approx(50 * flops / bytes_)
 
 
 def test_a_figure_of_what_was_not_timed_is_refused() -> None:
