@@ -224,8 +224,8 @@ def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) 
     [
         (None, "a study folder has a readable manifest.json.*dietlab tune --out FOLDER"),
         ("{", "a study folder has a readable manifest.json"),
-        ('{"schema_version": 99}', "a study has schema 3; got 99. Open it with the version"),
-        ('{"schema_version": 1}', "a study has schema 3; got 1. .* or tune again"),
+        ('{"schema_version": 99}', "a study has schema 3; got 99 in .*json. Open it with the version"),
+        ('{"schema_version": 1}', "a study has schema 3; got 1 in .* or tune again"),
         ("[]", "a study has schema 3"),
     ],
 )

@@ -5,7 +5,9 @@ Errors name the class at fault.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,13 @@ def shown(value: object) -> str:
         if isinstance(value, (str, int, float))
         else f"a value of class {type(value).__name__}"
     )
+
+
+def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Returns whether a value is a finite number from ``least`` to ``most``. A truth value is no number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value) and least <= float(value) <= most
 
 
 def require_methods(what: str, value: object, methods: Sequence[str], error: type[DietlabError]) -> None:

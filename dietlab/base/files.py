@@ -208,7 +208,11 @@ def read_json(path: str | Path) -> Any:
         OSError: if the file cannot be opened.
         ValueError: as :func:`read_text`, or if it is no JSON.
     """
-    return json.loads(read_text(path))
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
 
 
 def read_lines(path: str | Path) -> tuple[str, ...]:
@@ -240,15 +244,31 @@ def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy:
     missing, damaged, cut off or of another kind, or it may lack a field or have a field of another type.
 
     Raises:
-        DietlabError: ``error``; a DietlabError from inside passes unchanged.
+        DietlabError: ``error``; a DietlabError from inside keeps its class and its text, and gets the file's
+            name and the remedy if it does not name the file.
     """
     try:
         yield
-    except DietlabError:
-        raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as wrong:
-        reason = f"no {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise error(invariant, f"{path}: {reason:.300}", remedy) from None
+    except DietlabError as wrong:
+        if str(path) in str(wrong):
+            raise
+        raise wrong.found_in(path, remedy) from None
+    except READING_ERRORS as wrong:
+        raise error(invariant, f"{path}: {reason_of(wrong):.300}", remedy) from None
+
+
+READING_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""The errors that Python raises for a file that is missing, damaged or of another kind."""
+
+
+def reason_of(wrong: Exception) -> str:
+    """Returns one of :data:`READING_ERRORS` in words. Python's own text about a wrong type names parts of the
+    program and not of the file."""
+    if isinstance(wrong, KeyError):
+        return f"no {wrong}"
+    if isinstance(wrong, TypeError | AttributeError | IndexError):
+        return "a field of another type"
+    return str(wrong)
 
 
 def _is_whole(line: str) -> bool:

@@ -51,7 +51,18 @@ OTHERS = "More"
 """The heading of commands that :data:`HEADINGS` does not name."""
 
 
-class CommandGroup(click.Group):
+class HelpfulGroup(click.Group):
+    """A group that prints its help, with exit status 0, if no command is given. Some versions of click take
+    this for an error."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+class CommandGroup(HelpfulGroup):
     """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2. Ctrl-C
     prints that measurements are kept. The help lists the commands under headings.
 

@@ -9,9 +9,10 @@ import click
 from dietlab.base.cards import bytes_text
 from dietlab.base.errors import StudyError
 from dietlab.cli.bench import LEFT_OVER, kept_state, seconds_option, state_option
+from dietlab.cli.commands import HelpfulGroup
 from dietlab.cli.options import hardware_option, processor
 from dietlab.cli.telling import BUILDING, Telling, quiet_option
-from dietlab.compare.study import RECORDS
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.compare.suites.deadline import Deadline
 from dietlab.compare.suites.kit import build_measured, measure, pack
 from dietlab.compare.suites.state import restore
@@ -22,7 +23,7 @@ MEASURED = f"*/{RECORDS}"
 """Files that show that a kit was measured in a folder."""
 
 
-@click.group("kit")
+@click.group("kit", cls=HelpfulGroup)
 def kit_group() -> None:
     """Bench on a machine without a compiler, in two visits.
 

@@ -23,7 +23,7 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.compare.study import RECORDS
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.measure.record import DECIDE

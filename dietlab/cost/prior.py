@@ -37,6 +37,9 @@ more."""
 TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
 """XGBoost's parameters, and the number of boosting rounds, for thousands of pairs of several sources."""
 
+WITHOUT = "Fit it again from its records (Prior.fit), or remove a study's: it then goes on without one."
+"""The remedy for a damaged prior. The records that it was fitted on are not in the study."""
+
 FOREIGN_POINTS = 12
 """The fewest measurements on this processor with which a prior of other processors is used: fewer cannot
 determine the weight of the prior."""
@@ -182,10 +185,10 @@ class Prior:
             ModelError: if the file is missing, damaged or of another version, or if a later version of
                 XGBoost wrote its trees.
         """
-        with reading(ModelError, "a prior's file is readable JSON", path):
+        with reading(ModelError, "a prior's file is readable JSON", path, WITHOUT):
             value = read_json(path)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
-            raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
+            raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, WITHOUT)
+        with reading(ModelError, "a prior has all its fields", path, WITHOUT):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))

@@ -21,7 +21,8 @@ ONE_THREAD = {"nthread": 1}
 """The number of XGBoost's threads: trees of this size gain nothing by more, and waiting threads disturb
 measurements."""
 
-AGAIN = "Fit it again from the records: `dietlab tune` on the study does."
+AGAIN = "Fit it again from the records: a study does so once its file is removed."
+"""The remedy for a damaged model. A file of a model has nothing that its records lack."""
 
 SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8}
 """XGBoost's parameters for trees over hundreds to thousands of pairs of a scheme and a shape."""
@@ -80,7 +81,7 @@ def trees_from_json(value: Any) -> Booster:
     """
     import xgboost as xgb
 
-    with reading(ModelError, "the JSON of a model's trees has its fields", "a damaged model", AGAIN):
+    with reading(ModelError, "the JSON of a model's trees has its fields", "a damaged model"):
         wrote = tuple(map(int, value["version"][:2]))
     here = tuple(map(int, xgb.__version__.split(".")[:2]))
     if wrote > here:
@@ -94,7 +95,7 @@ def trees_from_json(value: Any) -> Booster:
     try:
         booster.load_model(bytearray(json.dumps(value).encode()))
     except xgb.core.XGBoostError as error:
-        raise ModelError("XGBoost reads the trees of a model", _first_line(error), AGAIN) from None
+        raise ModelError("XGBoost reads the trees of a model", _first_line(error)) from None
     return booster
 
 

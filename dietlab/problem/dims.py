@@ -7,6 +7,7 @@ import operator
 import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol
 
 from dietlab.base.errors import WorkloadError
@@ -91,7 +92,13 @@ class Shape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, int]) -> Shape:
-        """Returns the shape of a JSON object made by :meth:`to_json`."""
+        """Returns the shape of a JSON object made by :meth:`to_json`.
+
+        Raises:
+            WorkloadError: if it is no object, or an extent is no int of 0 or more.
+        """
+        if not isinstance(value, Mapping) or not all(_is_extent(extent) for extent in value.values()):
+            raise WorkloadError("a shape has an int of 0 or more for each dimension", repr(value))
         return cls.of(**{str(name): int(extent) for name, extent in value.items()})
 
     def to_json(self) -> dict[str, int]:
@@ -110,6 +117,16 @@ class Shape:
 
     def __str__(self) -> str:
         return ",".join(f"{name}={extent}" for name, extent in self.bindings)
+
+
+def _is_extent(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+
+
+def is_shape_of(dims: Mapping[str, Dim], shape: Shape) -> bool:
+    """Returns whether a shape binds these dimensions and no others, each within its range."""
+    extents = shape.to_json()
+    return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())
 
 
 def holds(extent: Dim | int, value: int) -> bool:

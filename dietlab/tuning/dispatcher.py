@@ -188,9 +188,9 @@ class Dispatcher(Carded):
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
-                f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
+                f"a dispatcher has schema {SCHEMA_VERSION}", repr(value.get("schema_version"))
             )
-        with reading(DispatchError, "a dispatcher has all its fields", "its JSON", "Train it again."):
+        with reading(DispatchError, "a dispatcher has all its fields", "its JSON"):
             return cls(
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
@@ -213,7 +213,8 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if the file is unreadable or has another schema.
         """
-        with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
+        invariant = "a dispatcher file is readable JSON with all its fields"
+        with reading(DispatchError, invariant, path, "`dietlab dispatch STUDY` trains it again."):
             return cls.from_json(read_json(path))
 
 
