@@ -75,14 +75,14 @@ def test_a_truncated_line_is_cut_off(tmp_path: Path) -> None:
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        RecordError, match=r"lines can be written; got .*missing.*a path whose folder is there"
+        RecordError, match=r"lines can be written; got .*missing.*another path, in a folder that exists"
     ):
         append_line(tmp_path / "missing" / "lines", {}, "lines")
 
 
 def test_a_file_that_cannot_be_written_is_told_and_stays(tmp_path: Path) -> None:
     with pytest.raises(
-        DietlabError, match=r"page can be written; got .*missing.*a path whose folder is there"
+        DietlabError, match=r"page can be written; got .*missing.*another path, in a folder that exists"
     ):
         write_whole(tmp_path / "missing" / "page", "text")
     (tmp_path / "kept").mkdir()

@@ -64,8 +64,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command as Ctrl-C does: from ``kill``, and from a terminal that is closed."""
 
 UNWRITTEN = (*FULL, errno.EIO)
-"""Error numbers of an output that cannot be written: its disk is full, or its terminal was closed. What is
-written to files has an error of its own."""
+"""Error numbers of an output that cannot be written: its disk is full, or its terminal was closed. Files that
+cannot be written have other errors."""
 
 REPEATED_SECONDS = 5.0
 """The time after a signal within which further signals are ignored, in seconds: a terminal that is closed

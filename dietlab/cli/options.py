@@ -288,7 +288,7 @@ def parse_shapes(text: str | None, workload: HasDims, beyond: bool = False) -> S
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
-        remedy = "For example --shapes uniform:8 or --shapes 5,24,43."
+        remedy = EXAMPLE if len(workload.dims) > 1 else "For example --shapes uniform:8 or --shapes 5,24,43."
         raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text), remedy) from None
 
 

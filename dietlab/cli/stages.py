@@ -36,6 +36,7 @@ from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import Prior
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
+from dietlab.measure.local import require_tools
 from dietlab.measure.rpc.client import Servers, remote_hardware
 from dietlab.measure.timing.rotation import exceeded_bytes, shortage
 from dietlab.problem import Workload
@@ -178,7 +179,7 @@ def study_hardware(
                 tracked.queue()
         else:
             require_cores(chosen.threads)
-            LocalRunner(chosen).require_tools()
+            require_tools(chosen)
         return chosen
     known = Study.open(out).hardware
     if hardware is None and known.kind == target and threads in (None, known.cores):
