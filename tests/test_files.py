@@ -74,13 +74,13 @@ def test_a_truncated_line_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    told = r"lines can be written; got .*missing.*a path whose folder is there"
+    told = r"lines can be written; got .*missing.*another path, in a folder that exists"
     with pytest.raises(RecordError, match=told):
         append_line(tmp_path / "missing" / "lines", {}, "lines")
 
 
 def test_a_file_that_cannot_be_written_is_told_and_stays(tmp_path: Path) -> None:
-    told = r"page can be written; got .*missing.*a path whose folder is there"
+    told = r"page can be written; got .*missing.*another path, in a folder that exists"
     with pytest.raises(DietlabError, match=told):
         write_whole(tmp_path / "missing" / "page", "text")
     (tmp_path / "kept").mkdir()

@@ -78,12 +78,12 @@ def test_grid_takes_numbers_ranges_and_numpy_integers() -> None:
     [
         (
             {"T": [1], "M": [3]},
-            r"^a grid has extents of the dynamic dimensions \(T, N, K\); got unknown M; missing K, N$",
+            r"^a grid has extents of the dynamic dimensions \(T, N, K\); got unknown M; missing K, N\. For ",
         ),
         (
             {"T": [1], "N": [13], "K": [5]},
             r"^the extents of N lie in its range 3\.\.12, at least one; got N=13\. The operator takes a "
-            r"wider range, as in N=Dim\(3, 13\)\.$",
+            r"wider range, as in N=Dim\(3, 13\) \(--dim N=3:13\)\.$",
         ),
         (
             {"T": [1], "N": [], "K": [5]},
@@ -102,7 +102,7 @@ def test_grid_that_fits_no_memory_is_refused() -> None:
     with pytest.raises(
         WorkloadError,
         match=r"^a grid has at most 1,000,000 shapes; got 33,310,902,272\. Give fewer extents, or draw some "
-        r"with ShapeSet\.log_uniform\(\)\.$",
+        r"with ShapeSet\.log_uniform\(\) \(--shapes log-uniform:16\)\.$",
     ):
         ShapeSet.grid(DENSE, T=DENSE.T, N=DENSE.N, K=DENSE.K)
 
@@ -180,7 +180,7 @@ def test_log_uniform_holds_out_a_share() -> None:
     shapes = ShapeSet.log_uniform(DENSE, 40, 3, held_out=0.25)
     assert len(shapes.held_out) == 10 and shapes == ShapeSet.log_uniform(DENSE, 40, 3).split(0.25, 3)
     assert set(shapes.train) == set(shapes) - shapes.held_out
-    with pytest.raises(WorkloadError, match=r"^a log-uniform shape set has at least one shape; got 0$"):
+    with pytest.raises(WorkloadError, match=r"^a log-uniform shape set has at least one shape; got 0\. For"):
         ShapeSet.log_uniform(DENSE, 0)
     with pytest.raises(WorkloadError, match=r"^the held-out fraction lies in \[0, 1\); got 1$"):
         ShapeSet.log_uniform(DENSE, 4, held_out=1)
@@ -347,8 +347,8 @@ NO_LAYER = (
         (
             [(32, 64), *((5000 + n, 64) for n in range(5))],
             r"^a layer lies in the ranges N=64\.\.4096, K=64\.\.4096; got \(N, K\) = \(32, 64\), \(5000, "
-            r"64\), \(5001, 64\), \(5002, 64\) and 2 more\. All of them lie in N=Dim\(32, 5004\) and "
-            r"K=Dim\(64, 64\)\.$",
+            r"64\), \(5001, 64\), \(5002, 64\) and 2 more\. All of them lie in N=Dim\(32, 5004\) "
+            r"\(--dim N=32:5004\) and K=Dim\(64, 64\) \(--dim K=64:64\)\.$",
         ),
     ],
 )
@@ -373,7 +373,7 @@ def test_impossible_layers_are_refused(layers: Any, complaint: str) -> None:
         (
             [3000, 4000],
             r"^a length lies in the range T=1\.\.2048; got 3000\.\.4000\. All of them lie in "
-            r"T=Dim\(3000, 4000\)\.$",
+            r"T=Dim\(3000, 4000\) \(--dim T=3000:4000\)\.$",
         ),
     ],
 )
@@ -383,7 +383,7 @@ def test_impossible_lengths_are_refused(lengths: Any, complaint: str) -> None:
 
 
 def test_impossible_merges_families_and_sizes_are_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"^traffic is aggregated to one shape or more; got 0$"):
+    with pytest.raises(WorkloadError, match=r"^traffic is aggregated to one shape or more; got 0\. For"):
         ShapeSet.layers(BERT, "bert", DENSE, n=0)
     with pytest.raises(
         WorkloadError,
@@ -410,7 +410,8 @@ def test_other_operators_have_no_layers(work: HasDims) -> None:
     with pytest.raises(
         WorkloadError,
         match=r"^layers need an operator with the dimensions T, N, K; got batch-matmul-nt .*\. For "
-        r"example Dense\(T=Dim\(1, 512\), N=Dim\(64, 4096\), K=Dim\(64, 4096\)\)\.$",
+        r"example Dense\(T=Dim\(1, 512\), N=Dim\(64, 4096\), K=Dim\(64, 4096\)\) \(dense --dim T=1:512 "
+        r"--dim N=64:4096 --dim K=64:4096\)\.$",
     ):
         ShapeSet.layers(BERT, [1], work)
 
@@ -450,16 +451,16 @@ def test_shapes_that_nobody_names_fit_the_number_of_dimensions(work: Dense, text
     ("text", "complaint"),
     [
         ("bert-base@", r"^a table of traffic is one of uniform, paper, bert, serving; got ''$"),
-        ("bert-base@1,x", r"^layers are bert-base, .*; lengths are .*; got 'bert-base', '1,x'$"),
-        ("1:2:3@1", r"^layers are .*; got '1:2:3', '1'$"),
-        ("64:@1", r"^layers are .*; got '64:', '1'$"),
-        ("bert-base@bert:", r"^layers are .*; got 'bert-base', 'bert:'$"),
-        ("bert-base@bert:x", r"^layers are .*; got 'bert-base', 'bert:x'$"),
+        ("bert-base@1,x", r"^layers are bert-base, .*; lengths are .*; got 'bert-base', '1,x'\. For"),
+        ("1:2:3@1", r"^layers are .*; got '1:2:3', '1'\. For"),
+        ("64:@1", r"^layers are .*; got '64:', '1'\. For"),
+        ("bert-base@bert:", r"^layers are .*; got 'bert-base', 'bert:'\. For"),
+        ("bert-base@bert:x", r"^layers are .*; got 'bert-base', 'bert:x'\. For"),
         ("@1", r"^a model is one of bert-base, bert-large, gpt2, vit-base; got ''$"),
         ("bert-base@mail", r"^a table of traffic is one of uniform, paper, bert, serving; got 'mail'$"),
-        ("T=1;N=x;K=64", r"^shapes are uniform.*; got 'T=1;N=x;K=64'$"),
-        ("T=1;N", r"^shapes are uniform.*; got 'T=1;N'$"),
-        ("log-uniform:x", r"^shapes are uniform.*; got 'log-uniform:x'$"),
+        ("T=1;N=x;K=64", r"^shapes are uniform.*; got 'T=1;N=x;K=64'\. For"),
+        ("T=1;N", r"^shapes are uniform.*; got 'T=1;N'\. For"),
+        ("log-uniform:x", r"^shapes are uniform.*; got 'log-uniform:x'\. For"),
         (
             "uniform:8",
             r"^shapes of several dimensions are log-uniform:N.*; got 'uniform:8'\. For example --layers "

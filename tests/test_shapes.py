@@ -111,7 +111,7 @@ def test_dim_is_parsed_from_a_range_or_a_number() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(8, 4), (0, 4), (-3, 4), (-5, -2)])
 def test_impossible_range_names_rule_values_and_remedy(low: int, high: int) -> None:
-    said = rf"1 <= low <= high; got low={low}, high={high}\. Write Dim\(low, high\)"
+    said = rf"1 <= low <= high; got low={low}, high={high}\. Write T=Dim\(1, 128\) \(--dim"
     with pytest.raises(WorkloadError, match=said):
         Dim(low, high)
     with pytest.raises(WorkloadError, match=f"low={low}, high={high}"):

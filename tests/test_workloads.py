@@ -219,13 +219,14 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
         (
             {"N": 0},
             r"^every dimension is at least 1; got N=0\. Give a number of 1 or more, or a range such as "
-            r"N=Dim\(1, 128\)\.$",
+            r"N=Dim\(1, 128\) \(--dim N=1:128\)\.$",
         ),
         ({"K": -4}, "at least 1; got K=-4"),
         ({"T": 0}, "at least 1; got T=0"),
         (
             {"K": (1, 8)},
-            r"^T, N and K are each an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\)\.$",
+            r"^T, N and K are each an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\) "
+            r"\(--dim K=1:8\)\.$",
         ),
         ({"T": (1, 128)}, r"each an int or a Dim; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)"),
         ({"T": [2, 9]}, r"got T=\[2, 9\]\. A range is written T=Dim\(2, 9\)"),

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import get_ident
 from typing import Any
 
@@ -48,7 +49,7 @@ def remedy_of(error: OSError | str) -> str:
     if _says(error, FORBIDDEN):
         return "Make the folder writable for this user, or use another one: nothing can be written there."
     if _says(error, (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST)):
-        return "Give a path whose folder is there, and that is no folder itself."
+        return "Choose another path, in a folder that exists and can be written to."
     return "The system says why; run the same command again once that is mended."
 
 
@@ -64,6 +65,15 @@ def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
         yield
     except OSError as reason:
         raise error(f"{what} can be written", f"{path}: {reason}", remedy_of(reason)) from reason
+
+
+def refusal_of(folder: Path) -> str:
+    """Returns why no file can be written in a folder; empty if one can be."""
+    try:
+        with TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def write_failure(text: str) -> bool:

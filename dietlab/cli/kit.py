@@ -56,6 +56,9 @@ def pack_command(
     It needs the compiler and no GPU. An interrupted command goes on in the same folder.
     """
     chosen, target = suite_named(suite).only(only), processor(hardware, None)
+    if target.kind != chosen.target:
+        remedy = "Name a processor of that kind, as in --hardware h200, or another --suite."
+        raise StudyError(f"the suite {suite} is for a processor of kind {chosen.target}", target.name, remedy)
     with Telling("kit", ("pack",), quiet) as telling:
         found = pack(
             chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers

@@ -22,7 +22,7 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.cli.parameters import OUT_FILE
-from dietlab.cli.telling import Telling, quiet_option
+from dietlab.cli.telling import Telling, quiet_option, tuned_for
 from dietlab.compare.study_manifest import RECORDS
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
@@ -137,6 +137,7 @@ def survey_command(
     header = records_header(workload, hardware, timing.cache)
     store = RecordStore(path, header)
     with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:
+        telling.say(tuned_for(workload, hardware))
         found = survey(space, wanted, runner, store, telling.observers)
     if pack:
         write_compressed(pack, header, found)

@@ -96,7 +96,7 @@ class Study(Carded, Settings):
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
-            SpaceError: for an unknown strategy.
+            SpaceError: for an unknown strategy, or if no scheme fits the processor.
             StudyError: if the folder holds another study or other files, or an object is given for a name.
             WorkloadError: if a file cannot hold the operator.
         """
@@ -123,12 +123,12 @@ class Study(Carded, Settings):
             prior.require_kind(hardware)
         if known:
             return known._same_as(study, prior)
-        space = study.space() if measure else None
+        study.space()
         make_folder(path)
         with study.locked():
             if (path / MANIFEST).exists():  # another process made it meanwhile
                 return cls.open(path)._same_as(study, prior)
-            if space:
+            if measure:
                 study = replace(study, hardware=hardware.measured())
             if prior:
                 prior.save(path / PRIOR)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import BuildError, DietlabError
-from dietlab.base.files import remedy_of, write_whole
+from dietlab.base.files import refusal_of, remedy_of, write_whole
 
 FOLDER = Path("~/.cache/dietlab/compiled")
 """Folder of the store that all studies of a user share."""
@@ -101,6 +101,15 @@ class Store:
         """Returns the number of entries, and their size in bytes."""
         sizes = [size for _, size, _ in _entries(self.folder)]
         return len(sizes), sum(sizes)
+
+    def refusal(self) -> str:
+        """Returns why no entry can be kept; empty if one can be. Makes the folder."""
+        try:
+            folder = self.folder.expanduser()
+            folder.mkdir(parents=True, exist_ok=True)
+            return refusal_of(folder)
+        except (OSError, RuntimeError) as error:
+            return str(error)
 
     def clear(self) -> None:
         """Removes all entries."""

@@ -252,7 +252,7 @@ def _limits(kind: str, value: Mapping[str, Any]) -> Limits:
         raise HardwareError(
             "a file that describes a processor has all of its limits",
             f"no {', '.join(missing)}",
-            f"Describe it anew, by Hardware.detect({kind!r}) or a preset.",
+            f"Describe it anew, by Hardware.detect({kind!r}), or use a preset (--hardware).",
         )
     return limits(**value)
 

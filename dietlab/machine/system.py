@@ -54,7 +54,7 @@ def cpuinfo() -> list[str]:
         raise HardwareError(
             "detection reads /proc/cpuinfo (Linux)",
             platform.system(),
-            "Describe the machine with Hardware(...) or use a preset.",
+            "Describe the machine with Hardware(...), or use a preset or a file (--hardware).",
         ) from None
 
 

@@ -17,6 +17,11 @@ MOST_ELEMENTS = 2**31 - 1
 integers."""
 
 
+def range_text(name: str, low: int, high: int) -> str:
+    """Returns how a range is written in Python and, in parentheses, on the command line."""
+    return f"{name}=Dim({low}, {high}) (--dim {name}={low}:{high})"
+
+
 @dataclass(frozen=True, order=True)
 class Dim:
     """A dynamic dimension: every integer of ``low..high``, both included.
@@ -37,7 +42,7 @@ class Dim:
             raise WorkloadError(
                 "a dynamic dimension needs 1 <= low <= high",
                 f"low={self.low}, high={self.high}",
-                "Write Dim(low, high), as in Dim(1, 128); T = 0 is always served and needs no range.",
+                f"Write {range_text('T', 1, 128)}, for example; T = 0 is always served and needs no range.",
             )
 
     def __contains__(self, extent: object) -> bool:
@@ -161,7 +166,8 @@ def only_dim(workload: HasDims) -> tuple[str, Dim]:
     remedy = (
         "ShapeSet.grid(), ShapeSet.log_uniform() and ShapeSet.layers() choose shapes of several."
         if dims
-        else "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of()."
+        else f"Give one dimension a range, as in {range_text('T', 1, 128)}; shape sets can be listed with "
+        "ShapeSet.of()."
     )
     raise WorkloadError(
         "the workload has exactly one dynamic dimension", f"{len(dims)} ({', '.join(dims) or 'none'})", remedy

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dietlab.base.errors import WorkloadError, mismatch
 from dietlab.problem.contraction import Workload
-from dietlab.problem.dims import Shape, as_extent
+from dietlab.problem.dims import Shape, as_extent, range_text
 from dietlab.problem.layer_shapes import NAMED
 from dietlab.problem.shapes import ShapeSet
 
@@ -24,7 +24,8 @@ def length_dim(workload: Workload) -> str:
         WorkloadError: if no dimension is dynamic.
     """
     if not workload.dims:
-        raise WorkloadError("a dimension is dynamic", str(workload), "Give a range, as in T=Dim(1, 128).")
+        remedy = f"Give a range, as in {range_text('T', 1, 128)}."
+        raise WorkloadError("a dimension is dynamic", str(workload), remedy)
     rows = next(axis.name for axis in workload.axes if axis.role == "rows")
     return rows if rows in workload.dims else next(iter(workload.dims))
 

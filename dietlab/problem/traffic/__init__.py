@@ -104,7 +104,9 @@ def aggregated(counts: Mapping[int, Count], groups: int) -> dict[int, Count]:
         WorkloadError: if ``groups`` is below 1.
     """
     if groups < 1:
-        raise WorkloadError("traffic is aggregated to one shape or more", groups)
+        raise WorkloadError(
+            "traffic is aggregated to one shape or more", groups, "For example 8 (serving:8)."
+        )
     clusters = [[extent] for extent in sorted(counts)]
     weights = [float(counts[extent]) for extent in sorted(counts)]
     centres = [math.log(extent) for extent in sorted(counts)]

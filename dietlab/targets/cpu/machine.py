@@ -75,7 +75,7 @@ def measured(hardware: Hardware) -> Hardware:
         raise HardwareError(
             "measuring a CPU needs apache-tvm",
             "not installed",
-            "Install it, or use Hardware.detect(measure=False) or a preset.",
+            "Install it, or use Hardware.detect(measure=False) or a preset (--hardware).",
         )
     probe = subprocess.run(
         [sys.executable, "-m", STARTER, "dietlab.targets.cpu.probe"],

@@ -159,7 +159,7 @@ def _library() -> Any:
         raise HardwareError(
             "an NVIDIA driver describes the GPU",
             f"no driver ({missing})",
-            "Install it, or use a preset, as in Hardware.preset('h100').",
+            "Install it, or use a preset, as in Hardware.preset('h100') (--hardware h100).",
         )
     return library
 
