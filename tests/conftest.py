@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import settings
 
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.problem import Dense, Dim, ShapeSet
 from dietlab.scheme import build_space
-from dietlab.tuning import EFFORTS, TuningRun, tune
+from dietlab.tuning import EFFORTS, Portfolio, TuningRun, choose_portfolio, tune
+
+if TYPE_CHECKING:
+    from cuda_emulation.operators import Emulated
+
+    from dietlab.targets.cuda.lowering.nvcc import Compiler
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,6 +79,11 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return check
 
 
+def trace(figure: Any, name: str) -> Any:
+    """Returns the first trace of that name."""
+    return next(one for one in figure.data if one.name == name)
+
+
 def in_turn(first: Iterable[Any], second: Sequence[Any]) -> list[Any]:
     """Returns all pairs as parameters of a test. `make test` takes one pair of each ``first``, with every
     ``second`` in turn; the other pairs are thorough."""
@@ -78,6 +92,60 @@ def in_turn(first: Iterable[Any], second: Sequence[Any]) -> list[Any]:
         for row, one in enumerate(first)
         for column, other in enumerate(second)
     ]
+
+
+def cli(*arguments: object, exits: int = 0) -> Result:
+    """Runs ``dietlab`` with these arguments in this process; it ends with the status ``exits``."""
+    from dietlab.cli import main
+
+    done = CliRunner().invoke(main, [*map(str, arguments)])
+    assert done.exit_code == exits, (done.output, done.exception)
+    return done
+
+
+def python(
+    *arguments: object, path: Iterable[Path] = (ROOT,), exits: int = 0, cwd: Path = ROOT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a process that imports from the folders of ``path``; it ends with ``exits``."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **variables}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == exits, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def no_child_is_left() -> Iterator[None]:
+    """Fails where a process that the test started outlives it."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    assert not left, left
+
+
+@pytest.fixture
+def workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "tests"), str(ROOT))))
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Compiler:
+    """This machine's CUDA compiler; a test that needs one is skipped where there is none."""
+    from dietlab.targets.cuda.lowering.nvcc import compilers
+
+    found = next(compilers(), None)
+    if found is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[Emulated]:
+    """Operators on the stub driver, in a process of their own."""
+    from cuda_emulation.operators import emulated_operators
+
+    with emulated_operators() as operators:
+        yield operators
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +180,9 @@ def synthetic_run() -> TuningRun:
     shapes = ShapeSet.uniform(workload)
     effort = replace(EFFORTS["quick"], decisions=240)
     return tune(build_space(workload, hardware), shapes, SyntheticRunner(hardware), effort)
+
+
+@pytest.fixture(scope="session")
+def portfolio_of(synthetic_run: TuningRun) -> Callable[[int], Portfolio]:
+    """``portfolio_of(n)``: the portfolio of that search with at most ``n`` micro-kernels, chosen once."""
+    return cache(lambda most: choose_portfolio(synthetic_run, max_kernels=most))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ def synthetic_study(hardware: Hardware, folder: Path) -> Study:
     made = Study.create(folder, EVERY, hardware, shapes, "smoke")
     made.tune(SyntheticRunner(hardware))
     return made
+
+
+@cache
+def shared_study(hardware: Hardware, folder: Path) -> Study:
+    """Returns the study that all tests of a process share, with its libraries; none of them changes it."""
+    return synthetic_study(hardware, folder / "study")
 
 
 def close(found: Any, wanted: Any) -> None:

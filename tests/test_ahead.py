@@ -27,15 +27,8 @@ HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 32), N=2304, K=768)
 SHAPES = ShapeSet.uniform(WORK)
 RUNNER = SyntheticRunner(HARDWARE)
-EFFORT = replace(
-    EFFORTS["quick"],
-    trials=20,
-    batch=5,
-    decisions=24,
-    decision_batch=8,
-    decided_loss=0.0,
-    timing=Timing(3, 0.001),
-)
+ROUNDS = {"trials": 20, "batch": 5, "decisions": 24, "decision_batch": 8, "decided_loss": 0.0}
+EFFORT = replace(EFFORTS["quick"], timing=Timing(3, 0.001), **ROUNDS)
 WAIT = 30.0
 """Seconds until what never comes is given up: far more than a round of this effort takes."""
 
@@ -110,9 +103,8 @@ def test_the_first_round_is_waited_for(space: Space) -> None:
 
 def test_to_tune_ahead_is_to_ask_ahead_by_hand_within_the_same_budget(space: Space, whole: TuningRun) -> None:
     asked = [proposal for _, proposal in by_hand(tuner_of(space))]
-    assert [pair for proposal in asked for pair in proposal.pairs] == [
-        (record.scheme, record.shape) for record in whole.records
-    ]
+    measured = [(record.scheme, record.shape) for record in whole.records]
+    assert [pair for proposal in asked for pair in proposal.pairs] == measured
     waiting = tune(space, SHAPES, RUNNER, EFFORT, ahead=False)
     decided = [r for r in whole.records if r.asked_by and r.asked_by.stage == "decide"]
     assert whole.trials >= EFFORT.trials == len({scheme for p in asked for scheme in p.new})

@@ -106,13 +106,8 @@ def test_json_says_what_was_tuned(tuned: tuple[AnsorResult, Log]) -> None:
 
 
 def test_contender_serves_tuned_shapes_and_refuses_others(tuned: tuple[AnsorResult, Log]) -> None:
-    opening = {
-        "op": "open",
-        "contender": "ansor",
-        "workload": DENSE.to_json(),
-        "threads": 1,
-        "options": {"library": str(tuned[0].library.parent)},
-    }
+    asked = {"op": "open", "contender": "ansor", "workload": DENSE.to_json(), "threads": 1}
+    opening = {**asked, "options": {"library": str(tuned[0].library.parent)}}
     with WorkerProcess(CONTENDER, contender_env(1)) as worker:
         assert "MetaSchedule" in worker.ask(opening, 60)["version"]
         assert worker.ask({"op": "check", "shape": {"T": 4}}, 60)["correct"]

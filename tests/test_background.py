@@ -260,11 +260,8 @@ def test_two_tuners_of_one_study_one_fails_and_says_why(tmp_path: Path) -> None:
     first = run_in_background(tuning(study), [Calls(3, BackgroundRun.pause), seen := Seen()])
     seen.wait(4)
     second = run_in_background(tuning(study))
-    assert (
-        second.wait(SECONDS)
-        and second.state == "failed"
-        and "one tuning or evaluation at a time" in repr(second)
-    )
+    assert second.wait(SECONDS) and second.state == "failed"
+    assert "one tuning or evaluation at a time" in repr(second)
     first.stop()
     assert first.wait(SECONDS) and first.state == "stopped"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from conftest import python
 from schemes import cpu_scheme, cuda_scheme
 
 import dietlab as dl
@@ -171,18 +170,10 @@ def test_sections_without_rows_are_left_out() -> None:
     assert "Failures" not in html
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1088, "1,088"),
-        (0.12345678, "0.1235"),
-        (True, "yes"),
-        (False, "no"),
-        (None, ""),
-        (math.nan, ""),
-        ("ws", "ws"),
-    ],
-)
+CELLS = {1088: "1,088", 0.12345678: "0.1235", True: "yes", False: "no", None: "", math.nan: "", "ws": "ws"}
+
+
+@pytest.mark.parametrize(("value", "text"), CELLS.items())
 def test_cells(value: Any, text: str) -> None:
     assert cell_text(value) == text
 
@@ -217,13 +208,11 @@ def test_text_of_a_large_space_takes_microseconds() -> None:
 
 
 def test_values_are_shown_without_tvm_pandas_or_plotly() -> None:
-    code = (
-        "import sys, dietlab as dl\n"
-        "space = dl.build_space(dl.Dense(T=dl.Dim(1, 8), N=64, K=32), dl.Hardware.preset('zen4-1core'))\n"
-        "print(repr(space), len(space._repr_html_()))\n"
-        "assert not {'tvm', 'pandas', 'plotly', 'ipywidgets'} & set(sys.modules), sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    code = """import sys, dietlab as dl
+space = dl.build_space(dl.Dense(T=dl.Dim(1, 8), N=64, K=32), dl.Hardware.preset('zen4-1core'))
+print(repr(space), len(space._repr_html_()))
+assert not {'tvm', 'pandas', 'plotly', 'ipywidgets'} & set(sys.modules), sys.modules.keys()"""
+    python("-c", code)
 
 
 def test_card_of_a_run_has_the_best_and_the_failures() -> None:
@@ -275,15 +264,12 @@ def test_card_of_a_report_has_the_speedup_over_the_best_prepacked_vendor() -> No
     assert ["hot", "mean regret percent", f"{regret:.4g}"] in found.rows
 
 
-def test_card_of_an_empty_report_says_what_it_is_of() -> None:
+def test_a_report_of_nothing_or_without_a_length_says_what_it_is_of() -> None:
     report = Report({"operator": "sort"}, {"name": "a CPU"}, {}, {}, {}, ())
     assert repr(report) == "<Report sort on a CPU: 0 shapes, 0 contenders>"
     assert "details" not in page(report).tags
-
-
-def test_report_of_a_static_operator_has_no_length() -> None:
-    report = Report(dl.Dense(T=8, N=16, K=32).to_json(), {})
-    assert (report.length, report.title, report.padding) == ("", "dense T=8 N=16 K=32", ())
+    static = Report(dl.Dense(T=8, N=16, K=32).to_json(), {})
+    assert (static.length, static.title, static.padding) == ("", "dense T=8 N=16 K=32", ())
 
 
 def test_card_of_a_portfolio_and_its_dispatcher_agree_with_them() -> None:
@@ -359,19 +345,13 @@ def test_frames_of_a_run_and_of_records_are_the_records() -> None:
     frame = run.to_frame()
     assert frame["record"].tolist() == list(range(1, len(run.records) + 1))
     for row, record in zip(frame.itertuples(), run.records, strict=True):
-        assert (row.T, row.scheme, row.rows) == (
-            record.shape["T"],
-            record.scheme.key,
-            record.scheme.rows,
-        )
-        assert (row.seconds, row.gflops, row.spread) == (record.seconds, record.gflops(QKV), record.spread)
+        plan, seconds = record.scheme, (record.seconds, record.gflops(QKV), record.spread)
+        assert (row.T, row.scheme, row.rows) == (record.shape["T"], plan.key, plan.rows)
+        assert (row.seconds, row.gflops, row.spread) == seconds
     failed = replace(run.records[0], status="timeout", seconds=None, reason="slow")
     (last,) = replace(run, records=(failed,)).to_frame().itertuples()
-    assert (
-        math.isnan(last.seconds)
-        and math.isnan(last.gflops)
-        and (last.status, last.reason) == ("timeout", "slow")
-    )
+    assert math.isnan(last.seconds) and math.isnan(last.gflops)
+    assert (last.status, last.reason) == ("timeout", "slow")
     assert list(replace(run, records=()).to_frame().columns[:3]) == ["record", "T", "scheme"]
     file = lessons.recorded()
     assert file.to_frame()["seconds"].sum() == pytest.approx(sum(r.seconds or 0 for r in file.records))
@@ -384,9 +364,8 @@ def test_frame_of_a_portfolio_is_its_table_of_seconds() -> None:
     assert frame.groupby("T")["weight"].first().sum() == pytest.approx(1)
     wide = frame.pivot(index="scheme", columns="T", values="expected_seconds")
     for plan, seconds in zip(portfolio.schemes, portfolio.seconds, strict=True):
-        assert wide.loc[plan.key].tolist() == pytest.approx(
-            [s if math.isfinite(s) else math.nan for s in seconds], nan_ok=True
-        )
+        known = [s if math.isfinite(s) else math.nan for s in seconds]
+        assert wide.loc[plan.key].tolist() == pytest.approx(known, nan_ok=True)
 
 
 def test_frame_of_a_dispatcher_says_what_it_chooses() -> None:
@@ -418,9 +397,8 @@ def test_frame_of_hardware_is_a_row_with_every_figure() -> None:
 def test_every_value_with_a_table_calls_it_to_frame() -> None:
     values = [getattr(dl, name) for name in dl.__all__]
     offered = {value.__name__ for value in values if hasattr(value, "to_frame")}
-    assert offered >= {
-        *("ResultTable", "Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun")
-    }
+    known = "ResultTable Dispatcher Hardware Portfolio Report ShapeSet Space TuningRun"
+    assert offered >= {*known.split()}
     named = [value.__name__ for value in values if inspect.isfunction(vars_of(value).get("frame"))]
     assert not named, "a method frame(); an explorer's property is the table that it shows now"
 
@@ -447,7 +425,5 @@ def test_every_figure_is_at_the_top_with_its_table() -> None:
         for name, value in vars(module).items():
             half = name.startswith(("frame_", "plot_")) and value.__module__ == found.name
             assert not half or found.name in APART or getattr(dl, name, None) is value, name
-    plots, frames = (
-        {name.removeprefix(half) for name in halves if name.startswith(half)} for half in ("plot_", "frame_")
-    )
+    plots, frames = ({n.removeprefix(h) for n in halves if n.startswith(h)} for h in ("plot_", "frame_"))
     assert plots - frames == {"bench_roofline", "bench_speedup"}, "they draw a report's tables"

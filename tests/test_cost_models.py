@@ -6,19 +6,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
 from dietlab.base.errors import ModelError, RecordError, StudyError
 from dietlab.base.shipped import data_path
-from dietlab.cli import main
 from dietlab.compare.study import PRIOR, Study
 from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import (
@@ -44,6 +45,7 @@ from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial, r
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import EDGES, build_space
 from dietlab.targets.cpu.cost import reach
+from dietlab.targets.cpu.kernel import CpuScheme
 from dietlab.tuning import Tuner, effort_named, tune
 from dietlab.tuning.strategies.registry import strategy_named
 
@@ -69,15 +71,12 @@ def recorded(
     random, space = np.random.default_rng(0), build_space(work, hardware)
     chosen = Random(1).sample(space.schemes, 40)
     exact = list(SyntheticRunner(hardware).measure(work, [Trial(s, tuple(shapes_of(work))) for s in chosen]))
-    records = [
-        replace(
-            r,
-            seconds=(r.seconds or 0.0) * float(np.exp(noise * random.normal())),
-            asked_by=Round("survey", number),
-        )
-        for number in range(rounds)
-        for r in exact
-    ]
+
+    def times(record: Record) -> float:
+        return (record.seconds or 0.0) * float(np.exp(noise * random.normal()))
+
+    surveys = [Round("survey", number) for number in range(rounds)]
+    records = [replace(r, seconds=times(r), asked_by=survey) for survey in surveys for r in exact]
     header = {"workload": work.to_json(), "hardware": hardware.to_json(), "cache": "hot"}
     return RecordFile(header, tuple(records))
 
@@ -121,9 +120,8 @@ def test_every_cost_model_answers_with_a_table(name: str) -> None:
 @pytest.mark.parametrize("name", ["analytic", "blended"])
 def test_a_tuning_takes_a_cost_model_by_name(name: str) -> None:
     work = Dense(T=Dim(1, 32), N=128, K=64)
-    run = tune(
-        build_space(work, HERE), ShapeSet.uniform(work, 4), SyntheticRunner(HERE), "smoke", predictor=name
-    )
+    space, shapes = build_space(work, HERE), ShapeSet.uniform(work, 4)
+    run = tune(space, shapes, SyntheticRunner(HERE), "smoke", predictor=name)
     assert type(run.predictor) is type(predictor_named(name).fit(run.space, run.records))
     assert {r.asked_by.stage for r in run.records if r.asked_by} == {"search", "decide"}
 
@@ -131,13 +129,9 @@ def test_a_tuning_takes_a_cost_model_by_name(name: str) -> None:
 def test_an_unknown_cost_model_is_an_error_that_names_those_there_are() -> None:
     with pytest.raises(ModelError, match=r"one of learned, analytic.*got 'loop'. Did you mean 'loops'"):
         predictor_named("loop")
+    shapes = ShapeSet.of({Shape.of(T=1, N=64, K=64): 1.0})
     with pytest.raises(ModelError, match="one of learned"):
-        tune(
-            build_space(LAYERS, HERE),
-            ShapeSet.of({Shape.of(T=1, N=64, K=64): 1.0}),
-            SyntheticRunner(HERE),
-            predictor="x",
-        )
+        tune(build_space(LAYERS, HERE), shapes, SyntheticRunner(HERE), predictor="x")
     mine = LearnedPredictor(seed=3)
     assert predictor_named(mine) is mine
 
@@ -167,42 +161,36 @@ def test_the_first_round_asks_a_model_that_needs_no_measurement() -> None:
 # What the models see
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10**6))
-def test_features_of_a_table_are_those_of_its_pairs(seed: int) -> None:
-    dice = Random(seed)
-    schemes = [
-        cpu_scheme(
-            dice.randint(1, 14),
-            dice.choice([8, 16, 24]),
-            unroll=dice.choice([1, 8]),
-            order=dice.choice(["ws", "is"]),
-            edge=dice.choice(EDGES),
-            block=dice.choice([0, 256]),
-        )
-        for _ in range(4)
-    ]
-    shapes = [
-        Shape.of(T=dice.randint(1, 128), N=dice.randint(64, 4096), K=dice.randint(64, 4096)) for _ in range(3)
-    ]
-    for seen in ("knobs", "loops"):
-        table = table_features(seen, FORMULAS, schemes, shapes).reshape(4, 3, -1)  # type: ignore[arg-type]
-        pairs = [(k, s) for k in schemes for s in shapes]
-        single = pair_features(seen, FORMULAS, [k for k, _ in pairs], [s for _, s in pairs])  # type: ignore[arg-type]
-        np.testing.assert_array_equal(table.reshape(len(pairs), -1), single)
-        assert np.isfinite(table).all()
+SCHEMES = st.builds(
+    cpu_scheme,
+    st.integers(1, 14),
+    st.sampled_from([8, 16, 24]),
+    unroll=st.sampled_from([1, 8]),
+    order=st.sampled_from(["ws", "is"]),
+    edge=st.sampled_from(EDGES),
+    block=st.sampled_from([0, 256]),
+)
+SHAPES = st.builds(Shape.of, T=st.integers(1, 128), N=st.integers(64, 4096), K=st.integers(64, 4096))
+
+
+@pytest.mark.parametrize("seen", ["knobs", "loops"])
+@settings(max_examples=25)
+@given(st.lists(SCHEMES, min_size=2, max_size=4), st.lists(SHAPES, min_size=2, max_size=3))
+def test_features_of_a_table_are_those_of_its_pairs(
+    seen: Any, schemes: list[CpuScheme], shapes: list[Shape]
+) -> None:
+    table = table_features(seen, FORMULAS, schemes, shapes)
+    pairs = [(k, s) for k in schemes for s in shapes]
+    single = pair_features(seen, FORMULAS, [k for k, _ in pairs], [s for _, s in pairs])
+    np.testing.assert_array_equal(table.reshape(len(pairs), -1), single)
+    assert np.isfinite(table).all()
 
 
 def test_loops_tell_orders_and_blocks_apart_by_the_bytes_between_two_uses() -> None:
     shape = Shape.of(T=64, N=1024, K=1024)
-    stays, moves, blocked = (
-        pair_features("loops", FORMULAS, [scheme], [shape])[0]
-        for scheme in (
-            cpu_scheme(4, 16, order="ws", edge="even"),
-            cpu_scheme(4, 16, order="is", edge="even"),
-            cpu_scheme(4, 16, order="ws", edge="even", block=256),
-        )
-    )
+    orders = ({"order": "ws"}, {"order": "is"}, {"order": "ws", "block": 256})
+    schemes: list[Any] = [cpu_scheme(4, 16, edge="even", **order) for order in orders]  # type: ignore[arg-type]
+    stays, moves, blocked = pair_features("loops", FORMULAS, schemes, [shape] * 3)
     weights, inputs, output = -4, -3, -2
     tile = 4 * (4 * 1024 + 16 * 1024 + 4 * 16)
     assert stays[weights] == moves[inputs] == pytest.approx(np.log2(tile), rel=1e-6)
@@ -215,9 +203,8 @@ def test_loops_tell_orders_and_blocks_apart_by_the_bytes_between_two_uses() -> N
 def test_a_program_that_two_schemes_share_counts_once() -> None:
     shape = Shape.of(T=8, N=64, K=64)
     records = [Record(cpu_scheme(rows, 16, edge="even"), shape, "ok", seconds=1e-5) for rows in (8, 8, 4)]
-    found = Measured.of(
-        LAYERS, [replace(records[0], asked_by=Round("search", n)) for n in range(3)] + records[2:]
-    )
+    again = [replace(records[0], asked_by=Round("search", n)) for n in range(3)]
+    found = Measured.of(LAYERS, again + records[2:])
     assert len(found.seconds) == 2 and found.times.tolist() == [3, 1]
 
 
@@ -276,16 +263,15 @@ def test_more_measurements_predict_better_and_the_table_has_intervals() -> None:
     frame = frame_judgements(judge([survey()], ["learned"], ["pairs"], [24, 240], seeds=3))
     few, many = frame.to_dict("records")
     assert few["mape"] > many["mape"] and few["pairwise"] < many["pairwise"] and many["seeds"] == 3
-    assert (frame["pairwise low"] <= frame["pairwise"]).all() and (
-        frame["pairwise"] <= frame["pairwise high"]
-    ).all()
+    assert (frame["pairwise low"] <= frame["pairwise"]).all()
+    assert (frame["pairwise"] <= frame["pairwise high"]).all()
 
 
 def test_boosted_models_are_asked_about_another_operator() -> None:
     found = judge_operator(survey(), survey(SCORES), ["analytic", "ensemble"], [240], seeds=1)
     assert [one.model for one in found] == ["analytic", "ensemble"]
     assert found[1].metrics["pairwise"] > 0.7
-    with pytest.raises(ModelError, match="must be able to predict another operator; got learned"):
+    with pytest.raises(ModelError, match="must predict another operator; got learned"):
         judge_operator(survey(), survey(SCORES), ["learned"])
 
 
@@ -293,9 +279,8 @@ def test_an_ensemble_doubts_more_where_it_saw_nothing() -> None:
     one = survey()
     near = [r for r in one.first if r.shape["K"] == 256]
     fitted = BoostedPredictor("loops", True, fits=8).fit(one.space, near)
-    doubts = [
-        fitted.doubt(one.space.schemes, [s]).mean() for s in (near[0].shape, Shape.of(T=90, N=4096, K=4096))
-    ]
+    unseen = Shape.of(T=90, N=4096, K=4096)
+    doubts = [fitted.doubt(one.space.schemes, [s]).mean() for s in (near[0].shape, unseen)]
     assert doubts[0] < doubts[1]
 
 
@@ -310,10 +295,8 @@ def test_a_prior_ranks_a_layer_before_anything_is_measured() -> None:
     one = survey()
     target = [r for r in one.truth if one.layer_of(r.shape) == SIZES[0]]
     fitted = LearnedPredictor(prior=other_layers()).fit(one.space, [])
-    assert (
-        judged_by(fitted, target)["pairwise"]
-        > judged_by(predictor_named("analytic").fit(one.space, []), target)["pairwise"]
-    )
+    analytic = judged_by(predictor_named("analytic").fit(one.space, []), target)
+    assert judged_by(fitted, target)["pairwise"] > analytic["pairwise"]
     assert quality(fitted, target) > 0.97
 
 
@@ -330,9 +313,8 @@ def test_a_prior_saves_measurements_and_ends_no_worse() -> None:
 
 def test_a_prior_that_is_wrong_counts_nothing_once_measurements_say_so() -> None:
     file = recorded()
-    upside_down = replace(
-        file, records=tuple(replace(r, seconds=1e-9 / (r.seconds or 1.0)) for r in file.records)
-    )
+    reversed_ = (replace(r, seconds=1e-9 / (r.seconds or 1.0)) for r in file.records)
+    upside_down = replace(file, records=tuple(reversed_))
     one = survey()
     train = [r for r in one.first if one.layer_of(r.shape) == SIZES[0]][::2]
     alone = LearnedPredictor().fit(one.space, train)
@@ -348,14 +330,10 @@ def test_records_of_another_processor_wait_for_calibration_and_are_described() -
         predictor.fit(one.space, [])
     few, enough = one.first[: FOREIGN_POINTS - 1], one.first[::8]
     schemes, shapes = one.space.schemes[:9], shapes_of(LAYERS)[:4]
-    alone = LearnedPredictor().fit(one.space, few)
-    np.testing.assert_array_equal(
-        predictor.fit(one.space, few).seconds(schemes, shapes), alone.seconds(schemes, shapes)
-    )
-    adapted = predictor.fit(one.space, enough)
-    assert (
-        adapted.seconds(schemes, shapes) != LearnedPredictor().fit(one.space, enough).seconds(schemes, shapes)
-    ).any()
+    for some, same in ((few, True), (enough, False)):
+        alone, adapted = (by.fit(one.space, some) for by in (LearnedPredictor(), predictor))
+        equal = alone.seconds(schemes, shapes) == adapted.seconds(schemes, shapes)
+        assert equal.all() if same else not equal.all()
     text = foreign.describe(HERE)
     assert ELSEWHERE.name in text and HERE.name in text and "counts once 12 pairs are measured here" in text
     assert "once" not in Prior.fit([recorded()]).describe(HERE)
@@ -382,18 +360,13 @@ def test_records_of_another_machine_start_a_replayed_tuning_of_the_same_layer() 
 
 def test_a_prior_says_what_it_is_from_and_is_read_without_code(tmp_path: Path) -> None:
     prior = Prior.fit([recorded(), recorded(SCORES, ELSEWHERE)])
-    assert [(s.workload, s.hardware.name) for s in prior.sources] == [
-        (LAYERS, HERE.name),
-        (SCORES, ELSEWHERE.name),
-    ]
+    sources = [(LAYERS, HERE.name), (SCORES, ELSEWHERE.name)]
+    assert [(s.workload, s.hardware.name) for s in prior.sources] == sources
     prior.save(tmp_path / "prior.json")
-    loaded, cost = (
-        Prior.load(tmp_path / "prior.json"),
-        predictor_named("analytic").fit(build_space(LAYERS, HERE), []).cost,
-    )  # type: ignore[attr-defined]
-    assert loaded == prior and loaded.other_processors(HERE) == prior.other_processors(HERE) == (
-        f"{ELSEWHERE.name} (1 cores)",
-    )
+    loaded, others = Prior.load(tmp_path / "prior.json"), (f"{ELSEWHERE.name} (1 cores)",)
+    cost = predictor_named("analytic").fit(build_space(LAYERS, HERE), []).cost  # type: ignore[attr-defined]
+    assert loaded == prior
+    assert loaded.other_processors(HERE) == prior.other_processors(HERE) == others
     schemes, shapes = survey().space.schemes[:5], shapes_of(LAYERS)[:2]
     np.testing.assert_array_equal(loaded.values(cost, schemes, shapes), prior.values(cost, schemes, shapes))
 
@@ -431,7 +404,7 @@ def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="successful records; got none"):
         Prior.fit([replace(recorded(), records=())])
     gpu = Hardware.preset("t4")
-    with pytest.raises(ModelError, match="must be fitted on one kind of processor; got cpu and cuda"):
+    with pytest.raises(ModelError, match="needs one kind of processor; got cpu and cuda"):
         Prior.fit([recorded(), replace(recorded(), header={**recorded().header, "hardware": gpu.to_json()})])
     space = build_space(Dense(T=Dim(1, 32), N=128, K=64), gpu)
     with pytest.raises(ModelError, match="that is tuned for, cuda; got a prior for cpu"):
@@ -492,62 +465,52 @@ def test_a_study_from_before_cost_models_had_names_opens(tmp_path: Path) -> None
     assert Study.open(study.folder).cost_model == "learned"
 
 
-def test_the_command_judges_records_and_lists_models(tmp_path: Path) -> None:
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
     path = tmp_path / "mine.jsonl.gz"
     write_compressed(path, dict(recorded().header), recorded().records)
-    listed = CliRunner().invoke(main, ["cost-models"])
-    assert listed.exit_code == 0 and all(name in listed.output for name in COST_MODELS)
+    return path
+
+
+def test_the_command_judges_records_and_lists_models(mine: Path) -> None:
+    listed = cli("cost-models").output
+    assert all(name in listed for name in COST_MODELS)
     options = ["--model", "analytic,knobs", "--split", "pairs,layers", "--told", "60", "--seeds", "2"]
-    judged = CliRunner().invoke(main, ["cost-models", str(path), *options, "--json"])
-    rows = json.loads(judged.output)
-    assert [(r["split"], r["model"]) for r in rows] == [
-        (s, m) for s in ("pairs", "layers") for m in ("analytic", "knobs")
-    ]
-    text = CliRunner().invoke(main, ["cost-models", str(path), *options]).output
+    rows = json.loads(cli("cost-models", mine, *options, "--json").output)
+    assert [(r["split"], r["model"]) for r in rows] == [*product(("pairs", "layers"), ("analytic", "knobs"))]
+    text = cli("cost-models", mine, *options).output
     assert "peak@1" in text and " to " in text
-    wrong = CliRunner().invoke(main, ["cost-models", str(path), "--model", "knob"])
-    assert wrong.exit_code == 2 and "cost models are learned, analytic" in wrong.stderr
+    wrong = cli("cost-models", mine, "--model", "knob", exits=2)
+    assert "cost models are learned, analytic" in wrong.stderr
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (
-            "--told 5 --seeds 2",
-            "without FILES the models are listed; the list can only be combined with --json; got --told, ",
-        ),
+        ("--told 5 --seeds 2", "models are listed; the list can only be combined with --json; got --told, "),
         ("--drafts", "name FILES to judge the models on"),
         (
             "FILE --drafts --model learned",
             "--drafts can only be combined with --told, --seeds, --json; got --model",
         ),
         ("FILE --drafts --operator-from FILE", "got --operator-from. Leave --operator-from out."),
-        (
-            "FILE --operator-from FILE --split pairs",
-            "--operator-from can only be combined with --model, --told, --seeds, --json; got --split. Leave",
-        ),
+        ("FILE --operator-from FILE --split pairs", "--told, --seeds, --json only; got --split. Leave"),
         ("FILE --told 8,many", "--told must have numbers, as in 64,400; got many"),
     ],
 )
 def test_options_of_cost_models_that_do_not_go_together_are_refused(line: str, sentence: str) -> None:
-    arguments = ["quickstart" if word == "FILE" else word for word in line.split()]
-    done = CliRunner().invoke(main, ["cost-models", *arguments])
-    assert done.exit_code == 2 and sentence in done.stderr and not done.stdout
+    done = cli("cost-models", *line.replace("FILE", "quickstart").split(), exits=2)
+    assert sentence in done.stderr and not done.stdout
 
 
-def test_the_command_judges_models_on_another_operator(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl.gz"
-    write_compressed(path, dict(recorded().header), recorded().records)
+def test_the_command_judges_models_on_another_operator(mine: Path) -> None:
     options = ["--model", "analytic", "--told", "0,60", "--seeds", "1", "--json"]
-    done = CliRunner().invoke(main, ["cost-models", str(path), "--operator-from", str(path), *options])
-    rows = json.loads(done.stdout)
-    assert [(row["split"], row["told"]) for row in rows] == [
-        ("operator, from mine", told) for told in (0, 60)
-    ]
+    rows = json.loads(cli("cost-models", mine, "--operator-from", mine, *options).stdout)
+    assert [(r["split"], r["told"]) for r in rows] == [("operator, from mine", told) for told in (0, 60)]
 
 
 def test_tune_explains_its_cost_models_and_refuses_what_it_cannot_start_from(tmp_path: Path) -> None:
-    shown = " ".join(CliRunner().invoke(main, ["tune", "--help"]).output.split())
+    shown = " ".join(cli("tune", "--help").output.split())
     assert all(f"{name}:" in shown for name in COST_MODELS) and "--transfer-from" in shown
-    nowhere = CliRunner().invoke(main, ["tune", "--out", str(tmp_path / "x"), "--transfer-from", "nowhere"])
-    assert nowhere.exit_code == 2 and "nowhere" in nowhere.stderr and not (tmp_path / "x").exists()
+    nowhere = cli("tune", "--out", tmp_path / "x", "--transfer-from", "nowhere", exits=2)
+    assert "nowhere" in nowhere.stderr and not (tmp_path / "x").exists()

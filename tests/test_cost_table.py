@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from schemes import cpu_scheme, cuda_scheme
 
 from dietlab.cost import AdaptationCost, adaptation_cost, best_shape
-from dietlab.cost.bundle import Adaptation, Calls
+from dietlab.cost.bundle import Calls
 from dietlab.cost.model import features
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
@@ -61,11 +61,10 @@ schemes = st.builds(
     st.sampled_from([3, 16, 48, 64, 80]),
     st.sampled_from([1, 4]),
     st.sampled_from(["ws", "is"]),
-    st.just(0),
-    st.sampled_from(EDGES),
-    st.booleans(),
-    st.sampled_from(["cols", "cols", "depth"]),
-    st.sampled_from([0, 64, 512]),
+    edge=st.sampled_from(EDGES),
+    ahead=st.booleans(),
+    along=st.sampled_from(["cols", "cols", "depth"]),
+    block=st.sampled_from([0, 64, 512]),
 ).filter(lambda scheme: scheme.cols % 16 == 0 or scheme.kernel.along == "depth")
 shapes = st.integers(0, 300).map(lambda t: Shape.of(T=t))
 
@@ -173,16 +172,14 @@ def same(cost: Any, chosen: list[Scheme], called: list[Shape]) -> None:
     np.testing.assert_array_equal(times, [cost.seconds(*pair, speed) for pair in pairs])
     labels = [cost.throughput(*pair, t) for pair, t in zip(pairs, times, strict=True)]
     np.testing.assert_array_equal(cost.throughputs(first, second, times), labels)
-    shares = [cost.working_share(*pair) for pair in pairs]
+    shares = [cost.working_shares([scheme], [shape])[0] for scheme, shape in pairs]
     np.testing.assert_array_equal(cost.working_shares(first, second), shares)
 
 
-@given(
-    st.sampled_from(EDGES),
-    st.sampled_from([1, 8]),
-    st.integers(1, 14),
-    st.lists(st.integers(0, 400), min_size=1),
-)
+extents_of_rows = st.lists(st.integers(0, 400), min_size=1)
+
+
+@given(st.sampled_from(EDGES), st.sampled_from([1, 8]), st.integers(1, 14), extents_of_rows)
 def test_tiles_of_many_plans_are_those_of_each(
     edge: Any, granule: int, highest: int, rows: list[int]
 ) -> None:
@@ -212,20 +209,16 @@ class AllDynamic(Dense):
         return tuple(Axis(name, Dim(1, 20000), role) for name, role in roles.items())
 
 
-@given(
-    schemes,
-    st.integers(1, 200),
-    st.integers(1, 12000),
-    st.integers(1, 4000),
-    st.sampled_from(["hot", "rotating"]),
-)
+layers = st.tuples(st.integers(1, 200), st.integers(1, 12000), st.integers(1, 4000))
+
+
+@given(schemes, layers, st.sampled_from(["hot", "rotating"]))
 def test_a_dynamic_extent_costs_what_it_costs_as_a_static_one(
-    scheme: CpuScheme, rows: int, cols: int, depth: int, cache: CacheState
+    scheme: CpuScheme, layer: tuple[int, int, int], cache: CacheState
 ) -> None:
-    kind: Adaptation = "streamed"
-    hiding = Hiding(0.4, 0.7)
+    rows, cols, depth = layer
     dynamic, static = (
-        adaptation_cost(work, HARDWARE["cascadelake"], kind, cache, hiding=hiding)
+        adaptation_cost(work, HARDWARE["cascadelake"], "streamed", cache, hiding=Hiding(0.4, 0.7))
         for work in (AllDynamic(T=T, N=1, K=1), Dense(T=T, N=cols, K=depth))
     )
     shape = Shape.of(T=rows, N=cols, K=depth)
@@ -263,9 +256,8 @@ def test_features_do_not_depend_on_the_range_of_any_dimension() -> None:
     for form in ("nt", "nn"):
         short, long = (BatchMatmul(T=dim, B=6, D=64, form=form) for dim in (Dim(1, 100), Dim(1, 999)))  # type: ignore[arg-type]
         chosen = build_space(short, HARDWARE["zen4"]).schemes[:50]
-        np.testing.assert_array_equal(
-            *(features(adaptation_cost(work, HARDWARE["zen4"]).formulas, chosen) for work in (short, long))
-        )
+        formulas = [adaptation_cost(work, HARDWARE["zen4"]).formulas for work in (short, long)]
+        np.testing.assert_array_equal(*(features(one, chosen) for one in formulas))
 
 
 def test_extents_of_many_shapes_are_those_of_each() -> None:

@@ -67,14 +67,6 @@ extern "C" __global__ void local_array(float* y, const int* at, int n) {
 
 
 @pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    found = next(compilers(), None)
-    if found is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    return found
-
-
-@pytest.fixture(scope="module")
 def sample(compiler: Compiler) -> Cubin:
     return compile_cubin(SAMPLE, "sm_90", cache=None)
 
@@ -113,10 +105,8 @@ def test_shared_memory_is_what_the_source_declares(compiler: Compiler, arch: str
     extern "C" __global__ void none(float* y) { y[threadIdx.x] = 1.0f; }
     """
     built = compile_cubin(source, arch, cache=None)
-    assert {name: kernel.shared_bytes for name, kernel in built.kernels.items()} == {
-        "staged": 4000,
-        "none": 0,
-    }
+    shared = {name: kernel.shared_bytes for name, kernel in built.kernels.items()}
+    assert shared == {"staged": 4000, "none": 0}
 
 
 @pytest.mark.cuda_compile
@@ -124,20 +114,15 @@ def test_shared_memory_is_what_the_source_declares(compiler: Compiler, arch: str
 def test_file_and_messages_of_the_compiler_agree(compiler: Compiler, arch: str, tmp_path: Path) -> None:
     source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
     source.write_text(SAMPLE)
-    done = subprocess.run(
-        [*compiler.command, *compiler.flags(arch), "-o", str(cubin), str(source)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [*compiler.command, *compiler.flags(arch), "-o", str(cubin), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     told = parse_usage(done.stdout + done.stderr)
     kernels = read_cubin(cubin.read_bytes(), arch).kernels
     assert set(told) == set(kernels)
     for name, usage in told.items():
         kernel = kernels[name]
-        assert kernel.registers == usage.registers
-        assert kernel.stack_bytes == usage.stack_bytes
-        assert kernel.shared_bytes == usage.shared_bytes
+        found = (kernel.registers, kernel.stack_bytes, kernel.shared_bytes)
+        assert found == (usage.registers, usage.stack_bytes, usage.shared_bytes)
         # Without the messages, what lies on the stack stands for spills.
         assert kernel.spill_bytes == usage.stack_bytes
     assert told["spilling"].spill_store_bytes > 0 and told["spilling"].spill_load_bytes > 0
@@ -162,16 +147,17 @@ def test_fast_math_makes_other_code(compiler: Compiler) -> None:
     assert fast.code_bytes < exact.code_bytes
 
 
+TOO_MUCH = """extern "C" __global__ void k(float* y) {
+  __shared__ float t[99999]; t[threadIdx.x] = y[0]; __syncthreads(); y[0] = t[threadIdx.x + 1];
+}"""
+
+
 @pytest.mark.cuda_compile
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("__global__ void k() { nothing(); }", r"the CUDA source must compile; got kernel\.cu\(1\): error: "),
-        (
-            'extern "C" __global__ void k(float* y) { __shared__ float t[99999]; t[threadIdx.x] = y[0]; '
-            "__syncthreads(); y[0] = t[threadIdx.x + 1]; }",
-            "too much shared data",
-        ),
+        (TOO_MUCH, "too much shared data"),
         ("#include <no_such_header.h>", "no_such_header.h"),
     ],
 )
@@ -260,9 +246,8 @@ def fake_cubin(
         body += b"" if kind == 8 else contents
         name_at += len(title) + 1
     identity = b"\x7fELF\x02\x01\x01\x33\x07" + bytes(7)
-    header = pack(
-        "<16sHHIQQQIHHHHHH", identity, 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 0, 0, 64, len(sections), 1
-    )
+    rest = (0, 0, 64 + len(body), 0, 64, 0, 0, 64, len(sections), 1)
+    header = pack("<16sHHIQQQIHHHHHH", identity, 2, 190, 1, *rest)
     return header + body + headers
 
 
@@ -306,18 +291,17 @@ def test_cubins_are_values() -> None:
         one.arch = "sm_80"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x7fELF",
-        b"no ELF file at all, but longer than its header of sixty-four bytes would be",
-        fake_cubin()[:-1],
-        fake_cubin()[:300],
-        Path(sys.executable).resolve().read_bytes()[:4096],
-    ],
-    ids=["empty", "short", "text", "cut", "cut early", "another machine"],
-)
+NO_CUBINS = {
+    "empty": b"",
+    "short": b"\x7fELF",
+    "text": b"no ELF file at all, but longer than its header of sixty-four bytes would be",
+    "cut": fake_cubin()[:-1],
+    "cut early": fake_cubin()[:300],
+    "another machine": Path(sys.executable).resolve().read_bytes()[:4096],
+}
+
+
+@pytest.mark.parametrize("data", NO_CUBINS.values(), ids=NO_CUBINS)
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     with pytest.raises(BuildError, match="a cubin must be a whole ELF file for CUDA"):
         read_cubin(data, "sm_90")
@@ -384,20 +368,14 @@ def test_second_call_runs_no_compiler(nvcc: FakeNvcc, tmp_path: Path) -> None:
 def test_cache_keeps_the_messages_too(nvcc: FakeNvcc, tmp_path: Path) -> None:
     nvcc.cubin.write_bytes(fake_cubin("dense", stack=64))
     nvcc.does(f"cat >&2 <<'END'\n{MESSAGES}END\ncp {shlex.quote(str(nvcc.cubin))} $OUT")
-    spills = [
-        compile_cubin("", "sm_90", cache=tmp_path / "kept").kernels["dense"].spill_bytes for _ in range(2)
-    ]
-    assert (spills, nvcc.runs) == ([116, 116], 1)
+    built = [compile_cubin("", "sm_90", cache=tmp_path / "kept").kernels["dense"] for _ in range(2)]
+    assert ([kernel.spill_bytes for kernel in built], nvcc.runs) == ([116, 116], 1)
 
 
 def test_cache_tells_programs_apart(nvcc: FakeNvcc, new_nvcc: NewNvcc, tmp_path: Path) -> None:
     cache = tmp_path / "kept"
-    for source, arch, fast in [
-        ("a", "sm_90", False),
-        ("b", "sm_90", False),
-        ("a", "sm_80", False),
-        ("a", "sm_90", True),
-    ]:
+    programs = [("a", "sm_90", False), ("b", "sm_90", False), ("a", "sm_80", False), ("a", "sm_90", True)]
+    for source, arch, fast in programs:
         compile_cubin(source, arch, fast_math=fast, cache=cache)
     assert nvcc.runs == 4
     newer = new_nvcc("newer")
@@ -406,17 +384,14 @@ def test_cache_tells_programs_apart(nvcc: FakeNvcc, new_nvcc: NewNvcc, tmp_path:
     assert (nvcc.runs, newer.runs) == (4, 1)
 
 
-def _cut(kept: bytes) -> bytes:
-    return kept[:-1]
-
-
 def _flipped(kept: bytes) -> bytes:
     at = kept.index(b"\x7fELF") + 70
     return kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :]
 
 
 @pytest.mark.parametrize(
-    "damage", [_cut, _flipped, lambda _: b"", lambda _: b"[]\n", lambda _: b"{}\n", lambda _: b"\xff{\n"]
+    "damage",
+    [lambda b: b[:-1], _flipped, lambda _: b"", lambda _: b"[]\n", lambda _: b"{}\n", lambda _: b"\xff{\n"],
 )
 def test_damaged_entries_are_built_again(
     nvcc: FakeNvcc, tmp_path: Path, damage: Callable[[bytes], bytes]
@@ -482,9 +457,8 @@ def _alive(pid: int) -> bool:
 def test_timeout_ends_the_compiler_and_its_passes(nvcc: FakeNvcc, tmp_path: Path) -> None:
     nvcc.does(f"sleep 60 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; wait")
     started = monotonic()
-    with pytest.raises(
-        BuildError, match=r"the CUDA compiler must end within 2 s; got it was killed\. Pass a larger"
-    ):
+    told = r"the CUDA compiler must end within 2 s; got it was killed\. Pass a larger"
+    with pytest.raises(BuildError, match=told):
         compile_cubin("source", "sm_90", cache=None, timeout=2)
     assert monotonic() - started < 30
     pid = int((tmp_path / "pid").read_text())
@@ -524,9 +498,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_the_remedy_is_told(packages: Path) -> None:
-    with pytest.raises(
-        MissingDependencyError, match=r"a CUDA compiler must be installed; .* pip install nvidia-cuda-nvcc"
-    ):
+    told = r"a CUDA compiler is installed; .* pip install nvidia-cuda-nvcc"
+    with pytest.raises(MissingDependencyError, match=told):
         require_compiler()
     with pytest.raises(MissingDependencyError):
         compile_cubin("source", "sm_90")
@@ -536,12 +509,8 @@ def test_compilers_are_found_best_first(packages: Path, new_nvcc: NewNvcc) -> No
     root = packages / "nvidia" / "cu13"
     for folder in ("bin", "lib", "include/cccl"):
         (root / folder).mkdir(parents=True)
-    for name in (
-        "lib/libnvrtc.so.13",
-        "lib/libnvrtc.alt.so.13",
-        "lib/libnvrtc-builtins.so.13.0",
-        "bin/ptxas",
-    ):
+    files = ("lib/libnvrtc.so.13", "lib/libnvrtc.alt.so.13", "lib/libnvrtc-builtins.so.13.0", "bin/ptxas")
+    for name in files:
         (root / name).touch()
     (library,) = compilers()
     assert (library.name, library.command[-1]) == ("nvrtc", str(root / "lib" / "libnvrtc.so.13"))
@@ -552,10 +521,8 @@ def test_compilers_are_found_best_first(packages: Path, new_nvcc: NewNvcc) -> No
     assert third == library and require_compiler() == first
     assert first.includes == ()
     assert second.includes == (str(root / "include"), str(root / "include" / "cccl"))
-    assert second.flags("sm_90", fast_math=True)[-3:] == (
-        "--use_fast_math",
-        *(f"-I{p}" for p in second.includes),
-    )
+    included = [f"-I{path}" for path in second.includes]
+    assert second.flags("sm_90", fast_math=True)[-3:] == ("--use_fast_math", *included)
 
 
 NVRTC = """

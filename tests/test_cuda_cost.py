@@ -43,14 +43,8 @@ GUARD = 1.25
 """A call of so many launches or more: of a shorter one a launch is not taken off whole."""
 
 rows = st.integers(1, 600).map(lambda t: Shape.of(T=t))
-works = st.sampled_from(
-    [
-        DENSE,
-        Dense(T=Dim(1, 128), N=100, K=7),
-        BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nt"),
-        BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nn"),
-    ]
-)
+PRODUCTS = [BatchMatmul(T=Dim(1, 128), B=6, D=40, form=form) for form in ("nt", "nn")]
+works = st.sampled_from([DENSE, Dense(T=Dim(1, 128), N=100, K=7), *PRODUCTS])
 speeds = st.floats(1e9, 5e11)
 kinds = st.sampled_from(["paper", "streamed"])
 caches = st.sampled_from(["hot", "rotating"])
@@ -122,14 +116,10 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
     cost = adaptation_cost(DENSE, HARDWARE, "paper")
     plan = plan_for(kernel, shape["T"])
     parts = cost.parts(kernel, shape, lambda k: full if k.rows == kernel.rows else lower)
-    columns, depth = up(DENSE.N, kernel.cols), up(DENSE.K, kernel.kernel.step * kernel.kernel.splits)
+    area = 2.0 * up(DENSE.N, kernel.cols) * up(DENSE.K, kernel.kernel.step * kernel.kernel.splits)
     expected = sum(
-        2.0
-        * region.executed_rows
-        * columns
-        * depth
-        / (HARDWARE.cores * (full if region.kernel.rows == kernel.rows else lower))
-        for region in plan.regions
+        area * part.executed_rows / (HARDWARE.cores * (full if part.kernel.rows == kernel.rows else lower))
+        for part in plan.regions
     )
     assert parts.compute + parts.padding == pytest.approx(expected)
 
@@ -139,10 +129,8 @@ def test_composition_never_executes_more_than_local_padding(
     kernel: CudaScheme, work: Workload, shape: Shape, speed: float, edge: str
 ) -> None:
     cost = adaptation_cost(work, HARDWARE, "paper")
-    padded, composed = (
-        cost.parts(k, shape, alike(speed))
-        for k in (kernel, kernel.changed(edge=edge))  # type: ignore[arg-type]
-    )
+    plans = (kernel, kernel.changed(edge=edge))  # type: ignore[arg-type]
+    padded, composed = (cost.parts(plan, shape, alike(speed)) for plan in plans)
     assert composed.compute == pytest.approx(padded.compute)
     assert composed.padding <= padded.padding * (1 + 1e-9) + 1e-15
     assert composed.edges <= padded.edges * (1 + 1e-9)
@@ -150,9 +138,8 @@ def test_composition_never_executes_more_than_local_padding(
 
 def test_padding_counts_the_reduction_axis() -> None:
     kernel = cuda_scheme(64, 64, 32, 8, 16)
-    parts = adaptation_cost(Dense(T=Dim(1, 64), N=64, K=100), HARDWARE).parts(
-        kernel, Shape.of(T=64), alike(1e9)
-    )
+    cost = adaptation_cost(Dense(T=Dim(1, 64), N=64, K=100), HARDWARE)
+    parts = cost.parts(kernel, Shape.of(T=64), alike(1e9))
     assert parts.compute / (parts.compute + parts.padding) == pytest.approx(100 / 128)
     work = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn")  # the sum runs over T
     parts = adaptation_cost(work, HARDWARE).parts(kernel, Shape.of(T=33), alike(1e9))
@@ -205,10 +192,8 @@ def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
     )
     assert isinstance(estimated.formulas, CudaAdaptation)
     assert isinstance(few_blocks.formulas, CudaAdaptation)
-    registers, shared = thread_registers(KERNEL.kernel), shared_bytes(KERNEL.kernel, 4)
-    assert estimated.formulas.places(KERNEL.kernel) == blocks_per_sm(
-        HARDWARE.limits, KERNEL.kernel.threads, registers, shared
-    )
+    used = KERNEL.kernel.threads, thread_registers(KERNEL.kernel), shared_bytes(KERNEL.kernel, 4)
+    assert estimated.formulas.places(KERNEL.kernel) == blocks_per_sm(HARDWARE.limits, *used)
     assert few_blocks.formulas.places(KERNEL.kernel) == 1
     # 4 x 36 blocks: 2 waves of 132, or a fifth of one.
     shape = Shape.of(T=256)
@@ -259,6 +244,7 @@ def synthetic_records(
     preset: str, work: Workload, count: int, seed: int
 ) -> tuple[list[Record], list[Record]]:
     """Micro-kernels measured once each, and others on all eight shapes."""
+    """Micro-kernels measured once each, and others on all eight shapes."""
     hardware, shapes = Hardware.preset(preset), ShapeSet.uniform(work)
     chosen = few(build_space(work, hardware), 2 * count, seed).schemes
     runner, cost = SyntheticRunner(hardware), adaptation_cost(work, hardware)
@@ -306,10 +292,8 @@ def test_saved_model_predicts_the_same_and_keeps_the_real_blocks(train: list[Rec
 def test_real_blocks_of_records_count_in_predictions(train: list[Record]) -> None:
     shapes = ShapeSet.uniform(DENSE).shapes
     kernels = [r.scheme for r in train[:8]]
-    tables = [
-        fit_cost_model(DENSE, HARDWARE, with_resources(train, blocks)).seconds(kernels, shapes)
-        for blocks in (1, 8)
-    ]
+    models = [fit_cost_model(DENSE, HARDWARE, with_resources(train, blocks)) for blocks in (1, 8)]
+    tables = [model.seconds(kernels, shapes) for model in models]
     assert (tables[0] != tables[1]).any()
 
 
@@ -336,12 +320,9 @@ def test_features_are_finite_for_the_whole_space(work: Workload) -> None:
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = few(build_space(DENSE, HARDWARE), 50).schemes
-    np.testing.assert_array_equal(
-        *(
-            features(adaptation_cost(work, HARDWARE).formulas, chosen)
-            for work in (DENSE, replace(DENSE, T=Dim(3, 9999)))
-        )
-    )
+    works = (DENSE, replace(DENSE, T=Dim(3, 9999)))
+    tables = [features(adaptation_cost(work, HARDWARE).formulas, chosen) for work in works]
+    np.testing.assert_array_equal(*tables)
 
 
 @given(cuda_kernels(units=("fma",)), rows)

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from cuda_samples import CONTEXT, DENSE, typed
 
 from dietlab.base.errors import BuildError, MissingDependencyError
-from dietlab.cli.main import main
 from dietlab.machine import Hardware
 from dietlab.problem import Workload
 from dietlab.scheme import Leaf, Scheme
@@ -77,8 +76,7 @@ def test_a_missing_tool_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingDependencyError, match=r"cuobjdump and nvdisasm.*dietlab\[cuda\]"):
         require_tool()
-    result = CliRunner().invoke(main, COMMAND.split())
-    assert result.exit_code == 2 and "cuobjdump" in result.output
+    assert "cuobjdump" in cli(*COMMAND.split(), exits=2).output
 
 
 # What nvcc makes of micro-kernels
@@ -159,14 +157,10 @@ def test_a_damaged_cubin_is_told() -> None:
 @compiled
 @pytest.mark.cuda_compile
 def test_the_command_shows_machine_code() -> None:
-    arguments = (
-        "compile dense --dim T=1:64 --dim N=64 --dim K=64 --hardware h200 --sample 1 --machine-code --json"
-    )
-    result = CliRunner().invoke(main, arguments.split())
-    assert result.exit_code == 0, result.output
-    assert '"multiplying_percent"' in result.output and '"two_byte_stores": 0' in result.output
+    shown = cli(*COMMAND.split(), "--json").output
+    assert '"multiplying_percent"' in shown and '"two_byte_stores": 0' in shown
 
 
 def test_only_a_gpu_s_micro_kernel_can_be_named() -> None:
-    result = CliRunner().invoke(main, [*COMMAND.split(), "--scheme", "4x16.u4.ws.p0"])
-    assert result.exit_code == 2 and "--scheme must name a GPU's micro-kernel" in result.output
+    refused = cli(*COMMAND.split(), "--scheme", "4x16.u4.ws.p0", exits=2)
+    assert "--scheme must name a GPU's micro-kernel" in refused.output

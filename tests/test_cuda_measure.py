@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest import ROOT
 from cuda_samples import DENSE, typed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,16 +42,7 @@ TRIALS = [Trial(KERNEL, SHAPES)]
 USED = {"registers": 96, "spill_bytes": 8, "shared_bytes": 30_720, "blocks_per_sm": 5}
 
 
-@pytest.fixture(autouse=True)
-def workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), str(ROOT)]))
-
-
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    assert not [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+pytestmark = pytest.mark.usefixtures("workers_are_importable", "no_child_is_left")
 
 
 @pytest.fixture
@@ -177,9 +164,8 @@ def test_resources_survive_a_store_a_compressed_file_and_a_replay(tmp_path: Path
 
 
 @pytest.mark.cuda_compile
+@pytest.mark.usefixtures("compiler")
 def test_records_have_what_the_compiler_used() -> None:
-    if next(nvcc.compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     works = (
         Dense(T=Dim(1, 64), N=96, K=64),
         BatchMatmul(T=Dim(1, 64), B=2, D=32, form="nn"),
@@ -190,9 +176,8 @@ def test_records_have_what_the_compiler_used() -> None:
         for work in works:
             kernel = KERNEL if work.dtype == "float32" else halves
             found = list(runner.measure(work, [Trial(kernel, SHAPES)]))
-            assert [(r.scheme, r.shape, r.status, r.reason) for r in found] == [
-                (kernel, shape, "ok", "") for shape in SHAPES
-            ]
+            fine = [(kernel, shape, "ok", "") for shape in SHAPES]
+            assert [(r.scheme, r.shape, r.status, r.reason) for r in found] == fine
             for made in found:
                 # Blocks of 1, 1.5 and 2 us a row: the two quickest count.
                 assert made.seconds == pytest.approx(1.25e-6 * made.shape["T"])
@@ -206,24 +191,21 @@ def test_records_have_what_the_compiler_used() -> None:
 
 
 @pytest.mark.cuda_compile
+@pytest.mark.usefixtures("compiler")
 def test_no_group_of_warps_is_refused_for_what_serves_other_arrays() -> None:
     """A library of halves has a kernel for arrays that begin anywhere, which copies single elements."""
-    if next(nvcc.compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     kernels = [Scheme.from_key(key) for key in ("128x256x64.g2x1.s4", "128x128x64.g2x1.s4.b2.even")]
     table = frame_compiled(typed(DENSE, "float16"), H100, kernels)
     assert list(table["status"]) == ["ok", "ok"] and not table["spill_bytes"].any(), table
 
 
 @pytest.mark.cuda_compile
+@pytest.mark.usefixtures("compiler")
 def test_a_micro_kernel_that_no_compiler_takes_is_a_record() -> None:
-    if next(nvcc.compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     stranger = cuda_scheme(32, 32, 32, 2, 2, unit="mma")
+    work = typed(Dense(T=Dim(1, 64), N=96, K=64), "float16")
     with LocalRunner(Hardware.preset("t4"), builders=1, timer_module="workers.gpu_timer") as runner:
-        (made,) = runner.measure(
-            typed(Dense(T=Dim(1, 64), N=96, K=64), "float16"), [Trial(stranger, SHAPES[:1])]
-        )
+        (made,) = runner.measure(work, [Trial(stranger, SHAPES[:1])])
     assert made.status == "build_failed" and made.reason and not made.resources
 
 

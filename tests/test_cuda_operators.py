@@ -2,99 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import in_turn
-from cuda_samples import emulated, typed
+from cuda_emulation.operators import Emulated
+from cuda_samples import emulated as needs_emulator
+from cuda_samples import typed
 
-from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
+from dietlab.measure.timing.process import WorkerRefused
 from dietlab.problem import BatchMatmul, Dense, Dim, Workload
-from dietlab.scheme import Leaf, Scheme, Split, Tree, heights
-from dietlab.scheme.tree import tree_to_json
+from dietlab.scheme import Leaf, Scheme, Split, heights
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 
-HERE = Path(__file__).parent
-SECONDS = 240.0
-FIRST = Leaf(0)
 DENSE = Dense(T=Dim(1, 128), N=96, K=64)
 SCORES = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt")
 CONTEXT = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn")
 SIZES = [1, 2, 7, 15, 16, 17, 31, 33, 64, 67, 100]
 """One row, primes, and both sides of tiles."""
 
-pytestmark = emulated
-
-
-def _request(
-    workload: Workload,
-    plans: list[str],
-    tree: Tree = FIRST,
-    hardware: str = "h100",
-    every_plan: bool = False,
-    only: list[list[int]] | None = None,
-) -> dict[str, Any]:
-    """Names a library that the child process builds."""
-    return {
-        "workload": workload.to_json(),
-        "hardware": hardware,
-        "plans": plans,
-        "tree": tree_to_json(tree),
-        "every_plan": every_plan,
-        "only": only,
-    }
-
-
-class Emulated:
-    """The child process that builds and runs operators."""
-
-    def __init__(self, worker: WorkerProcess) -> None:
-        self.worker = worker
-
-    def run(
-        self,
-        workload: Workload,
-        plans: list[str],
-        sizes: list[int],
-        tree: Tree = FIRST,
-        hardware: str = "h100",
-        every_plan: bool = False,
-        plan: int | None = None,
-        shift: int = 0,
-        only: list[list[int]] | None = None,
-        own_stream: bool = False,
-    ) -> list[dict[str, Any]]:
-        request = _request(workload, plans, tree, hardware, every_plan, only)
-        more = {"sizes": sizes, "plan": plan, "shift": shift, "own_stream": own_stream}
-        answer = self.worker.ask({**request, **more}, SECONDS)
-        found: list[dict[str, Any]] = answer["found"]
-        return found
-
-    def refusal(self, workload: Workload, plans: list[str], size: int) -> str:
-        """The error of a call of that size, and how many launches it made."""
-        refused: str = self.worker.ask({**_request(workload, plans), "refuse": size}, SECONDS)["refused"]
-        return refused
-
-    def check(self, *args: Any, **options: Any) -> list[dict[str, Any]]:
-        """Runs, and asserts that every result is right and came from one launch."""
-        found = self.run(*args, **options)
-        for case in found:
-            assert not case["failure"], case
-            assert case["error"] is not None and case["error"] <= case["tolerance"], case
-            assert len(case["launches"]) == 1, case
-        return found
-
-
-@pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulated]:
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
-    environment = {"PYTHONPATH": path, "TVM_CUDA_COMPILE_MODE": "nvcc"}
-    with WorkerProcess("cuda_emulation.operator_worker", environment) as worker:
-        yield Emulated(worker)
+pytestmark = needs_emulator
 
 
 @pytest.mark.parametrize("work", [DENSE, typed(DENSE, "bfloat16")], ids=str)
@@ -102,13 +30,12 @@ def test_candidates_are_checked_and_timed_by_the_engine_that_times_all(
     emulated: Emulated, work: Workload
 ) -> None:
     key = "32x32x16.t8x8.s2" if work.dtype == "float32" else "32x32x32.w2x2.s3.even"
-    request = {**_request(work, [key]), "time": [5, 33]}
-    found = emulated.worker.ask({**request, "break_guard": False}, SECONDS)["found"]
+    found = emulated.ask(work, [key], time=[5, 33], break_guard=False)["found"]
     checked, timed = found[::3], [*found[1::3], *found[2::3]]
     assert all(answer["correct"] and answer["max_error"] <= answer["tolerance"] for answer in checked)
     assert all(answer["calls"] >= 1 and answer["graph"] and answer["right"] for answer in timed)
     assert {answer["copies"] > 1 for answer in found[2::3]} == {True}
-    broken = emulated.worker.ask({**request, "break_guard": True}, SECONDS)["found"][0]
+    broken = emulated.ask(work, [key], time=[5, 33], break_guard=True)["found"][0]
     assert broken["reason"] == "memory around the output was overwritten"
 
 
@@ -203,20 +130,6 @@ def test_groups_of_warps_compute_half_precision(
     emulated.check(typed(work, dtype), [key], [1, 63, 64, 65, 150])
 
 
-@pytest.mark.parametrize(("n", "k"), [(70, 66), (33, 7), (1, 1), (130, 100)])
-def test_groups_of_warps_take_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int) -> None:
-    """Copies of 4, 2, 2 and 8 bytes: those of 2 go through registers."""
-    emulated.check(Dense(T=Dim(1, 128), N=n, K=k, dtype="float16"), ["64x32x64.g1x1.s3.even"], [1, 65])
-
-
-def test_groups_of_warps_take_arrays_that_begin_anywhere(emulated: Emulated) -> None:
-    work = Dense(T=Dim(1, 128), N=40, K=72, dtype="float16")
-    aligned = emulated.check(work, ["64x32x64.g1x1.s4.even"], [1, 65])
-    shifted = emulated.check(work, ["64x32x64.g1x1.s4.even"], [1, 65], shift=2)
-    names = [{case["launches"][0]["kernel"] for case in found} for found in (aligned, shifted)]
-    assert names[0].isdisjoint(names[1])
-
-
 def test_warps_and_groups_of_warps_stand_side_by_side(emulated: Emulated) -> None:
     """Few rows by warps, many by groups of four, chosen by the tree."""
     work = Dense(T=Dim(1, 256), N=96, K=64, dtype="bfloat16")
@@ -225,9 +138,15 @@ def test_warps_and_groups_of_warps_stand_side_by_side(emulated: Emulated) -> Non
     assert [case["plan"] for case in found] == [0, 0, 1, 1]
 
 
+BY_THREADS, BY_GROUPS = ("32x64x16.t8x16.s3.even", "float32"), ("64x32x64.g1x1.s3.even", "float16")
+
+
+@pytest.mark.parametrize("unit", [BY_THREADS, BY_GROUPS], ids=["threads", "groups of warps"])
 @pytest.mark.parametrize(("n", "k"), [(96, 64), (33, 7), (70, 66), (1, 1), (130, 100)])
-def test_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int) -> None:
-    emulated.check(Dense(T=Dim(1, 128), N=n, K=k), ["32x64x16.t8x16.s3.even"], [1, 13, 40, 65])
+def test_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int, unit: tuple[str, str]) -> None:
+    """Of groups of warps, copies of 4, 2, 2 and 8 bytes: those of 2 go through registers."""
+    key, dtype = unit
+    emulated.check(Dense(T=Dim(1, 128), N=n, K=k, dtype=dtype), [key], [1, 13, 40, 65])
 
 
 def test_a_processor_without_asynchronous_copies(emulated: Emulated) -> None:
@@ -273,11 +192,20 @@ def test_no_rows_launch_nothing(emulated: Emulated) -> None:
     assert case["launches"] == [] and case["error"] == 0.0
 
 
-@pytest.mark.parametrize("work", [DENSE, SCORES], ids=["dense", "scores"])
-def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(emulated: Emulated, work: Workload) -> None:
+@pytest.mark.parametrize(
+    ("work", "key", "shift"),
+    [
+        (DENSE, "32x32x16.t8x8.s3.even", 4),
+        (SCORES, "32x32x16.t8x8.s3.even", 4),
+        (Dense(T=Dim(1, 128), N=40, K=72, dtype="float16"), "64x32x64.g1x1.s4.even", 2),
+    ],
+    ids=["dense", "scores", "groups of warps"],
+)
+def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(
+    emulated: Emulated, work: Workload, key: str, shift: int
+) -> None:
     """Copies of 16 bytes from there would be misaligned: the emulator and a GPU refuse them."""
-    aligned = emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64])
-    shifted = emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64], shift=4)
+    aligned, shifted = (emulated.check(work, [key], [1, 33, 65], shift=by) for by in (0, shift))
     names = [{case["launches"][0]["kernel"] for case in found} for found in (aligned, shifted)]
     assert names[0].isdisjoint(names[1])
 
@@ -294,7 +222,7 @@ def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(emulated: Emula
 def test_what_no_32_bits_count_is_refused(
     emulated: Emulated, work: Workload, size: int, message: str
 ) -> None:
-    assert message in emulated.refusal(work, ["32x32x16.t8x8.s3.even"], size)
+    assert message in emulated.ask(work, ["32x32x16.t8x8.s3.even"], refuse=size)["refused"]
 
 
 def test_a_kernel_for_one_shape_only_has_its_heights(emulated: Emulated) -> None:

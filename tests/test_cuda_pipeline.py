@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import python
 from cuda_samples import few, has_driver, typed
 
 from dietlab.compare.study import Study
@@ -24,7 +21,7 @@ from dietlab.measure.synthetic import synthetic_seconds
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Space, build_space, route
 from dietlab.targets.cuda.kernel import CudaMicroKernel
-from dietlab.targets.cuda.lowering.nvcc import compilers
+from dietlab.targets.cuda.lowering.nvcc import Compiler
 from dietlab.tuning import Dispatcher, TuningRun, choose_portfolio, train_dispatcher, tune
 
 H100 = Hardware.preset("h100")
@@ -55,8 +52,6 @@ MOST_REGRET = {"dense": 0.02, "bfloat16": 0.02, "context": 0.04}
 which a micro-kernel deviates from what its sizes tell. With a reduction of 64, the start and end of its
 blocks are a good part of a call, and more of it is lost."""
 
-SECONDS = 300.0
-
 
 @cache
 def space_of(work: Workload, effort: str) -> Space:
@@ -65,15 +60,9 @@ def space_of(work: Workload, effort: str) -> Space:
 
 @cache
 def tuned(name: str, effort: str, seed: int) -> TuningRun:
-    work = WORKS[name]
-    return tune(
-        space_of(work, effort),
-        ShapeSet.uniform(work),
-        SyntheticRunner(H100),
-        effort,
-        max_kernels=MOST_KERNELS,
-        seed=seed,
-    )
+    work, runner = WORKS[name], SyntheticRunner(H100)
+    shapes, space = ShapeSet.uniform(work), space_of(work, effort)
+    return tune(space, shapes, runner, effort, max_kernels=MOST_KERNELS, seed=seed)
 
 
 @cache
@@ -216,20 +205,8 @@ for folder in map(Path, sys.argv[1:]):
 
 
 @pytest.fixture(scope="module")
-def built(studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
-    if next(compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    command = [sys.executable, "-c", BUILD, *(str(study.folder) for study in studies.values())]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+def built(studies: dict[str, Study], compiler: Compiler) -> dict[str, dict[str, Any]]:
+    done = python("-c", BUILD, *(study.folder for study in studies.values()))
     return dict(zip(studies, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
@@ -278,15 +255,6 @@ def starts_of(data: bytes, sign: bytes) -> list[int]:
 @pytest.mark.skipif(has_driver(), reason="there is a driver, with which it loads")
 def test_loading_without_a_driver_says_what_is_missing(studies: dict[str, Study]) -> None:
     script = "import sys; from dietlab.tuning import load; load(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(studies["dense"].folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 1
-    assert "MissingDependencyError: libtvm_runtime_cuda.so finds libcuda.so.1; got" in last
+    last = python("-c", script, studies["dense"].folder, exits=1).stderr.strip().splitlines()[-1]
+    assert "MissingDependencyError: libtvm_runtime_cuda.so must find libcuda.so.1; got" in last
     assert "It comes with NVIDIA's driver" in last

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,35 +15,24 @@ import numpy as np
 import pytest
 from cuda_emulation.emulator import Emulated, TensorMap
 from cuda_emulation.errors import EmulatorError
+from cuda_emulation.operators import Emulated as Operators
 from cuda_samples import emulated as needs_emulator
 from test_cuda_compile import Program, assembled, program
-from test_cuda_operators import Emulated as Operators
 
 from dietlab.base.errors import SpaceError
 from dietlab.machine import Hardware
-from dietlab.measure.timing.process import WorkerProcess
 from dietlab.problem import BatchMatmul, Dense, Dim
 from dietlab.scheme import Leaf, Scheme, Split, build_space
 from dietlab.targets.cuda.lowering.geometry import shared_elements
-from dietlab.targets.cuda.lowering.nvcc import compilers
 from dietlab.targets.cuda.nvidia_packages import package_folders
 from dietlab.targets.cuda.ring import described, registers_of_roles
 
-HERE = Path(__file__).parent
 H200 = Hardware.preset("h200")
 DENSE = Dense(T=Dim(1, 128), N=40, K=456, dtype="float16")
 KEY = "64x32x64.p1x1.s4"
 SHARED_KEY, SPLIT_KEY = f"{KEY}.m2", f"{KEY}.k2"
 ROWS = 70
 """Nothing is a multiple of the tile, and the ring goes round: eight steps in four stages."""
-
-
-@pytest.fixture(scope="module")
-def operators() -> Iterator[Operators]:
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
-    environment = {"PYTHONPATH": path, "TVM_CUDA_COMPILE_MODE": "nvcc"}
-    with WorkerProcess("cuda_emulation.operator_worker", environment) as worker:
-        yield Operators(worker)
 
 
 # Results
@@ -64,28 +52,28 @@ def operators() -> Iterator[Operators]:
     ],
 )
 def test_results_are_right_on_awkward_shapes(
-    operators: Operators, key: str, n: int, k: int, dtype: str
+    emulated: Operators, key: str, n: int, k: int, dtype: str
 ) -> None:
     work = Dense(T=Dim(1, 300), N=n, K=k, dtype=dtype, bias=True, activation="relu", residual=True)
-    operators.check(work, [key], [1, 63, 64, 65, 127, 128, 129, 257])
-    (case,) = operators.run(work, [key], [0])
+    emulated.check(work, [key], [1, 63, 64, 65, 127, 128, 129, 257])
+    (case,) = emulated.run(work, [key], [0])
     assert case["launches"] == [] and case["error"] == 0.0
 
 
 @needs_emulator
-def test_what_cannot_be_described_is_computed_by_another_plan(operators: Operators) -> None:
+def test_what_cannot_be_described_is_computed_by_another_plan(emulated: Operators) -> None:
     """Arrays that begin anywhere, and lines that begin at no multiple of 16 bytes."""
-    aligned = operators.check(DENSE, [KEY], [1, 65])
-    shifted = operators.check(DENSE, [KEY], [1, 65], shift=2)
-    odd = operators.check(Dense(T=Dim(1, 128), N=40, K=100, dtype="float16"), [KEY], [1, 65])
+    aligned = emulated.check(DENSE, [KEY], [1, 65])
+    shifted = emulated.check(DENSE, [KEY], [1, 65], shift=2)
+    odd = emulated.check(Dense(T=Dim(1, 128), N=40, K=100, dtype="float16"), [KEY], [1, 65])
     threads = [{case["launches"][0]["block"][0] for case in found} for found in (aligned, shifted, odd)]
     assert threads == [{256}, {128}, {128}]
 
 
 @needs_emulator
-def test_the_tree_chooses_between_units(operators: Operators) -> None:
+def test_the_tree_chooses_between_units(emulated: Operators) -> None:
     plans = ["32x32x32.w2x2.s3.even", f"{KEY}.even"]
-    found = operators.check(DENSE, plans, [1, 40, 41, 100], Split("T", 40, Leaf(0), Leaf(1)))
+    found = emulated.check(DENSE, plans, [1, 40, 41, 100], Split("T", 40, Leaf(0), Leaf(1)))
     assert [case["plan"] for case in found] == [0, 0, 1, 1]
 
 
@@ -130,38 +118,24 @@ def test_the_whole_kernel_is_right(key: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+FULL = "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6144)])), ring_ptr[1]);"
+EMPTY = "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6148)])), (ring_ptr[1] ^ 1));"
+COMPUTED = "tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();"
+NO_END = "without end for the mbarrier"
+BROKEN = {
+    "a slot is read before it is full": (FULL, "", "reads what a bulk copy is still bringing"),
+    "a slot is filled before it is empty": (EMPTY, "", "more arrivals than the 1 of a phase"),
+    "its bytes are counted wrong": (" + 4096);", " + 4088);", "-8 bytes are missing"),
+    "nobody says that it is empty": ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", NO_END),
+    "the wrong phase is waited for": ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", NO_END),
+    "the product may still be computed": (COMPUTED, "", "was written before a wait covered the product"),
+}
+
+
 @needs_emulator
-@pytest.mark.parametrize(
-    ("right", "wrong", "complaint"),
-    [
-        # A slot is read before it is full.
-        (
-            "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6144)])), ring_ptr[1]);",
-            "",
-            "reads what a bulk copy is still bringing",
-        ),
-        # A slot is filled before it is empty.
-        (
-            "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6148)])), (ring_ptr[1] ^ 1));",
-            "",
-            "more arrivals than the 1 of a phase",
-        ),
-        # Its bytes are counted wrong.
-        (" + 4096);", " + 4088);", "-8 bytes are missing"),
-        # Nobody says that it is empty.
-        ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
-        # The wrong phase is waited for.
-        ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", "without end for the mbarrier"),
-        # The product that reads it may still be computed.
-        (
-            "tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();",
-            "",
-            "was written before a wait covered the product",
-        ),
-    ],
-    ids=["full", "empty", "bytes", "release", "phase", "early"],
-)
-def test_a_broken_ring_is_told(right: str, wrong: str, complaint: str) -> None:
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_ring_is_told(how: str) -> None:
+    right, wrong, complaint = BROKEN[how]
     assert right in one().source
     with pytest.raises(EmulatorError, match=complaint):
         run(one().source.replace(right, wrong))
@@ -176,32 +150,30 @@ def test_the_last_rows_come_in_a_box_of_their_own() -> None:
     assert not (found[64:] == expected[64:]).all()
 
 
-MEETING = "tvm_builtin_ptx_barrier_cluster_{}();"
+MEETING = """tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_relaxed_aligned();
+  tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
+  ring_ptr[0] = 0;"""
+EARLY = "more arrivals than the 4|was written before|another copy to offset"
+BROKEN_CLUSTERS = {
+    "rows come where no barriers are yet": (
+        MEETING,
+        "__syncthreads();\n  ring_ptr[0] = 0;",
+        r"where no mbarrier\.init was",
+    ),
+    "only the block itself is told of an empty slot": (
+        "(lane < 2)",
+        "(lane == 1)",
+        f"{NO_END}|more arrivals",
+    ),
+    "a slot is filled before the other block left it": ("(uint)8);", "(uint)4);", EARLY),
+    "the others' half of the rows never comes": ("(ushort)3", "(ushort)1", NO_END),
+}
 
 
 @needs_emulator
-@pytest.mark.parametrize(
-    ("right", "wrong", "complaint"),
-    [
-        # A block brings rows to another whose barriers are not there yet.
-        (
-            MEETING.format("arrive_cluster_arrive_relaxed_aligned")
-            + "\n  "
-            + MEETING.format("wait_cluster_wait_acquire_aligned")
-            + "\n  ring_ptr[0] = 0;",
-            "__syncthreads();\n  ring_ptr[0] = 0;",
-            r"where no mbarrier\.init was",
-        ),
-        # Only the block itself is told that a slot is empty.
-        ("(lane < 2)", "(lane == 1)", "without end for the mbarrier|more arrivals"),
-        # A slot is filled before the other block has left it.
-        ("(uint)8);", "(uint)4);", "more arrivals than the 4|was written before|another copy to offset"),
-        # The others' half of the rows never comes.
-        ("(ushort)3", "(ushort)1", "without end for the mbarrier"),
-    ],
-    ids=["start", "release", "early", "half"],
-)
-def test_a_broken_cluster_is_told(right: str, wrong: str, complaint: str) -> None:
+@pytest.mark.parametrize("how", BROKEN_CLUSTERS)
+def test_a_broken_cluster_is_told(how: str) -> None:
+    right, wrong, complaint = BROKEN_CLUSTERS[how]
     source = one(SHARED_KEY).source
     assert right in source
     with pytest.raises(EmulatorError, match=complaint):
@@ -224,8 +196,8 @@ def test_keys_and_what_a_ring_takes() -> None:
     [
         ("64x64x64.p1x1x2.s4", "computed in whole steps"),
         ("64x64x64.p1x1.s2", "one stage must be fetched"),
-        ("64x64x64.p1x1.s4.k2.m2", "can only share rows that producers bring, or a reduction"),
-        ("64x64x64.g1x1.s4.m2", "can only share rows that producers bring, or a reduction"),
+        ("64x64x64.p1x1.s4.k2.m2", "can only share rows of producers or a reduction"),
+        ("64x64x64.g1x1.s4.m2", "can only share rows of producers or a reduction"),
         ("64x64x64.p1x1.s4.m16", "a cluster must have at most 8 blocks"),
     ],
 )
@@ -243,8 +215,8 @@ def test_blocks_share_rows_where_the_columns_are_whole_clusters() -> None:
 
 
 @needs_emulator
-def test_columns_that_are_no_whole_clusters_are_computed_by_another_plan(operators: Operators) -> None:
-    (case,) = operators.check(DENSE, [SHARED_KEY], [65])
+def test_columns_that_are_no_whole_clusters_are_computed_by_another_plan(emulated: Operators) -> None:
+    (case,) = emulated.check(DENSE, [SHARED_KEY], [65])
     assert case["launches"][0]["block"][0] == 128
 
 
@@ -267,16 +239,10 @@ def test_rings_join_the_space_where_operands_can_be_described() -> None:
 
 
 @pytest.mark.cuda_compile
+@pytest.mark.usefixtures("compiler")
 def test_rings_compile_without_a_spill() -> None:
-    if next(compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    keys = [
-        "128x256x64.p2x1.s4.m4",
-        "64x128x64.p1x1.s4.b2",
-        "256x128x64.p2x1.s4.m2.even",
-        "128x192x64.p1x2.s4",
-    ]
-    keys += ["128x128x64.p2x1.s4.k8"]
+    keys = ["128x256x64.p2x1.s4.m4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.m2.even"]
+    keys += ["128x192x64.p1x2.s4", "128x128x64.p2x1.s4.k8"]
     work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))
     assert not cubin.remarks
@@ -295,8 +261,7 @@ def disassembled(cubin: bytes, folder: Path) -> str:
         pytest.skip("no disassembler is installed (pip install nvidia-cuda-cuobjdump)")
     path = folder / "ring.cubin"
     path.write_bytes(cubin)
-    done = subprocess.run([tool, "-sass", str(path)], capture_output=True, text=True, check=True)
-    return done.stdout
+    return subprocess.run([tool, "-sass", str(path)], capture_output=True, text=True, check=True).stdout
 
 
 def loops(code: str) -> list[list[str]]:
@@ -316,9 +281,8 @@ def loops(code: str) -> list[list[str]]:
 
 
 @pytest.mark.cuda_compile
+@pytest.mark.usefixtures("compiler")
 def test_workers_do_nothing_but_wait_and_multiply(tmp_path: Path) -> None:
-    if next(compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key("128x256x64.p2x1.s4")]))
     code = disassembled(cubin.data, tmp_path)

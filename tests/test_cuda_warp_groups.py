@@ -54,20 +54,9 @@ def where(fields: int, start: int, line: int, step: int, *, across: bool) -> int
     return at ^ (at >> 7 & cells - 1) << 4
 
 
-PANELS = [
-    swizzled(lines, length, whole)
-    for lines, length, whole in (
-        (64, 16, 16),
-        (64, 32, 32),
-        (128, 64, 64),
-        (64, 128, 128),
-        (192, 48, 48),
-        (64, 96, 96),
-        (64, 192, 96),
-        (32, 64, 64),
-        (16, 256, 128),
-    )
-]
+SIZES = ((64, 16, 16), (64, 32, 32), (128, 64, 64), (64, 128, 128), (192, 48, 48))
+ODD_SIZES = ((64, 96, 96), (64, 192, 96), (32, 64, 64), (16, 256, 128))
+PANELS = [swizzled(lines, length, whole) for lines, length, whole in (*SIZES, *ODD_SIZES)]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=str)
@@ -134,9 +123,8 @@ def run(source: str, key: str = KEY) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     row_tiles = -(-ROWS // kernel.rows)
     grid = row_tiles * -(-DENSE.N // kernel.cols)
     shared = 2 * shared_elements(kernel.kernel, one(key).geometry)
-    Emulated.of(source).launch(
-        "k0_kernel", grid, kernel.kernel.threads, [x, w, y, grid, row_tiles, ROWS], shared
-    )
+    values = [x, w, y, grid, row_tiles, ROWS]
+    Emulated.of(source).launch("k0_kernel", grid, kernel.kernel.threads, values, shared)
     return y.astype(np.float32), x.astype(np.float32) @ w.T.astype(np.float32)
 
 
@@ -202,15 +190,10 @@ def test_a_wrong_layout_is_a_wrong_result(right: str, wrong: str) -> None:
 def test_four_warps_are_needed() -> None:
     source = one().source.replace("__launch_bounds__(128)", "__launch_bounds__(96)")
     kernel: Any = Scheme.from_key(KEY)
-    empty = np.zeros((64, DENSE.K), np.float16)
+    x, w, y = (np.zeros(size, np.float16) for size in ((64, DENSE.K), (DENSE.N, DENSE.K), (64, DENSE.N)))
+    shared = 2 * shared_elements(kernel.kernel, one().geometry)
     with pytest.raises(EmulatorError, match="needs four whole warps; the block has 96 threads"):
-        Emulated.of(source).launch(
-            "k0_kernel",
-            1,
-            96,
-            [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 1, 1, 64],
-            2 * shared_elements(kernel.kernel, one().geometry),
-        )
+        Emulated.of(source).launch("k0_kernel", 1, 96, [x, w, y, 1, 1, 64], shared)
 
 
 def test_shared_memory_begins_with_a_pattern() -> None:

@@ -6,14 +6,13 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import in_turn
+from conftest import in_turn, python
 from schemes import cpu_scheme
 
 from dietlab.base.errors import BuildError, DietlabError, RecordError
@@ -140,9 +139,8 @@ def test_rows_that_share_pointers_are_not_spilled(tmp_path: Path) -> None:
         compile_plans(EVERY, PROCESSOR, schemes, Leaf(0), path, only=only, lowering=lowering)
         loops = innermost(path, 14 * 4)
         assert loops
-        return min(
-            len([line for line in loop if re.search(r"(mov|add)\s.*\(%rsp\),%r", line)]) for loop in loops
-        )
+        pattern = r"(mov|add)\s.*\(%rsp\),%r"
+        return min(sum(re.search(pattern, line) is not None for line in loop) for loop in loops)
 
     assert reads(DEFAULTS) <= 4 and reads(Lowering(rows_together=0)) >= 14
 
@@ -167,9 +165,9 @@ def test_what_a_file_does_not_say_is_what_was_decided_when_files_began_to(old: A
             {"short": 3},
             r"a lowering must have the fields short_rows, .*; got short\. Open it with the version",
         ),
-        ({"short_rows": -1}, "short_rows must be a int, 0 or more; got -1"),
-        ({"short_rows": 2.5}, "short_rows must be a int, 0 or more; got 2.5"),
-        ({"single_tile_own_lines": 1}, "single_tile_own_lines must be a bool"),
+        ({"short_rows": -1}, "short_rows needs a int, 0 or more; got -1"),
+        ({"short_rows": 2.5}, "short_rows needs a int, 0 or more; got 2.5"),
+        ({"single_tile_own_lines": 1}, "single_tile_own_lines needs a bool"),
         ({"rows_l2_share": 1.5}, "rows_l2_share must be above 0 and at most 1; got 1.5"),
         ({"rows_l2_share": 0}, "rows_l2_share must be above 0 and at most 1; got 0"),
     ],
@@ -181,8 +179,7 @@ def test_what_is_none_is_refused(value: dict[str, Any], message: str) -> None:
 
 
 def test_it_is_known_without_tvm() -> None:
-    script = "import sys; sys.modules['tvm'] = None; import dietlab.lower.decisions"
-    subprocess.run([sys.executable, "-c", script], check=True)
+    python("-c", "import sys; sys.modules['tvm'] = None; import dietlab.lower.decisions")
 
 
 # In files

@@ -7,16 +7,15 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Golden
+from conftest import Golden, python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -59,8 +58,11 @@ WORK = Dense(T=Dim(1, 40), N=64, K=32)
 # Portfolio
 
 
-def test_larger_portfolios_are_never_worse(synthetic_run: TuningRun) -> None:
-    curves = [choose_portfolio(synthetic_run, max_kernels=n).curve for n in (1, 3, 8)]
+PortfolioOf = Callable[[int], Portfolio]
+
+
+def test_larger_portfolios_are_never_worse(portfolio_of: PortfolioOf) -> None:
+    curves = [portfolio_of(n).curve for n in (1, 3, 8)]
     for curve in curves:
         losses = [loss for _, loss in curve]
         assert [n for n, _ in curve] == list(range(1, len(curve) + 1))
@@ -71,8 +73,10 @@ def test_larger_portfolios_are_never_worse(synthetic_run: TuningRun) -> None:
 
 
 @pytest.mark.parametrize("max_kernels", [1, 2, 5, 8])
-def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningRun, max_kernels: int) -> None:
-    portfolio = choose_portfolio(synthetic_run, max_kernels=max_kernels)
+def test_plans_of_a_portfolio_need_its_micro_kernels_only(
+    portfolio_of: PortfolioOf, max_kernels: int
+) -> None:
+    portfolio = portfolio_of(max_kernels)
     present = set(portfolio.micro_kernels)
     assert len(present) == len(portfolio) <= max_kernels and all(type(k) is CpuMicroKernel for k in present)
     for plan, seconds in zip(portfolio.schemes, portfolio.seconds, strict=True):
@@ -86,7 +90,7 @@ def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningR
     assert {with_rows(portfolio.safe_scheme.kernel, rows) for rows in beyond} <= present
     # The tree compiles nothing else, even where a shape is called a thousand times more than others.
     skewed = {t: 1.0 if t > 20 else 1e-7 for t in range(1, 129)}
-    shapes = ShapeSet.weighted(synthetic_run.space.workload, skewed)
+    shapes = ShapeSet.weighted(portfolio.workload, skewed)
     for dispatcher in (train_dispatcher(portfolio), train_dispatcher(portfolio, shapes)):
         assert set(dispatcher.micro_kernels) <= present
         assert {dispatcher.plan(Shape.of(T=t)).rows for t in range(300)} == set(range(300))
@@ -102,12 +106,8 @@ def choices(draw: st.DrawFn) -> Choice:
         for rows in range(1, 5)
         for edge, order in (("even", "ws"), ("rest", "ws"), ("even", "is"), ("padded", "ws"))
     ]
-    plans += [
-        cpu_scheme(rows, cols, edge=edge, along="depth")
-        for rows in (1, 2, 3)
-        for cols in (1, 2, 3)
-        for edge in ("even", "rest")
-    ]
+    shapes_of_tiles = product((1, 2, 3), (1, 2, 3), ("even", "rest"))
+    plans += [cpu_scheme(rows, cols, edge=edge, along="depth") for rows, cols, edge in shapes_of_tiles]
     plans = sorted(draw(st.lists(st.sampled_from(plans), min_size=1, max_size=9, unique=True)))
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
     table = draw(arrays(np.float64, (len(plans), 16), elements=st.floats(1, 9, width=16)))
@@ -131,9 +131,8 @@ def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, 
     pairs = [pair for pair in combinations(codes, 2) if pair in needed and not {*pair} & {*chosen}]
     if pairs:
         assert longer[-2:] in pairs
-        assert choice.losses.loss(longer) == pytest.approx(
-            min(choice.losses.loss((*chosen, *pair)) for pair in pairs)
-        )
+        least = min(choice.losses.loss((*chosen, *pair)) for pair in pairs)
+        assert choice.losses.loss(longer) == pytest.approx(least)
     assert sorted(filled_in_pairs(choice.losses, len(codes))) == [*codes]
 
 
@@ -155,9 +154,8 @@ def test_the_loss_is_that_of_the_schemes_that_the_chosen_cover(choice: Choice, d
 @given(st.composite(choices)(), st.data())
 def test_the_best_addition_is_the_best_of_all(choice: Choice, data: st.DataObject) -> None:
     codes = range(len(choice.kernels))
-    chosen = tuple(
-        data.draw(st.sets(st.sampled_from(codes), max_size=len(codes) - 1)) if len(codes) > 1 else ()
-    )
+    some = st.sets(st.sampled_from(codes), max_size=len(codes) - 1) if len(codes) > 1 else st.just(())
+    chosen = tuple(data.draw(some))
     longer = with_best_addition(choice.losses, chosen)
     assert longer[:-1] == chosen and longer[-1] not in chosen
     losses = [choice.losses.loss((*chosen, code)) for code in codes if code not in chosen]
@@ -188,9 +186,8 @@ def test_the_best_library_is_as_large_as_allowed_while_more_would_help(choice: C
     chosen, curve = choice.best(size)
     assert curve[-1][0] == len(set(chosen)) == len(chosen) <= size
     if len(chosen) < min(size, len(choice.kernels)):
-        more = [
-            choice.losses.loss((*chosen, code)) for code in range(len(choice.kernels)) if code not in chosen
-        ]
+        others = set(range(len(choice.kernels))) - set(chosen)
+        more = [choice.losses.loss((*chosen, code)) for code in others]
         assert choice.losses.loss(chosen) <= min(more) + 1e-9
     assert choice.losses.loss(chosen) <= choice.losses.loss(filled(choice.losses, (), len(chosen))) + 1e-9
 
@@ -214,24 +211,22 @@ def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
     choice = Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
     assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
     assert choice.losses.loss((1,)) < choice.losses.loss((0,)) and choice.losses.loss((2,)) == 0
-    assert (
-        choice.losses.mean_slowdown((0,)) == pytest.approx(2 ** (1 / 16))
-        and choice.losses.mean_slowdown(()) is None
-    )
+    assert choice.losses.mean_slowdown((0,)) == pytest.approx(2 ** (1 / 16))
+    assert choice.losses.mean_slowdown(()) is None
 
 
 @pytest.mark.parametrize("max_kernels", [2, 5, 8])
 def test_no_portfolio_ends_while_another_micro_kernel_would_help(
-    synthetic_run: TuningRun, max_kernels: int
+    portfolio_of: PortfolioOf, max_kernels: int
 ) -> None:
-    smaller = choose_portfolio(synthetic_run, max_kernels=max_kernels)
-    larger = choose_portfolio(synthetic_run, max_kernels=max_kernels + 1)
+    smaller, larger = portfolio_of(max_kernels), portfolio_of(max_kernels + 1)
     assert larger.curve[-1][1] < smaller.curve[-1][1] and len(smaller) == max_kernels
 
 
-def test_portfolio_stops_at_the_slowdown_that_suffices(synthetic_run: TuningRun) -> None:
-    whole = choose_portfolio(synthetic_run, max_kernels=8)
-    target = whole.curve[2][1]
+def test_portfolio_stops_at_the_slowdown_that_suffices(
+    synthetic_run: TuningRun, portfolio_of: PortfolioOf
+) -> None:
+    target = portfolio_of(8).curve[2][1]
     assert len(choose_portfolio(synthetic_run, max_kernels=8, max_slowdown=target)) == 3
 
 
@@ -259,12 +254,10 @@ def test_best_cuts_are_the_best_of_all(losses: Any, price: float) -> None:
     ends = [last for last, _ in found]
     assert ends == sorted(set(ends)) and ends[-1] == count - 1
     begins = [0, *(end + 1 for end in ends)]
-    total = sum(
-        losses[a : b + 1, choice].sum() + price for a, (b, choice) in zip(begins, found, strict=False)
-    )
-    everything = (
-        cost([*inner, count - 1]) for size in range(count) for inner in combinations(range(count - 1), size)
-    )
+    parts = zip(begins, found, strict=False)
+    total = sum(losses[a : b + 1, choice].sum() + price for a, (b, choice) in parts)
+    sizes = (combinations(range(count - 1), size) for size in range(count))
+    everything = (cost([*inner, count - 1]) for some in sizes for inner in some)
     assert total == pytest.approx(min(everything))
 
 
@@ -348,19 +341,14 @@ def test_a_static_operator_has_one_rule() -> None:
     assert dispatcher.to_source().splitlines() == ["def choose(T):", '    return "9x16.u1.ws.p0"']
 
 
-def test_beyond_the_range_the_safe_plan_serves(synthetic_run: TuningRun) -> None:
-    portfolio = choose_portfolio(synthetic_run)
-    dispatcher = train_dispatcher(portfolio)
-    assert {dispatcher.scheme(Shape.of(T=t)) for t in (129, 130, 1000, 1 << 30)} == {portfolio.safe_scheme}
-
-
-def test_every_row_count_is_served(synthetic_run: TuningRun) -> None:
-    dispatcher = train_dispatcher(choose_portfolio(synthetic_run))
-    compiled = set(dispatcher.micro_kernels)
+def test_every_row_count_is_served_and_beyond_the_range_by_the_safe_plan(portfolio_of: PortfolioOf) -> None:
+    dispatcher = train_dispatcher(portfolio_of(8))
+    compiled, safe = set(dispatcher.micro_kernels), portfolio_of(8).safe_scheme
     assert 1 < len(compiled) <= 8 and dispatcher.expected_slowdown < 1.1
     for t in range(8193):
         plan = dispatcher.plan(Shape.of(T=t))
         assert plan.rows == t and {region.kernel for region in plan.regions} <= compiled
+    assert {dispatcher.scheme(Shape.of(T=t)) for t in (129, 130, 1000, 1 << 30)} == {safe}
 
 
 def known_dispatcher() -> Dispatcher:
@@ -405,16 +393,11 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    lanes = here.limits.lanes
-    kernels = (
-        cpu_scheme(1, 2 * lanes),
-        cpu_scheme(6, lanes, 4, "is", edge="even"),
-        cpu_scheme(4, 3 * lanes),
-    )
+    lanes, work = here.limits.lanes, Dense(T=Dim(1, 64), N=50, K=7)
+    even = cpu_scheme(6, lanes, 4, "is", edge="even")
+    kernels = (cpu_scheme(1, 2 * lanes), even, cpu_scheme(4, 3 * lanes))
     tree = Split("T", 3, Leaf(0), Split("T", 20, Leaf(1), Leaf(2)))
-    return build(
-        Dispatcher(Dense(T=Dim(1, 64), N=50, K=7), here, kernels, tree), tmp_path_factory.mktemp("op")
-    )
+    return build(Dispatcher(work, here, kernels, tree), tmp_path_factory.mktemp("op"))
 
 
 @pytest.fixture(scope="module")
@@ -480,17 +463,12 @@ def test_packed_weights_are_a_copy(op: Operator) -> None:
     np.testing.assert_array_equal(layer(x), expected)
 
 
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+@pytest.mark.parametrize("layout", ["fortran", "every second column", "read-only"])
 def test_weights_may_have_any_layout(op: Operator, layout: str) -> None:
     x, w = operands(4)
     expected = op(x, w)
-    if layout == "fortran":
-        w = np.asfortranarray(w)
-    elif layout == "strided":
-        w = np.repeat(w, 2, axis=1)[:, ::2]
-    else:
-        w = w.copy()
-        w.flags.writeable = False
+    w = w.copy() if layout == "read-only" else LAYOUTS[layout](w)
+    w.flags.writeable = layout != "read-only"
     np.testing.assert_array_equal(op(x, w), expected)
 
 
@@ -520,10 +498,8 @@ def test_bad_input_is_told_with_rule_value_and_remedy(op: Operator, name: str) -
         remedy = (
             "The size of x differs; this operator was tuned for N=50, K=7, and another size is another op"
         )
-    with pytest.raises(
-        DispatchError,
-        match=rf"x \[T, 7\].*: float32, contiguous, on the CPU.*got .*{value}.*{remedy}",
-    ):
+    told = rf"x \[T, 7\].*: float32, contiguous, on the CPU.*got .*{value}.*{remedy}"
+    with pytest.raises(DispatchError, match=told):
         op.pack(operands(1)[1])(x)
 
 
@@ -561,12 +537,8 @@ def test_output_that_overlaps_the_input_is_refused(op: Operator) -> None:
 @needs_torch
 def test_bad_tensors_are_refused(op: Operator) -> None:
     layer = op.pack(operands(1)[1])
-    for tensor in (
-        torch.ones(4, 7, dtype=torch.float64),
-        torch.ones(7, 4).T,
-        torch.ones(4, 8),
-        torch.ones(7),
-    ):
+    whole = torch.ones(4, 7)
+    for tensor in (whole.double(), torch.ones(7, 4).T, torch.ones(4, 8), torch.ones(7)):
         with pytest.raises(DispatchError, match=r"x \[T, 7\].*got x torch\.float"):
             layer(tensor)
 
@@ -585,7 +557,7 @@ def test_an_operand_that_wants_a_gradient_is_refused(op: Operator) -> None:
 
 
 def test_bad_weights_are_told_with_rule_and_value(op: Operator, thin: Operator) -> None:
-    x, w = operands(4)
+    (x, w), thinner = operands(4), operands(4, 5, 1)
     for bad, value in (
         (w.astype(np.float64), r"float64 \[50, 7\]"),
         (w.T, r"float32 \[7, 50\]"),
@@ -596,16 +568,16 @@ def test_bad_weights_are_told_with_rule_and_value(op: Operator, thin: Operator) 
             op(x, bad)
         assert ("The size of w differs" in str(told.value)) == (bad.shape != w.shape)
         assert ("np.array(x" in str(told.value)) == (bad.shape == w.shape)
-    with pytest.raises(DispatchError, match=r"the operands to pack must be w; got w, bias"):
-        op.pack(w, np.zeros(50, np.float32))
-    with pytest.raises(DispatchError, match="the operands must be x, w; got 3 arrays"):
-        op(x, w, np.zeros(50, np.float32))
-    with pytest.raises(DispatchError, match="the operands must be x, w, bias; got 2 arrays"):
-        thin(*operands(4, 5, 1))
-    with pytest.raises(DispatchError, match="the operands to pack must be w, bias; got w"):
-        thin.pack(operands(4, 5, 1)[1])
-    with pytest.raises(DispatchError, match=r"bias \[5\]: float32.*got .*bias float32 \[6\]"):
-        thin(*operands(4, 5, 1), np.zeros(6, np.float32))
+    bias = np.zeros(50, np.float32)
+    for call, told in (
+        (lambda: op.pack(w, bias), "the operands to pack must be w; got w, bias"),
+        (lambda: op(x, w, bias), "the operands must be x, w; got 3 arrays"),
+        (lambda: thin(*thinner), "the operands must be x, w, bias; got 2 arrays"),
+        (lambda: thin.pack(thinner[1]), "the operands to pack must be w, bias; got w"),
+        (lambda: thin(*thinner, bias[:6]), r"bias \[5\]: float32.*got .*bias float32 \[6\]"),
+    ):
+        with pytest.raises(DispatchError, match=told):
+            call()
 
 
 # Arrays of any kind
@@ -750,9 +722,8 @@ def test_missing_and_unexpected_operands_are_told(several: dict[str, Operator], 
         layer(x)
     with pytest.raises(DispatchError, match=r"residual \[T, 20\].*residual float32 \[4, 20\]"):
         layer(x, np.ones((4, 20), np.float32))
-    with pytest.raises(
-        DispatchError, match=r"x \[T, 7\], out \[T, 50\].*got x .*, residual float32 \[4, 50\]"
-    ):
+    told = r"x \[T, 7\], out \[T, 50\].*got x .*, residual float32 \[4, 50\]"
+    with pytest.raises(DispatchError, match=told):
         op.pack(operands(4)[1])(operands(4)[0], np.zeros((4, 50), np.float32))
     for name in ("nt", "nn"):
         with pytest.raises(DispatchError, match="the operands to pack must be none; got w"):
@@ -804,9 +775,8 @@ def test_entries_of_an_operator_without_constants() -> None:
     call = "x [T, 5], w [3, 5], bias [3], residual [T, 3], y [T, 3]"
     assert found["run"] == f"run({call})" and found["run_plan"] == f"run_plan({call}, plan)"
     assert set(found) == {"run", "run_plan", "plan", "idle"}
-    assert entries(BatchMatmul(9, 2, 4, "nn"), every_plan=False)["run"] == (
-        "run(x [2, 9, 9], w [2, 9, 4], y [2, 9, 4])"
-    )
+    batched = entries(BatchMatmul(9, 2, 4, "nn"), every_plan=False)
+    assert batched["run"] == "run(x [2, 9, 9], w [2, 9, 4], y [2, 9, 4])"
 
 
 # Loading
@@ -822,11 +792,8 @@ def test_library_that_is_built_again_replaces_the_loaded_one(here: Hardware, tmp
     kernels = (cpu_scheme(4, here.limits.lanes), cpu_scheme(8, here.limits.lanes))
     first = build(Dispatcher(WORK, here, kernels, Leaf(0)), tmp_path)
     second = build(Dispatcher(WORK, here, kernels, Leaf(1)), tmp_path)
-    assert (first.scheme(5), second.scheme(5), load(tmp_path).scheme(5)) == (
-        kernels[0].key,
-        kernels[1].key,
-        kernels[1].key,
-    )
+    chosen = [one.scheme(5) for one in (first, second, load(tmp_path))]
+    assert chosen == [kernels[0].key, kernels[1].key, kernels[1].key]
     x, w = operands(5, 64, 32)
     np.testing.assert_allclose(first(x, w), second(x, w), rtol=1e-4, atol=1e-4)
 
@@ -841,7 +808,7 @@ def test_folder_without_a_library_is_refused(op: Operator, tmp_path: Path) -> No
     ("manifest", "complaint"),
     [
         ("{", "readable manifest.json"),
-        ('{"schema_version": 9}', "a library must have schema 3; got 9. Build it again"),
+        ('{"schema_version": 9}', "a library must have schema 3; got 9 in .*Build it again"),
         ("[]", "schema|readable"),
     ],
 )
@@ -863,9 +830,8 @@ def test_file_that_is_no_library_is_refused(op: Operator, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
 def test_library_needs_tvm_ffi_and_the_c_library_only(op: Operator) -> None:
-    listing = subprocess.run(
-        ["nm", "-D", "--undefined-only", str(op.path)], capture_output=True, text=True, check=True
-    )
+    command = ["nm", "-D", "--undefined-only", str(op.path)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True)
     symbols = {line.split()[-1].split("@")[0] for line in listing.stdout.splitlines()}
     weak = {"__gmon_start__", "__cxa_finalize", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"}
     foreign = {s for s in symbols - weak if not re.match(r"TVMFFI|memset$|memcpy$|__stack_chk", s)}
@@ -898,11 +864,7 @@ WITH_DIETLAB = ("from dietlab.tuning.operator import load; op = load(sys.argv[1]
 @pytest.mark.parametrize("way", ["bare", "dietlab"])
 def test_library_runs_where_tvm_cannot_be_imported(op: Operator, way: str) -> None:
     loading, running = BARE if way == "bare" else WITH_DIETLAB
-    script = WITHOUT_TVM.format(load=loading, run=running)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(op.path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", WITHOUT_TVM.format(load=loading, run=running), op.path)
 
 
 # How far measurements reach

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import in_turn
+from conftest import in_turn, python
 
 from dietlab.base.errors import BuildError, DietlabError, DispatchError
 from dietlab.cli.options import parse_shapes
@@ -111,13 +109,10 @@ def test_operands_that_vary_are_right_in_every_dimension(
 def test_such_a_library_needs_no_runtime(here: Hardware, tmp_path: Path) -> None:
     """Its memory comes from the C library; TVM's own would be absent where only dietlab.load() is used."""
     build(Dispatcher(OTHERS[1], here, (Scheme.from_key("8x32.u4.ws.p0.even"),), Leaf(0)), tmp_path)
-    script = (
-        "import sys; sys.modules['tvm'] = None; import numpy as np, dietlab as dl\n"
-        "x = np.ones((2, 5, 20), np.float32); y = dl.load(sys.argv[1])(x, x)\n"
-        "assert y.shape == (2, 5, 5) and (y == 20).all()"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    script = """import sys; sys.modules['tvm'] = None; import numpy as np, dietlab as dl
+x = np.ones((2, 5, 20), np.float32); y = dl.load(sys.argv[1])(x, x)
+assert y.shape == (2, 5, 5) and (y == 20).all()"""
+    python("-c", script, tmp_path)
 
 
 @pytest.mark.parametrize("empty", [{"T": 0}, {"N": 0}])
@@ -169,25 +164,19 @@ def test_a_gpu_serves_one_dynamic_dimension(tmp_path: Path) -> None:
 def test_boxes_of_a_tree_are_the_extents_of_its_leaves() -> None:
     assert split_dims(TREE) == ("T", "N", "K")
     found = boxes(TREE, {"T": (1, None)})
-    assert found[0] == (0, {"T": (1, 10), "N": (1, 100)}) and found[-1][1] == {
-        "T": (11, None),
-        "K": (91, None),
-    }
+    assert found[0] == (0, {"T": (1, 10), "N": (1, 100)})
+    assert found[-1][1] == {"T": (11, None), "K": (91, None)}
+
+    def holds(box: dict[str, tuple[int, int | None]], shape: Shape) -> bool:
+        return all(low <= shape[dim] <= (high or shape[dim]) for dim, (low, high) in box.items())
+
     for shape in drawn(200, 9, 3):
-        inside = [
-            number
-            for number, box in found
-            if all(
-                low <= shape[dim] and (high is None or shape[dim] <= high) for dim, (low, high) in box.items()
-            )
-        ]
+        inside = [number for number, box in found if holds(box, shape)]
         assert inside == [route(TREE, shape)]
         left = restricted(TREE, {"T": shape["T"], "K": shape["K"]})
         assert route(left, shape) == route(TREE, shape) and set(split_dims(left)) <= {"N"}
-    assert boxes(TREE, {"T": (1, 5)}) == [
-        (0, {"T": (1, 5), "N": (1, 100)}),
-        (2, {"T": (1, 5), "N": (101, None)}),
-    ]
+    within = [(0, {"T": (1, 5), "N": (1, 100)}), (2, {"T": (1, 5), "N": (101, None)})]
+    assert boxes(TREE, {"T": (1, 5)}) == within
     assert intervals(Split("N", 4, Leaf(1), Leaf(0))) == [(1, 1, 4), (0, 5, None)]
 
 

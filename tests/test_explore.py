@@ -166,7 +166,7 @@ def test_conditions_choose_rows(text: str, fitting: list[int]) -> None:
     ("text", "complaint"),
     [
         ("rows >=", "a filter must be a condition"),
-        ("height > 3", "a name in a condition must be that of a column; got height. They are: scheme, rows"),
+        ("height > 3", "a condition must name columns; got height. They are: scheme, rows"),
         ("rows > 'a'", "a number can only be compared with a number"),
         ("order > 3", "a number can only be compared with a number"),
         ("__import__('os').system('true') == 0", "can only have columns, numbers and texts"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import CHIP, EVERY, LENGTHS, TUNED, layers_report
@@ -82,10 +82,6 @@ WORK = Dense(T=Dim(1, 64), N=768, K=256)
 PLAN = "6x16.u4.ws.p0.even"
 
 
-def trace(figure: Any, name: str) -> Any:
-    return next(t for t in figure.data if t.name == name)
-
-
 def text_of(explorer: Any) -> str:
     """Everything that an explorer says."""
     drawn = explorer.drawn
@@ -96,20 +92,9 @@ def text_of(explorer: Any) -> str:
 
 
 def row(extent: int, contender: str, us: float, ours: float | None = None, **changed: Any) -> Row:
-    seconds = us / 1e6
-    made = Row(
-        Shape.of(T=extent),
-        extent == 64,
-        contender,
-        "hot",
-        seconds,
-        0.9 * seconds,
-        1.2 * seconds,
-        10.0,
-        True,
-        speedup=us / ours if ours else None,
-        plan=None if ours else PLAN,
-    )
+    s = us / 1e6
+    made = Row(Shape.of(T=extent), extent == 64, contender, "hot", s, 0.9 * s, 1.2 * s, 10.0, True)
+    made = replace(made, speedup=us / ours if ours else None, plan=None if ours else PLAN)
     return replace(made, **changed)
 
 
@@ -120,13 +105,8 @@ def rows_of(extent: int, ours: float, cache: str = "hot", **others: float) -> li
     return [row(extent, "dietlab", ours, cache=cache), *theirs]
 
 
-KINDS = {
-    "mkl": "plain",
-    "openblas": "plain",
-    "mkl-packed": "prepacked",
-    "ansor": "scheduler",
-    HOSTILE: "plain",
-}
+PLAIN, PACKED, SCHEDULER = "plain", "prepacked", "scheduler"
+KINDS = {"mkl": PLAIN, "openblas": PLAIN, "mkl-packed": PACKED, "ansor": SCHEDULER, HOSTILE: PLAIN}
 
 
 def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> Report:
@@ -287,9 +267,8 @@ def test_several_settings_are_drawn_over_each_other() -> None:
     assert len(explorer.figure.data) == alone + 1
     line = explorer.figure.data[-1]
     assert line.name == f"dietlab: {HARDWARE.name}, qkv, 2 cores" and list(line.y) == [3.0]
-    assert f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there." in text_of(
-        explorer
-    )
+    not_compared = f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there."
+    assert not_compared in text_of(explorer)
     again = speedup_explorer(TABLE).restore(json.loads(json.dumps(explorer.state())))
     assert again.values == explorer.values and len(again.figure.data) == alone + 1
     explorer.controls["beside"].value = ()
@@ -320,9 +299,8 @@ def test_hostile_names_are_escaped() -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    made = Study.create(
-        tmp_path_factory.mktemp("runs") / "study", WORK, HARDWARE, ShapeSet.uniform(WORK, 4), "smoke"
-    )
+    folder = tmp_path_factory.mktemp("runs") / "study"
+    made = Study.create(folder, WORK, HARDWARE, ShapeSet.uniform(WORK, 4), "smoke")
     made.tune(SyntheticRunner(HARDWARE))
     return made
 
@@ -398,15 +376,13 @@ def test_every_choice_of_the_shipped_bench_agrees_with_its_summary() -> None:
     seen = 0
     for threads in explorer.controls["threads"].options:
         report = table.report(explorer.values["workload"], threads)
+        explorer.set(threads=threads)
         for summary in report.summary:
-            explorer.set(threads=threads)
-            explorer.set(cache=summary.cache)
-            explorer.set(contender=summary.contender)
-            assert explorer.drawn.numbers["geometric mean"] == (
-                f"{summary.geomean_speedup:.2f} times over {summary.shapes} shapes"
-            )
+            explorer.set(cache=summary.cache, contender=summary.contender)
+            shown, mean = explorer.drawn.numbers, f"{summary.geomean_speedup:.2f} times"
+            assert shown["geometric mean"] == f"{mean} over {summary.shapes} shapes"
             (worst,) = (f"{name}={extent}" for name, extent in summary.worst_shape.items())
-            assert explorer.drawn.numbers["worst shape"] == f"{summary.worst_speedup:.2f} times at {worst}"
+            assert shown["worst shape"] == f"{summary.worst_speedup:.2f} times at {worst}"
             assert (explorer.frame["speedup_low"] <= explorer.frame["speedup_high"]).all()
             seen += 1
     assert seen >= 12
@@ -418,8 +394,8 @@ def test_every_choice_of_the_shipped_bench_agrees_with_its_summary() -> None:
 
 
 @pytest.fixture(scope="module")
-def composed(synthetic_run: TuningRun) -> Portfolio:
-    return choose_portfolio(synthetic_run, max_kernels=8)
+def composed(portfolio_of: Callable[[int], Portfolio]) -> Portfolio:
+    return portfolio_of(8)
 
 
 @pytest.fixture(scope="module")
@@ -560,16 +536,15 @@ def test_a_tree_by_hand_serves_what_its_cuts_say(board: Board, data: st.DataObje
         assert dispatcher.scheme(Shape.of(T=extent)) == plans[sum(cut < extent for cut in cuts)]
     assert dispatcher.scheme(Shape.of(T=129)) == board.portfolio.safe_scheme
     assert (board.table(dispatcher)["slowdown"] >= 1).all()
-    with pytest.raises(DispatchError, match=f"{len(cuts)} cuts make {len(cuts) + 1} intervals"):
+    with pytest.raises(DispatchError, match=f"{len(cuts)} cuts need {len(cuts) + 1} plans"):
         by_hand(board.portfolio, cuts, [*plans, plans[0]])
 
 
 def test_the_trained_cuts_by_hand_lose_the_same(board: Board) -> None:
     trained = train_dispatcher(board.portfolio)
     inside = [(plan, high) for plan, _, high in intervals(trained.tree) if high is not None]
-    mine = by_hand(
-        board.portfolio, [high for _, high in inside[:-1]], [trained.schemes[p] for p, _ in inside]
-    )
+    plans = [trained.schemes[plan] for plan, _ in inside]
+    mine = by_hand(board.portfolio, [high for _, high in inside[:-1]], plans)
     assert mean_slowdown(board.table(mine)) == pytest.approx(mean_slowdown(board.table(trained)))
 
 
@@ -709,10 +684,8 @@ def test_predictions_are_drawn_on_log_axes_with_held_out_records_marked(syntheti
     axes = figure.layout.xaxis, figure.layout.yaxis
     for axis in axes:
         assert axis.tickvals[0] <= line.x[0] and axis.tickvals[-1] >= line.x[1]
-    assert [(axis.title.text, axis.type) for axis in axes] == [
-        ("measured time (us)", "log"),
-        ("predicted time (us)", "log"),
-    ]
+    titles = [("measured time (us)", "log"), ("predicted time (us)", "log")]
+    assert [(axis.title.text, axis.type) for axis in axes] == titles
     assert rest.hovertext[-1].startswith(f"<b>{key} at {frame['shape'].iloc[-1]}</b><br>measured ")
     assert rest.hovertext[-1].endswith("held out from the fit")
 
@@ -849,9 +822,7 @@ def test_a_tree_is_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) ->
     assert elsewhere["T"].tolist() == frame["T"].tolist() and elsewhere["weight"].nunique() == 1
     assert set(elsewhere["scheme"]) == {portfolio.safe_scheme.key}
     for layer in (None, {}, {"N": 2304}):
-        with pytest.raises(
-            WorkloadError, match="an extent for each dynamic dimension but T: N, K; got missing"
-        ):
+        with pytest.raises(WorkloadError, match="for each dynamic dimension but T: N, K; got missing"):
             plot_dispatch(run, dispatcher, layer=layer)
 
 
@@ -866,10 +837,8 @@ def test_the_board_has_the_times_of_a_layer(every_layer: tuple[TuningRun, Portfo
         scheme = board.choice.schemes.index(dispatcher.scheme(shape))
         assert r.expected_seconds == board.choice.table[scheme, there]
         assert r.best_seconds == board.best[there]
-    unknown = {"N": 5, "K": 7}
-    with pytest.raises(
-        WorkloadError, match=r"must be of the layer; got K=7,N=5\. The set has \d+ layers, such as "
-    ):
+    unknown, told = {"N": 5, "K": 7}, r"must be of the layer; got K=7,N=5\. The set has \d+ layers, such as "
+    with pytest.raises(WorkloadError, match=told):
         board.table(dispatcher_at(dispatcher, unknown), unknown)
 
 
@@ -887,9 +856,7 @@ def test_the_dispatch_explorer_has_layers_and_maps(every_layer: tuple[TuningRun,
     dispatcher = train_dispatcher(portfolio)
     explorer = dispatch_explorer(run, portfolio)
     options = explorer.controls["layer"].options
-    assert options[:4] == tuple(
-        f"K={K},N={N}" for K, N in ((768, 768), (768, 2304), (768, 3072), (3072, 768))
-    )
+    assert options[:4] == ("K=768,N=768", "K=768,N=2304", "K=768,N=3072", "K=3072,N=768")
     assert len(options) == len({shape.without("T") for shape in portfolio.shapes})
     explorer.set(layer="K=768,N=2304", shape=24)
     assert explorer.drawn.note.startswith("T=24: T <= 256? yes.")
@@ -900,12 +867,10 @@ def test_the_dispatch_explorer_has_layers_and_maps(every_layer: tuple[TuningRun,
     assert explorer.drawn.numbers["over all layers"] == expected
     explorer.controls["tree"].value = BY_HAND
     assert explorer.frame["scheme"].nunique() == 1 and "trained one" in explorer.drawn.note
-    assert explorer.controls["show"].options == (
-        "along T",
-        "map over T and N",
-        "map over T and K",
-        "map over N and K",
-    )
+    maps = [f"map over {first} and {second}" for first, second in ("TN", "TK", "NK")]
+    assert explorer.controls["show"].options == ("along T", *maps)
+    maps = [f"map over {first} and {second}" for first, second in ("TN", "TK", "NK")]
+    assert explorer.controls["show"].options == ("along T", *maps)
     explorer.controls["show"].value = "map over T and N"
     assert explorer.frame.equals(frame_map(dispatcher, x="T", y="N", fixed={"K": 768}))
     ring = trace(explorer.figure, "K=768,N=2304,T=24")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import EVERY
@@ -46,10 +47,6 @@ KERNELS = st.builds(
 )
 
 
-def trace(figure: Any, name: str) -> Any:
-    return next(t for t in figure.data if t.name == name)
-
-
 def space_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
     from dietlab.view.widgets.space_explorer import space_explorer
 
@@ -69,15 +66,7 @@ def padding_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
 def test_the_funnel_loses_nothing(work: Workload) -> None:
     space = build_space(work, HASWELL)
     frame, table = frame_funnel(space), space.rejections
-    assert list(frame.columns) == [
-        "limit",
-        "left",
-        "rejected",
-        "most",
-        "unit",
-        "nearest_miss",
-        "nearest_value",
-    ]
+    assert [*frame.columns] == ["limit", "left", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
     assert frame["left"].iloc[0] == len(space) + table["rejected"].sum()
     assert frame["left"].iloc[-1] == len(space)
     assert (-frame["left"].diff().iloc[1:] == frame["rejected"].iloc[1:]).all()
@@ -95,10 +84,8 @@ def test_the_funnel_is_drawn_with_bounds_and_nearest_misses() -> None:
     assert list(left.x) == frame["left"].tolist() and list(rejected.x) == frame["rejected"].tolist()
     assert figure.layout.barmode == "stack"
     assert figure.layout.xaxis.title.text == "candidates (count)"
-    assert (
-        figure.layout.title.text
-        == f"{len(space):,} of {frame['left'].iloc[0]:,} candidates fit {HASWELL.name}"
-    )
+    total = frame["left"].iloc[0]
+    assert figure.layout.title.text == f"{len(space):,} of {total:,} candidates fit {HASWELL.name}"
     first = " ".join(left.y[1].split("<br>"))
     assert first == "accumulators and operands fit the vector registers (at most 16 registers)"
     assert f"<b>{frame['rejected'].iloc[1]:,} candidates are rejected here</b>" in rejected.hovertext[1]
@@ -110,19 +97,18 @@ def test_the_funnel_is_drawn_with_bounds_and_nearest_misses() -> None:
     assert plot_funnel(space, "plotly_white").layout.paper_bgcolor is None
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "words"),
-    [
-        (33, "registers", "33 registers"),
-        (64, "bytes", "64 bytes"),
-        (786432, "bytes", "768 KiB"),
-        (1 << 20, "bytes", "1 MiB"),
-        (1.5 * (1 << 20), "bytes", "1.5 MiB"),
-        (2304, "columns", "2,304 columns"),
-    ],
-)
-def test_amounts_have_units(value: float, unit: str, words: str) -> None:
-    assert amount(value, unit) == words
+AMOUNTS = {
+    "33 registers": (33, "registers"),
+    "64 bytes": (64, "bytes"),
+    "768 KiB": (786432, "bytes"),
+    "1 MiB": (1 << 20, "bytes"),
+    "1.5 MiB": (1.5 * (1 << 20), "bytes"),
+    "2,304 columns": (2304, "columns"),
+}
+
+
+def test_amounts_have_units() -> None:
+    assert [amount(value, unit) for value, unit in AMOUNTS.values()] == [*AMOUNTS]
 
 
 # --- the space explorer -----------------------------------------------------------------------
@@ -168,9 +154,8 @@ def test_what_no_limit_depends_on_changes_nothing() -> None:
     before = explorer.frame
     explorer.controls["l1d_bytes"].value = 128 << 10
     assert explorer.frame.equals(before)
-    assert explorer.drawn.note == (
-        "With L1 data cache 128 KiB instead of 32 KiB: exactly the same schemes fit."
-    )
+    told = "With L1 data cache 128 KiB instead of 32 KiB: exactly the same schemes fit."
+    assert explorer.drawn.note == told
 
 
 def test_several_limits_turned_at_once() -> None:
@@ -193,20 +178,19 @@ def test_a_processor_on_which_nothing_fits_is_a_sentence() -> None:
     assert len(explorer.frame) > 1
 
 
+limits = st.sampled_from(["l2_bytes", "vector_registers"])
+
+
 @settings(max_examples=10)
-@given(
-    st.sampled_from([QKV, SCORES]),
-    st.sampled_from(["l2_bytes", "vector_registers"]),
-    st.sampled_from([768, 8192]),
-)
+@given(st.sampled_from([QKV, SCORES]), limits, st.sampled_from([768, 8192]))
 def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: int) -> None:
-    from dietlab.view.widgets.space_explorer import _turned
+    from dietlab.view.widgets.space_explorer import _turned, figure_of
 
     work = replace(work, K=depth) if isinstance(work, Dense) else replace(work, D=depth)
     (knob,) = [knob for knob in KNOBS if knob.field == field]
-    real = {k.field: k.of(ZEN) for k in KNOBS}
+    real = {k.field: figure_of(ZEN, k) for k in KNOBS}
     kept: set[MicroKernel] = set()
-    for value in knob.values(knob.of(ZEN)):
+    for value in knob.values(figure_of(ZEN, knob)):
         space = build_space(work, _turned(ZEN, {**real, field: value}))
         # Reductions are cut only where L2 is small, so that these come and go.
         larger = {k for k in space if not (isinstance(k.kernel, CpuMicroKernel) and k.kernel.block)}
@@ -246,19 +230,17 @@ def test_tiles_cover_every_output_once_and_waste_what_the_cost_says(
     assert frame["row_tile"].max() == plan_for(kernel, rows).tiles
 
 
-@given(
-    st.integers(1, 9),
-    st.integers(1, 9),
-    st.sampled_from(["even", "rest"]),
-    st.integers(1, 60),
-    st.integers(1, 60),
-)
+tiles = st.tuples(st.integers(1, 9), st.integers(1, 9))
+outputs = st.tuples(st.integers(1, 60), st.integers(1, 60))
+
+
+@given(tiles, st.sampled_from(["even", "rest"]), outputs)
 def test_dot_products_are_composed_on_both_axes(
-    rows: int, cols: int, edge: Any, height: int, width: int
+    tile: tuple[int, int], edge: Any, output: tuple[int, int]
 ) -> None:
-    frame = frame_tiling(cpu_scheme(rows, cols, edge=edge, along="depth"), height, width)
+    frame = frame_tiling(cpu_scheme(*tile, edge=edge, along="depth"), *output)
     assert (frame["padding_waste"] == 0).all()
-    assert (frame["rows"] * frame["cols"]).sum() == height * width
+    assert (frame["rows"] * frame["cols"]).sum() == output[0] * output[1]
 
 
 def test_a_tiling_has_cells_of_true_size() -> None:
@@ -316,10 +298,8 @@ def test_the_map_has_the_waste_of_every_shape_and_height(work: Workload, edge: A
     frame = frame_waste(work, kernel, heights=[1, 5, 14], extents=[1, 14, 15, 128])
     assert list(frame.columns) == ["T", "rows", "padding_waste"] and len(frame) == 12
     for row in frame.itertuples():
-        sizes = extents(work, Shape.of(T=row.T))
-        assert row.padding_waste == pytest.approx(
-            padding_waste(sizes, kernel.changed(rows=row.rows).cover_tile)
-        )
+        waste = padding_waste(extents(work, Shape.of(T=row.T)), kernel.changed(rows=row.rows).cover_tile)
+        assert row.padding_waste == pytest.approx(waste)
     figure = plot_waste(work, kernel, heights=[1, 5, 14], extents=[1, 14, 15, 128])
     drawn = figure.data[0]
     assert (list(drawn.x), list(drawn.y)) == ([1, 14, 15, 128], [1, 5, 14])
@@ -334,11 +314,8 @@ def test_composition_leaves_no_padded_rows() -> None:
     assert padded.max() > 0.9  # T=1 in a tile of 32 rows
     assert even.max() == 0  # 2,304 columns are a multiple of 32
     assert len(padded) == 128 * 32
-
-
-def test_waste_may_come_from_any_iterable() -> None:
-    once = frame_waste(QKV, cpu_scheme(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
-    assert len(once) == 4
+    some = frame_waste(QKV, cpu_scheme(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
+    assert len(some) == 4
 
 
 @WORKLOADS
@@ -488,7 +465,6 @@ def test_waste_of_several_dimensions_is_of_a_layer() -> None:
     frame = frame_waste(EVERY, kernel, [4, 6], [10, 11], layer)
     assert frame.equals(frame_waste(replace(EVERY, **layer), kernel, [4, 6], [10, 11]))
     assert "N=100 K=64" in plot_waste(EVERY, kernel, layer=layer).layout.title.text
-    with pytest.raises(
-        WorkloadError, match=r"but T: N, K; got missing K, N\. Give layer=\{'N': 512, 'K': 512\}"
-    ):
+    told = r"but T: N, K; got missing K, N\. Give layer=\{'N': 512, 'K': 512\}"
+    with pytest.raises(WorkloadError, match=told):
         plot_waste(EVERY, kernel)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import ROOT
+from conftest import ROOT, cli, python
 from test_how_tos import page_named
 
 from dietlab.base import registry
@@ -80,49 +80,35 @@ from pathlib import Path
 
 Path(__file__).with_suffix(".imported").touch()
 
-
 class Chance:
     """Whatever is left, by chance."""
-
     def propose(self, state, count, random):
         return state.filled((), count, random)
 
-
 class Bound:
     """The analytic bound."""
-
     def __init__(self, cache="hot"):
         self.cache = cache
-
     def fit(self, space, records):
         from dietlab.cost import Analytic
-
         return Analytic.of(space, self.cache)
-
 
 CHANCE = Chance()
 NUMBER = 3
 
-
 def made():
     return Chance()
 
-
 class Idle:
     """A contender that computes nothing."""
-
     def __init__(self, threads):
         pass
-
     def version(self):
         return "1"
-
     def kind(self, workload):
         return "plain"
-
     def prepare(self, workload, constants, shape):
         return self
-
     def bind(self, operands, out):
         return int
 '''
@@ -272,7 +258,7 @@ def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
     [
         (
             "nowhere:Chance",
-            r"the module 'nowhere' of a strategy must be importable; got ModuleNotFoundError.*PATH",
+            r"module 'nowhere' of a strategy must be importable; got ModuleNotFoundError.*PATH",
         ),
         ("broken:Chance", r"the module 'broken' of a strategy must be importable; got ZeroDivisionError"),
         ("beside:Chanse", r"a strategy must be in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
@@ -290,26 +276,13 @@ def test_a_wrong_name_says_what_is_wrong(beside: Path, space: Space, name: Any, 
 
 
 def test_the_command_line_takes_a_module_of_the_current_folder(beside: Path) -> None:
-    def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
-        start = "import sys; sys.path.remove(''); from dietlab.cli import main; main(prog_name='dietlab')"
-        return subprocess.run(
-            [sys.executable, "-c", start, *arguments],
-            cwd=beside,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
+    start = "import sys; sys.path.remove(''); from dietlab.cli import main; main(prog_name='dietlab')"
+    asked = partial(python, "-c", start, cwd=beside)
     smallest = ("--effort", "smoke", "--seeds", "1", "--quiet")
     done = asked("compare", "quickstart", "--strategies", "beside:Chance,random", *smallest)
-    assert done.returncode == 0 and "| beside:Chance " in done.stdout, done.stderr
-    done = asked("replay", "quickstart", "--effort", "smoke", "--strategy", "beside:Chanse")
-    assert (
-        done.returncode == 2
-        and done.stderr.startswith("dietlab: a strategy must be in ")
-        and "Trace" not in done.stderr
-    )
+    assert "| beside:Chance " in done.stdout
+    refused = asked("replay", "quickstart", "--effort", "smoke", "--strategy", "beside:Chanse", exits=2)
+    assert refused.stderr.startswith("dietlab: a strategy is in ") and "Trace" not in refused.stderr
 
 
 # Files
@@ -362,23 +335,15 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
     study.tune(RUNNER)
     study.dispatch()
     read_records(folder / "records.jsonl")
-    assert json.loads((folder / "manifest.json").read_text())["workload"] == {
-        "operator": "product",
-        "T": [1, 16],
-        "N": 96,
-        "K": 40,
-        "dtype": "float32",
-        "class": "product:Product",
-    }
+    saved = {"operator": "product", **DIMS, "T": [1, 16], "dtype": "float32", "class": "product:Product"}
+    assert json.loads((folder / "manifest.json").read_text())["workload"] == saved
     registry.replace_entered({})  # as in a process that knows nothing of it
     told = r"got 'product'\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
     for read in (Study.open, lambda path: read_records(path / "records.jsonl").workload):
         with pytest.raises(WorkloadError, match=told):
             read(folder)
-    done = CliRunner().invoke(main, ["dispatch", str(folder)])
-    assert done.exit_code == 2 and "--import product:Product" in done.stderr
-    done = CliRunner().invoke(main, ["--import", "product:Product", "dispatch", str(folder)])
-    assert done.exit_code == 0, done.output
+    assert "--import product:Product" in cli("dispatch", folder, exits=2).stderr
+    cli("--import", "product:Product", "dispatch", folder)
     assert Study.open(folder).workload == work
     # What was measured needs no strategy.
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -398,9 +363,8 @@ def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
 def test_a_study_keeps_names(tmp_path: Path) -> None:
     made: dict[str, Any] = {"strategy": STRATEGIES["random"](), "cost_model": Analytic}
     for what, value in made.items():
-        with pytest.raises(
-            StudyError, match=rf"the name of a study's {what.replace('_', ' ')} must be of class str; got"
-        ):
+        told = rf"the name of a study's {what.replace('_', ' ')} must be of class str; got"
+        with pytest.raises(StudyError, match=told):
             Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, **{what: value})
     with pytest.raises(SpaceError, match="a strategy is one of"):
         Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, strategy="chanse")
@@ -414,7 +378,7 @@ def test_files_of_an_operator_are_alike_wherever_its_class_is(beside: Path, tmp_
     assert RecordStore(tmp_path / "records.jsonl", moved).records == []
     assert merge_records([RecordFile(header, ()), RecordFile(moved, ())]).records == ()
     other = {**header, "workload": {**header["workload"], "N": 97}}
-    with pytest.raises(RecordError, match="continued with their own workload"):
+    with pytest.raises(RecordError, match="must have the study's workload"):
         RecordStore(tmp_path / "records.jsonl", other)
 
 
@@ -447,40 +411,29 @@ def test_a_process_imports_what_was_entered_from_the_folders_of_this_one(
         worker.ask({"workload": work.to_json()}, 60)
 
 
+SCRIPT = f"""
+
+import dietlab as dl
+from dietlab.measure.timing.process import WorkerProcess
+from dietlab.problem import OPERATORS
+OPERATORS['product'] = Product
+work = dl.make_workload('product', {{'T': dl.Dim(1, 16), 'N': 96, 'K': 40}})
+with WorkerProcess({TOLD!r}) as worker:
+    print(worker.ask({{'workload': work.to_json()}}, 60))
+class Product(Product):
+    def __str__(self):
+        return 'another'
+    def unlike(self):
+        return work
+OPERATORS['product'] = Product  # a cell that ran again
+with WorkerProcess({TOLD!r}) as worker:
+    print(worker.ask({{'workload': work.to_json()}}, 60)['workload'])
+"""
+
+
 def test_a_process_gets_a_copy_of_what_a_script_defines(beside: Path) -> None:
-    source = page_named("operator").files["product.py"]
-    (beside / "script.py").write_text(
-        source + "\n\n"
-        "import sys\n"
-        f"sys.path[:0] = {[str(ROOT / 'tests')]}\n"
-        "import dietlab as dl\n"
-        "from dietlab.measure.timing.process import WorkerProcess\n"
-        "from dietlab.problem import OPERATORS\n"
-        "OPERATORS['product'] = Product\n"
-        "work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})\n"
-        f"with WorkerProcess({TOLD!r}) as worker:\n"
-        "    print(worker.ask({'workload': work.to_json()}, 60))\n"
-        "class Product(Product):\n"
-        "    def __str__(self):\n"
-        "        return 'another'\n"
-        "    def unlike(self):\n"
-        "        return work\n"
-        "OPERATORS['product'] = Product  # a cell that ran again\n"
-        f"with WorkerProcess({TOLD!r}) as worker:\n"
-        "    print(worker.ask({'workload': work.to_json()}, 60)['workload'])\n",
-        encoding="utf-8",
-    )
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-    done = subprocess.run(
-        [sys.executable, beside / "script.py"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
+    (beside / "script.py").write_text(page_named("operator").files["product.py"] + SCRIPT, encoding="utf-8")
+    first, second = python(beside / "script.py", path=(ROOT, ROOT / "tests")).stdout.splitlines()
     assert "'workload': 'product T=1..16 N=96 K=40', 'axes': 3, 'module': '__main__'" in first
     assert second == "another"
 
@@ -590,33 +543,22 @@ def test_what_a_strategy_proposes_is_checked(
 
 def test_a_strategy_may_propose_one_by_one(space: Space) -> None:
     run = tune(space, SHAPES, RUNNER, EFFORT, Proposing(lambda state: iter(state.untried[:1])))
-    assert list(dict.fromkeys(record.scheme for record in run.records)) == list(
-        space.schemes[: EFFORT.trials]
-    )
+    measured = tuple(dict.fromkeys(record.scheme for record in run.records))
+    assert measured == space.schemes[: EFFORT.trials]
 
 
 def test_an_argument_in_place_of_an_object_is_an_error(space: Space) -> None:
-    def tuned(**wrong: Any) -> None:
-        tune(**{"space": space, "shapes": SHAPES, "runner": RUNNER, "effort": EFFORT, **wrong})
 
-    with pytest.raises(SpaceError, match=r"got the class Proposing\. Make one: Proposing\(\.\.\.\)"):
-        tuned(strategy=Proposing)
-    with pytest.raises(
-        ModelError, match=r"a cost model must be an object with fit; got the class Fitting\. Make one"
+    for wrong, error, told in (
+        ({"strategy": Proposing}, SpaceError, r"got the class Proposing\. Make one: Proposing\(\.\.\.\)"),
+        ({"predictor": Fitting}, ModelError, r"an object with fit; got the class Fitting\. Make one"),
+        ({"predictor": None}, ModelError, "a cost model must be an object with fit; got None"),
+        ({"runner": SyntheticRunner}, MeasureError, r"object with measure; got the class SyntheticRunner"),
+        ({"observers": Heard()}, DietlabError, r"what observes must be a list; got a value of class Heard"),
+        ({"observers": [Heard]}, DietlabError, r"must be an object with on_event; got the class Heard"),
     ):
-        tuned(predictor=Fitting)
-    with pytest.raises(ModelError, match="a cost model must be an object with fit; got None"):
-        tuned(predictor=None)
-    with pytest.raises(
-        MeasureError, match=r"a runner, must be an object with measure; got the class SyntheticRunner"
-    ):
-        tuned(runner=SyntheticRunner)
-    with pytest.raises(DietlabError, match=r"what observes must be a list; got a value of class Heard"):
-        tuned(observers=Heard())
-    with pytest.raises(
-        DietlabError, match=r"an observer must be an object with on_event; got the class Heard"
-    ):
-        tuned(observers=[Heard])
+        with pytest.raises(error, match=told):
+            tune(**{"space": space, "shapes": SHAPES, "runner": RUNNER, "effort": EFFORT, **wrong})
     assert audience(None).observers == () and len(audience([Heard()]).observers) == 1
 
 
@@ -642,6 +584,11 @@ class Fitting:
         return self.doubt_of(len(schemes), len(shapes))
 
 
+def of_size(value: float) -> Callable[[int, int], object]:
+    """Returns a function that makes an array of one value."""
+    return lambda rows, cols: np.full((rows, cols), value)
+
+
 @pytest.mark.parametrize(
     ("predictor", "told"),
     [
@@ -649,28 +596,19 @@ class Fitting:
             Fitting(nothing=True),
             r"what fit of Fitting returns must be an object with seconds and doubt; got None",
         ),
-        (
-            Fitting(lambda rows, cols: None),
-            r"seconds of Fitting returns must be an array \[schemes, shapes\].*got None",
-        ),
-        (Fitting(lambda rows, cols: 1.0), r"got the size \[\] for \["),
+        (Fitting(lambda *size: None), r"of Fitting returns must be an array \[schemes, shapes\].*got None"),
+        (Fitting(lambda *size: 1.0), r"got the size \[\] for \["),
         (Fitting(lambda rows, cols: np.ones(rows)), r"got the size \[\d+\] for \[\d+, \d+\]"),
         (Fitting(lambda rows, cols: np.ones((cols + 1, rows))), r"got the size \["),
         (Fitting(lambda rows, cols: np.ones((rows, 1 + cols))), r"got the size \["),
-        (
-            Fitting(lambda rows, cols: np.full((rows, cols), np.nan)),
-            r"numbers above 0; got nan \(\d+ of \d+ numbers",
-        ),
-        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0 \(\d+ of \d+ numbers"),
-        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1 \(\d+ of \d+ numbers"),
-        (
-            Fitting(lambda rows, cols: np.full((rows, cols), np.inf)),
-            r"numbers above 0; got inf \(\d+ of \d+ numbers",
-        ),
+        (Fitting(of_size(np.nan)), r"numbers above 0; got nan \(\d+ of \d+ numbers"),
+        (Fitting(of_size(0)), r"numbers above 0; got 0 \(\d+ of \d+ numbers"),
+        (Fitting(of_size(-1)), r"numbers above 0; got -1 \(\d+ of \d+ numbers"),
+        (Fitting(of_size(np.inf)), r"numbers above 0; got inf \(\d+ of \d+ numbers"),
         (Fitting(lambda rows, cols: [["fast"] * cols] * rows), r"numbers above 0; got a value of class list"),
         (
-            Fitting(doubt_of=lambda rows, cols: -np.ones((rows, cols))),
-            r"doubt of Fitting returns must be an array \[schemes, shapes\] of numbers of 0 or more; got -1",
+            Fitting(doubt_of=of_size(-1.0)),
+            r"doubt of Fitting returns must be .* of numbers of 0 or more; got -1",
         ),
     ],
 )
@@ -781,9 +719,8 @@ def test_what_a_vendor_returns_is_checked(fields: dict[str, Any], told: str) -> 
 
 def test_a_vendor_that_is_none_is_an_error() -> None:
     VENDORS["vending"] = lambda threads: None
-    with pytest.raises(
-        MeasureError, match="the contender vending must be an object with version, kind and prepare; got"
-    ):
+    told = "the contender vending must be an object with version, kind and prepare; got"
+    with pytest.raises(MeasureError, match=told):
         make_contender("vending", 1, {})
 
 
@@ -859,39 +796,31 @@ def test_own_operators_say_the_same_everywhere() -> None:
             require_entered(work)
 
 
+def with_inputs(change: Callable[[Any], Any]) -> Any:
+    def inputs(self: Dense, shape: Shape, seed: int = 0) -> Any:
+        return {name: change(array) for name, array in Dense.inputs(self, shape).items()}
+
+    return verb(inputs=inputs)
+
+
+def with_reference(change: Callable[[Any], Any]) -> Any:
+    return verb(reference=lambda self, inputs: change(Dense.reference(self, inputs)))
+
+
+X_AND_W = r"x float32\[1, 32\], w float32\[64, 32\]; got"
+
+
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        (
-            verb(inputs=lambda self, shape, seed=0: None),
-            r"inputs of Altered at T=1 must be x float32\[1, 32\], w float32\[64, 32\]; got None",
-        ),
+        (verb(inputs=lambda self, shape, seed=0: None), rf"inputs of Altered at T=1 are {X_AND_W} None"),
         (verb(inputs=lambda self, shape, seed=0: {}), r"inputs of Altered at T=1 must be .*; got none"),
-        (
-            verb(inputs=lambda self, shape, seed=0: {n: a.T for n, a in Dense.inputs(self, shape).items()}),
-            r"must be x float32\[1, 32\], w float32\[64, 32\]; got x float32\[32, 1\]",
-        ),
-        (
-            verb(
-                inputs=lambda self, shape, seed=0: {
-                    n: a.astype(np.float64) for n, a in Dense.inputs(self, shape).items()
-                }
-            ),
-            r"must be x float32\[1, 32\], .*; got x float64\[1, 32\], w float64",
-        ),
-        (verb(reference=lambda self, inputs: None), r"reference of Altered at T=5 returns finite .*got None"),
-        (
-            verb(reference=lambda self, inputs: Dense.reference(self, inputs)[0]),
-            r"returns finite float64\[5, 64\]; got float64\[64\]",
-        ),
-        (
-            verb(reference=lambda self, inputs: Dense.reference(self, inputs).astype(np.float32)),
-            r"returns finite float64\[5, 64\]; got float32\[5, 64\]",
-        ),
-        (
-            verb(reference=lambda self, inputs: Dense.reference(self, inputs) * np.nan),
-            r"returns finite float64\[5, 64\]; got 320 numbers that are not finite",
-        ),
+        (with_inputs(lambda array: array.T), rf"are {X_AND_W} x float32\[32, 1\]"),
+        (with_inputs(np.float64), r"must be x float32\[1, 32\], .*; got x float64\[1, 32\], w float64"),
+        (with_reference(lambda y: None), r"reference of Altered at T=5 returns finite .*got None"),
+        (with_reference(lambda y: y[0]), r"returns finite float64\[5, 64\]; got float64\[64\]"),
+        (with_reference(np.float32), r"returns finite float64\[5, 64\]; got float32\[5, 64\]"),
+        (with_reference(lambda y: y * np.nan), r"float64\[5, 64\]; got 320 numbers that are not finite"),
     ],
 )
 def test_operands_and_right_results_are_checked(work: Any, told: str) -> None:

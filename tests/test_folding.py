@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dietlab.problem import Shape
 from dietlab.scheme import Leaf, Split, Tree, leaves
-from dietlab.tuning import Portfolio, TuningRun, choose_portfolio, train_dispatcher
+from dietlab.tuning import Portfolio, TuningRun, train_dispatcher
 from dietlab.view.figures.folding import (
     LEVELS,
     MOST_COLUMNS,
@@ -99,11 +100,9 @@ def test_what_is_toggled_unfolds_or_folds() -> None:
 def test_where_columns_are_short_the_heaviest_are_unfolded() -> None:
     def halves(low: int, high: int) -> Tree:
         middle = (low + high) // 2
-        return (
-            Leaf(low % 3)
-            if low == high
-            else Split("T", middle, halves(low, middle), halves(middle + 1, high))
-        )
+        if low == high:
+            return Leaf(low % 3)
+        return Split("T", middle, halves(low, middle), halves(middle + 1, high))
 
     shown = shown_nodes(root_of(halves(1, 64), 1, 64), levels=6, weights={5: 1.0})
     assert len(columns(shown)) == MOST_COLUMNS
@@ -131,8 +130,8 @@ def test_sixteen_plans_have_sixteen_colours_and_the_next_ones_other_marks() -> N
 
 
 @pytest.fixture(scope="module")
-def composed(synthetic_run: TuningRun) -> Portfolio:
-    return choose_portfolio(synthetic_run, max_kernels=8)
+def composed(portfolio_of: Callable[[int], Portfolio]) -> Portfolio:
+    return portfolio_of(8)
 
 
 def words(figure: Any, number: int) -> list[str]:
@@ -160,11 +159,9 @@ def test_clicks_fold_unfold_and_choose(synthetic_run: TuningRun, composed: Portf
     fold = before.index("+")
     explorer.live.clicked = {"trace": ENDS, "point": fold, "x": fold, "count": 1}
     assert explorer.values["unfolded"] and len(words(explorer.figure, ENDS)) > len(before)
-    split = next(
-        i
-        for i, hover in enumerate(explorer.figure.data[SPLITS].hovertext)
-        if explorer.values["unfolded"].replace("-", " to ") in hover
-    )
+    unfolded = explorer.values["unfolded"].replace("-", " to ")
+    hovers = explorer.figure.data[SPLITS].hovertext
+    split = next(number for number, hover in enumerate(hovers) if unfolded in hover)
     explorer.live.clicked = {"trace": SPLITS, "point": split, "x": 0, "count": 2}
     assert explorer.values["unfolded"] == "" and words(explorer.figure, ENDS) == before
     leaf = next(i for i, text in enumerate(before) if text != "+" and i > 0)

@@ -45,34 +45,21 @@ HALVES = Dense(T=Dim(1, 128), N=768, K=256, dtype="float16")
 
 def cpu_schemes(dice: Random, count: int) -> list[Scheme]:
     """Few families, of several groups: both loop orders, panels along columns and depth, all edges."""
-    return [
-        cpu_scheme(
-            dice.randint(1, 14),
-            dice.choice([16, 32]),
-            unroll=dice.choice([1, 4]),
-            order=dice.choice(["ws", "ws", "is"]),
-            prefetch=dice.choice([0, 24]),
-            edge=dice.choice([*EDGES, "even", "rest"]),
-            ahead=dice.choice([False, True]),
-        )
-        for _ in range(count)
-    ]
+    choose, edges = dice.choice, [*EDGES, "even", "rest"]
+
+    def one() -> Scheme:
+        size = dice.randint(1, 14), choose([16, 32]), choose([1, 4])
+        order, prefetch = choose(["ws", "ws", "is"]), choose([0, 24])
+        return cpu_scheme(*size, order, prefetch, choose(edges), choose([False, True]))
+
+    return [one() for _ in range(count)]
 
 
 def cuda_schemes(dice: Random, count: int) -> list[Scheme]:
     """Heights are multiples of 16 rows."""
-    return [
-        cuda_scheme(
-            16 * dice.randint(1, 6),
-            dice.choice([64, 128]),
-            16,
-            16,
-            16,
-            stages=dice.choice([2, 3]),
-            edge=dice.choice(["padded", "even", "rest"]),
-        )
-        for _ in range(count)
-    ]
+    choose, edges = dice.choice, ["padded", "even", "rest"]
+    sizes = ((16 * dice.randint(1, 6), choose([64, 128]), 16, 16, 16) for _ in range(count))
+    return [cuda_scheme(*size, stages=choose([2, 3]), edge=choose(edges)) for size in sizes]
 
 
 def drawn_shapes(workload: Workload, dice: Random, count: int) -> list[Shape]:
@@ -122,14 +109,10 @@ def drawn(workload: Workload, seed: int, count: int = 24) -> Case:
     schemes, shapes = draw(dice, count), drawn_shapes(workload, dice, count)
     seen = list(dict.fromkeys(zip(schemes, shapes, strict=True)))
     random = np.random.default_rng(seed)
-    return Case(
-        workload,
-        seen,
-        0.5 + random.normal(0.0, 0.3, len(seen)),
-        random.integers(1, 5, len(seen)).astype(np.float64),
-        [*draw(dice, 7), *schemes[:4]],
-        [*drawn_shapes(workload, dice, 4), *shapes[:3]],
-    )
+    values = 0.5 + random.normal(0.0, 0.3, len(seen))
+    times = random.integers(1, 5, len(seen)).astype(np.float64)
+    shapes = [*drawn_shapes(workload, dice, 4), *shapes[:3]]
+    return Case(workload, seen, values, times, [*draw(dice, 7), *schemes[:4]], shapes)
 
 
 CASES = [(work, seed) for work in (EVERY, SCORES, HALVES) for seed in range(2)]

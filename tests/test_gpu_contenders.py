@@ -65,16 +65,13 @@ T = Dim(1, 64)
 DENSE = Dense(T, 70, 45)
 HALVES = (Dense(T, 70, 45, dtype="float16"), Dense(T, 70, 45, dtype="bfloat16"))
 BATCHED = (BatchMatmul(T, 3, 13, "nt"), BatchMatmul(T, 3, 13, "nn"), BatchMatmul(T, 2, 16, "nt", "bfloat16"))
-EPILOGUES_OF_DENSE = tuple(
-    Dense(T, 70, 45, bias=bias, activation=activation, residual=residual)
-    for bias, activation, residual in (
-        (True, "none", False),
-        (False, "none", True),
-        (True, "relu", False),
-        (True, "none", True),
-        (False, "gelu_tanh", True),
-        (True, "gelu_erf", False),
-    )
+EPILOGUES_OF_DENSE = (
+    Dense(T, 70, 45, bias=True),
+    Dense(T, 70, 45, residual=True),
+    Dense(T, 70, 45, bias=True, activation="relu"),
+    Dense(T, 70, 45, bias=True, residual=True),
+    Dense(T, 70, 45, activation="gelu_tanh", residual=True),
+    Dense(T, 70, 45, bias=True, activation="gelu_erf"),
 )
 ON_CPU = {"device": "cpu", "l2_bytes": 1 << 14}
 
@@ -93,13 +90,8 @@ def bench(contender: Any, workload: Workload = DENSE, **changed: Any) -> Bench:
 
 
 def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[str, Any]:
-    return {
-        "op": "open",
-        "contender": contender,
-        "workload": workload.to_json(),
-        "threads": 1,
-        "options": {**ON_CPU, **options},
-    }
+    asked = {"op": "open", "contender": contender, "workload": workload.to_json(), "threads": 1}
+    return {**asked, "options": {**ON_CPU, **options}}
 
 
 # Names
@@ -116,10 +108,9 @@ def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
     dispatcher = Dispatcher(DENSE, Hardware.preset("h100"), (kernel,), Leaf(0))
     op: Any = SimpleNamespace(manifest=dispatcher.to_json(), dispatcher=dispatcher, path=Path("library.so"))
     shapes = ShapeSet.extents(DENSE, [5])
-    with (
-        pytest.raises(DispatchError, match=r"on NVIDIA H100 SXM are cublas, .*oracle; got openblas, mkl"),
-        contest(op, ("cublas", "openblas", "mkl"), shapes, effort=EFFORTS["smoke"]),
-    ):
+    told = r"on NVIDIA H100 SXM are cublas, .*oracle; got openblas, mkl"
+    rivals = ("cublas", "openblas", "mkl")
+    with pytest.raises(DispatchError, match=told), contest(op, rivals, shapes, effort=EFFORTS["smoke"]):
         pass
 
 
@@ -544,27 +535,30 @@ class ChoosingGpu(Gpu):
         return TimedBlock(lambda: self._library.SECONDS[number], 1)
 
 
+@pytest.fixture
+def library() -> ComputingLt:
+    return ComputingLt()
+
+
+@pytest.fixture
+def tuned(library: ComputingLt) -> TunedCublasLt:
+    lt = CublasLt(library, lambda: 0, torch.empty(8))
+    return TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
+
+
 def test_structures_are_as_long_as_in_c() -> None:
     assert ctypes.sizeof(HeuristicResult) == 96 and HeuristicResult.state.offset == 72
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        DENSE,
-        *BATCHED[:2],
-        Dense(T, 70, 45, bias=True, activation="relu"),
-        Dense(T, 70, 45, residual=True),
-        Dense(T, 70, 45, bias=True, residual=True, constant=False),
-    ],
-    ids=str,
-)
-def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> None:
-    library = ComputingLt()
-    lt = CublasLt(library, lambda: 0, torch.empty(8))
-    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
-    assert contender.kind(workload) == "tuned" and "cuBLASLt 130000" in contender.version()
-    timer = bench(contender, workload)
+FUSED = (Dense(T, 70, 45, bias=True, residual=True, constant=False), *EPILOGUES_OF_DENSE[1:3])
+
+
+@pytest.mark.parametrize("workload", [DENSE, *BATCHED[:2], *FUSED], ids=str)
+def test_cublaslt_computes_with_its_fastest_algorithm(
+    workload: Workload, library: ComputingLt, tuned: TunedCublasLt
+) -> None:
+    assert tuned.kind(workload) == "tuned" and "cuBLASLt 130000" in tuned.version()
+    timer = bench(tuned, workload)
     for rows in (1, 7, 64):
         library.ran.clear()
         answer = timer.check({"shape": {"T": rows}})
@@ -575,26 +569,18 @@ def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> Non
     assert set(library.ran) == {3}, "a shape is tuned once"
 
 
-def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ComputingLt()
-    lt = CublasLt(library, lambda: 0, torch.empty(8))
-    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
+def test_cublaslt_says_what_it_lacks(tuned: TunedCublasLt, monkeypatch: pytest.MonkeyPatch) -> None:
     for workload in (Dense(T, 7, 5, activation="gelu_erf"), Dense(T, 7, 5, activation="relu", residual=True)):
         with pytest.raises(NoFormError, match=r"must have the epilogue; got .*Compare with torch-compile"):
-            contender.kind(workload)
-    assert all(contender.kind(Dense(T, 7, 5, bias=b, activation=a)) == "tuned" for b, a in EPILOGUES)
-    monkeypatch.setattr(ComputingLt, "cublasLtMatmulDescCreate", lambda *_: 7)
-    with pytest.raises(MeasureError, match="cublasLtMatmulDescCreate must succeed; got cublasStatus_t 7"):
-        bench(contender, DENSE).check({"shape": {"T": 5}})
-
-
-def test_nothing_that_runs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ComputingLt()
-    monkeypatch.setattr(ComputingLt, "cublasLtMatmul", lambda *_: 15)
-    lt = CublasLt(library, lambda: 0, torch.empty(8))
-    contender = TunedCublasLt(setting("cuda", ChoosingGpu(library)), lt)
-    with pytest.raises(MeasureError, match="an algorithm that runs; got 4"):
-        bench(contender, DENSE).check({"shape": {"T": 5}})
+            tuned.kind(workload)
+    assert all(tuned.kind(Dense(T, 7, 5, bias=b, activation=a)) == "tuned" for b, a in EPILOGUES)
+    for failing, status, told in (
+        ("cublasLtMatmul", 15, "an algorithm that runs; got 4"),
+        ("cublasLtMatmulDescCreate", 7, "cublasLtMatmulDescCreate must succeed; got cublasStatus_t 7"),
+    ):
+        monkeypatch.setattr(ComputingLt, failing, lambda *_, status=status: status)
+        with pytest.raises(MeasureError, match=told):
+            bench(tuned, DENSE).check({"shape": {"T": 5}})
 
 
 def test_a_product_is_turned_over_for_columns_first() -> None:
@@ -656,10 +642,8 @@ def test_triton_s_configurations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoFormError, match="must have no epilogue"):
         contender.kind(EPILOGUES_OF_DENSE[0])
     some = contender._program.configs
-    fitting = {
-        dtype: _fitting(99 << 10, some, {"x": torch.empty(1, dtype=getattr(torch, dtype))})
-        for dtype in ("float32", "float16")
-    }
+    operands = {dtype: torch.empty(1, dtype=getattr(torch, dtype)) for dtype in ("float32", "float16")}
+    fitting = {dtype: _fitting(99 << 10, some, {"x": x}) for dtype, x in operands.items()}
     assert 0 < len(fitting["float32"]) < len(fitting["float16"]) <= len(CONFIGURATIONS)
 
 
@@ -673,10 +657,8 @@ def test_a_match_on_a_gpu_asks_the_gpu_s_worker() -> None:
         assert [bool(c.absent) for c in played.contenders] == [False, False, True]
         turns = played.play(Shape.of(T=33), "rotating", 2, 0.001, {})
         assert "a CPU stands in for the GPU" in played.note
-    assert {name: (turn.correct, len(turn.samples)) for name, (turn,) in turns.items()} == {
-        "cublas": (True, 2),
-        "cublaslt": (True, 2),
-    }
+    found = {name: (turn.correct, len(turn.samples)) for name, (turn,) in turns.items()}
+    assert found == {"cublas": (True, 2), "cublaslt": (True, 2)}
 
 
 # The machine

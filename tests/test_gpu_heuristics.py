@@ -5,28 +5,28 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-from conftest import ROOT
+from click.testing import Result
+from conftest import cli, python
 from cuda_samples import CONTEXT, DENSE, SCORES, few, typed
 from schemes import cuda_scheme
 
 import dietlab
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
-from dietlab.cli import main
+from dietlab.base.statistics import Values
 from dietlab.compare.study import Study
 from dietlab.cost import Analytic, adaptation_cost, fit_cost_model
-from dietlab.lab.heuristics.agreement import Values, compare_with_heuristics, frame_heuristics
+from dietlab.lab.heuristics.agreement import compare_with_heuristics, frame_heuristics
 from dietlab.lab.heuristics.nvidia import GPUS, MODULE, PRODUCTS, TARGETS, Configuration, Heuristics, gpu_of
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner, Trial
@@ -47,8 +47,8 @@ def installed() -> None:
         pytest.skip("NVIDIA's heuristics are not installed (pip install nvidia-matmul-heuristics)")
 
 
-def cuda(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["heuristics", *map(str, arguments)])
+def cuda(*arguments: object, exits: int = 0) -> Result:
+    return cli("heuristics", *arguments, exits=exits)
 
 
 # What stands in for the package
@@ -133,28 +133,28 @@ def test_products_are_asked_about_as_they_are(
 def test_every_type_has_its_letters(dtype: str, letters: str, asked: Asked) -> None:
     Heuristics(H200, "cutlass3").configurations(typed(DENSE, dtype), Shape.of(T=1), 1)
     assert asked.precision == letters
-    assert {name: asked.opened[name].name for name in ("backend", "gpu", "flags")} == {
-        "backend": "CUTLASS3",
-        "gpu": "H200_SXM",
-        "flags": "PERF_MODEL_BASED_AUTO_TUNING",
-    }
+    opened = [asked.opened[name].name for name in ("backend", "gpu", "flags")]
+    assert opened == ["CUTLASS3", "H200_SXM", "PERF_MODEL_BASED_AUTO_TUNING"]
+    assert set(PRODUCTS) == set(FLOATS), "the types of workloads"
 
 
-def test_types_are_those_of_workloads() -> None:
-    assert set(PRODUCTS) == set(FLOATS)
-
-
-def test_configurations_that_we_cannot_tell_apart_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = [answer(64, 64, 8, seconds=2e-6), answer(64, 64, 16), answer(64, 64, 8, seconds=3e-6)]
-    monkeypatch.setitem(sys.modules, MODULE, package(same, Asked()))
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (
+            [answer(64, 64, 8, seconds=2e-6), answer(64, 64, 16), answer(64, 64, 8, seconds=3e-6)],
+            [("64x64x8.s3", 2e-6), ("64x64x16.s3", 1e-5)],
+        ),
+        ([answer(64, 64, 8, seconds=0.0)], [("64x64x8.s3", None)]),
+    ],
+    ids=["that we cannot tell apart are one", "without an estimate have none"],
+)
+def test_configurations(
+    answers: list[Answer], told: list[tuple[str, float | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, MODULE, package(answers, Asked()))
     found = Heuristics(H100).configurations(DENSE, LONG)
-    assert [(one.key, one.seconds) for one in found] == [("64x64x8.s3", 2e-6), ("64x64x16.s3", 1e-5)]
-
-
-def test_an_estimate_that_is_none_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, MODULE, package([answer(64, 64, 8, seconds=0.0)], Asked()))
-    (one,) = Heuristics(H100).configurations(DENSE, LONG)
-    assert one.seconds is None
+    assert [(one.key, one.seconds) for one in found] == told
 
 
 def test_detected_gpus_with_a_preset_are_known_as_such() -> None:
@@ -190,10 +190,8 @@ def test_what_cannot_be_asked_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) 
     for shape, count in ((Shape.of(T=0), 8), (Shape.of(T=5), 0)):
         with pytest.raises(WorkloadError, match=rf"is to be computed.*T={shape['T']}, {count} conf.*Leave"):
             reference.configurations(DENSE, shape, count)
-    with pytest.raises(
-        WorkloadError,
-        match=r"know bfloat16 products on H100_SXM for cutlass; got no configuration\. .*: cutlass3, triton",
-    ):
+    told = r"know bfloat16 products on H100_SXM for cutlass; got no configuration\. .*: cutlass3, triton"
+    with pytest.raises(WorkloadError, match=told):
         reference.configurations(typed(DENSE, "bfloat16"), LONG)
     other = SimpleNamespace(dtype="float64", axes=DENSE.axes, dims=DENSE.dims, weights="packed")
     with pytest.raises(WorkloadError, match=r"must have a type .*; got float64\. Use float32"):
@@ -205,17 +203,16 @@ def test_sizes_of_a_configuration_are_positive() -> None:
         Configuration(0, 64, 8, 3)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        None,
-        package([], Asked(), OSError("no such file")),
-        package([], Asked(), AssertionError("0.2")),
-        package([], Asked(), RuntimeError("status: 3")),
-    ],
-    ids=["absent", "no library", "another version", "refused"],
-)
-def test_without_the_package_there_is_one_error(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+FAULTS = {
+    "no library": OSError("no such file"),
+    "another version": AssertionError("0.2"),
+    "refused": RuntimeError("status: 3"),
+}
+
+
+@pytest.mark.parametrize("fault", ["absent", *FAULTS])
+def test_without_the_package_there_is_one_error(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = None if fault == "absent" else package([], Asked(), FAULTS[fault])
     monkeypatch.setitem(sys.modules, MODULE, module)
     with pytest.raises(
         MissingDependencyError, match=r"must be installed .*pip install nvidia-matmul-heuristics"
@@ -224,11 +221,8 @@ def test_without_the_package_there_is_one_error(module: Any, monkeypatch: pytest
 
 
 def test_names_load_nothing_of_nvidia() -> None:
-    script = (
-        "import dietlab, sys; dietlab.Heuristics, dietlab.compare_with_heuristics, dietlab.frame_heuristics; "
-        f"assert {MODULE!r} not in sys.modules and 'tvm' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+    names = "dietlab.Heuristics, dietlab.compare_with_heuristics, dietlab.frame_heuristics"
+    python("-c", f"import dietlab, sys; {names}; assert not {{{MODULE!r}, 'tvm'}} & set(sys.modules)")
 
 
 # Where a model ranks their choices
@@ -365,9 +359,8 @@ def test_the_papers_prior_is_its_adaptation_at_the_peak(dtype: str) -> None:
 
 def test_the_bound_ranks_by_padding_too() -> None:
     low, high = (cuda_scheme(rows, 64, 16, 4, 16) for rows in (8, 128))
-    (one,) = compare_with_heuristics(
-        Space(DENSE, H100, (low, high)), [Shape.of(T=1)], None, Listed((Configuration(128, 64, 16, 2),))
-    )
+    space, wanted = Space(DENSE, H100, (low, high)), Listed((Configuration(128, 64, 16, 2),))
+    (one,) = compare_with_heuristics(space, [Shape.of(T=1)], None, wanted)
     assert one.choice == low and one.matches[0].rank == 2 and (one.slowdown or 0) > 1.5
 
 
@@ -389,7 +382,6 @@ def test_a_fitted_model_ranks_too() -> None:
 
 def test_command_prints_a_row_a_shape(asked: Asked) -> None:
     done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--top", 3)
-    assert done.exit_code == 0, done.output
     assert "ranked by the bound alone" in done.stdout and "128x64x16.s3" in done.stdout
     assert "for H200_SXM, cutlass: the space has the tiles of 4 of 6" in done.stdout
     assert "None" not in done.stdout and "nan" not in done.stdout
@@ -401,16 +393,13 @@ def test_command_prints_a_row_a_shape(asked: Asked) -> None:
 def test_command_ranks_by_each_draft(asked: Asked, tmp_path: Path) -> None:
     path = tmp_path / "ranks.csv"
     ask = ("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--drafts")
-    for _ in range(2):
-        done = cuda(*ask, "--csv", path)
-        assert done.exit_code == 0, done.output
+    done, _ = (cuda(*ask, "--csv", path) for _ in range(2))
     assert "waves: in the median NVIDIA's first choice is among the best" in done.stdout
     head, *lines = path.read_text().splitlines()
     assert head.startswith("hardware,workload,draft,T,nvidia,") and len(lines) == 8 and lines[:4] == lines[4:]
     rows = json.loads(cuda(*ask, "--json").stdout)
-    assert [(row["draft"], row["T"]) for row in rows] == [
-        (d, t) for d in ("waves", "bound") for t in (16, 512)
-    ]
+    drafts = [*product(("waves", "bound"), (16, 512))]
+    assert [(row["draft"], row["T"]) for row in rows] == drafts
     for row in rows:
         assert row["nvidia"] == "128x64x16.s3" and row["share"] == round(row["rank"] / row["ranked"], 5)
         assert row["best_rank"] <= row["rank"] and row["ranked"] > 1000
@@ -419,11 +408,11 @@ def test_command_ranks_by_each_draft(asked: Asked, tmp_path: Path) -> None:
 def test_drafts_go_with_no_study_and_into_their_table_only(asked: Asked, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("T,rank\n")
-    done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16", "--drafts", "--csv", other)
-    assert done.exit_code == 2 and "rows can only be added to a table with the same columns" in done.stderr
+    options = (*DIMS, "--hardware", "h200", "--csv", other)
+    done = cuda("dense", *options, "--shapes", "16", "--drafts", exits=2)
+    assert "added rows need a table with their columns" in done.stderr
     assert other.read_text() == "T,rank\n"
-    done = cuda("dense", *DIMS, "--hardware", "h200", "--csv", other)
-    assert done.exit_code == 2 and "--csv only with --drafts; got --csv" in done.stderr
+    assert "--csv needs it; got --csv" in cuda("dense", *options, exits=2).stderr
 
 
 def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
@@ -431,7 +420,6 @@ def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
     study = Study.create(tmp_path / "s", work, H100, ShapeSet.uniform(work, 3), "smoke")
     study.tune(SyntheticRunner(H100))
     done = cuda("--study", study.folder, "--shapes", "7,64", "--json")
-    assert done.exit_code == 0, done.output
     assert asked.precision == "HSH" and asked.problem[1:3] == (192, 128)
     first = json.loads(done.stdout)[0]
     run = study.run()
@@ -449,16 +437,14 @@ def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
     ],
 )
 def test_command_says_in_one_line_what_is_wrong(arguments: tuple[str, ...], text: str, asked: Asked) -> None:
-    done = cuda("dense", *DIMS, *arguments)
-    (line,) = done.stderr.strip().splitlines()
-    assert done.exit_code == 2 and line.startswith("dietlab: ") and text in line
+    (line,) = cuda("dense", *DIMS, *arguments, exits=2).stderr.strip().splitlines()
+    assert line.startswith("dietlab: ") and text in line
 
 
 def test_command_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, None)
-    done = cuda("dense", *DIMS, "--hardware", "h200")
-    (line,) = done.stderr.strip().splitlines()
-    assert done.exit_code == 2 and "pip install nvidia-matmul-heuristics" in line
+    (line,) = cuda("dense", *DIMS, "--hardware", "h200", exits=2).stderr.strip().splitlines()
+    assert "pip install nvidia-matmul-heuristics" in line
 
 
 # The package itself

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from conftest import ROOT
+from conftest import ROOT, cli, python
 from cuda_emulation.fake_driver import StubDevice, build_driver
 from cuda_samples import DENSE, emulated
 
 from dietlab.base.errors import MissingDependencyError, StudyError
 from dietlab.base.events import Event, StageAdvanced, StageFinished, TrialMeasured
-from dietlab.cli import main
 from dietlab.compare.suites.run import JOURNAL
 from dietlab.compare.suites.state import SECONDS_BETWEEN, StateArchive, restore
 from dietlab.machine import Hardware
@@ -54,53 +50,41 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_the_cuda_runtime_is_found_in_nvidia_s_package(stub: tuple[Path, Path]) -> None:
     """In a process whose loader finds the stub driver alone."""
     driver, runtime = stub
-    places = os.pathsep.join(map(str, (ROOT, runtime.parents[3])))
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": places, "LD_LIBRARY_PATH": str(driver.parent)},
-    )
-    assert (done.returncode, done.stdout) == (0, "NVIDIA H200\n"), done.stderr
+    done = python("-c", LOADED, path=(ROOT, runtime.parents[3]), LD_LIBRARY_PATH=str(driver.parent))
+    assert done.stdout == "NVIDIA H200\n", done.stderr
 
 
-def test_no_cuda_runtime_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    needy = tmp_path / "needy.so"
-    needy.write_bytes(b"\0libcudart.so.99\0")
+@pytest.fixture
+def needy(tmp_path: Path) -> Path:
+    """A library that needs a CUDA runtime that nobody has."""
+    (tmp_path / "needy.so").write_bytes(b"\0libcudart.so.99\0")
+    return tmp_path / "needy.so"
+
+
+def test_no_cuda_runtime_is_an_error_that_says_what_to_do(needy: Path) -> None:
     with pytest.raises(MissingDependencyError) as caught:
         require_libraries(needy)
     message = str(caught.value)
-    assert message.startswith("needy.so finds libcudart.so.99; got libcudart.so.99: cannot open")
+    assert message.startswith("needy.so must find libcudart.so.99; got libcudart.so.99: cannot open")
     assert "pip install 'nvidia-cuda-runtime==99.*', or add the folder of libcudart.so.99 to" in message
     needy.write_bytes(b"\0libcuda.so.99\0")
-    with pytest.raises(MissingDependencyError, match=r"needy.so finds libcuda.so.99; .* NVIDIA's driver"):
+    with pytest.raises(MissingDependencyError, match=r"needy.so must find libcuda.so.99; .* NVIDIA's driver"):
         require_libraries(needy)
 
 
-def test_a_damaged_library_of_a_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packaged = tmp_path / "nvidia" / "cu99" / "lib" / "libcudart.so.99"
-    packaged.parent.mkdir(parents=True)
-    packaged.write_bytes(b"no library")
-    needy = tmp_path / "needy.so"
-    needy.write_bytes(b"\0libcudart.so.99\0")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(MissingDependencyError, match=rf"needy.so finds libcudart.so.99; got .*{packaged}"):
-        require_libraries(needy)
-
-
+@pytest.mark.parametrize("places", [("nvidia/cu99/lib",), ("chosen", "nvidia/cu99/lib")], ids=len)
 def test_the_runtime_that_a_user_chose_comes_before_a_package_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: tuple[str, ...], needy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are damaged, so that the error tells in which order they were tried."""
-    packaged, chosen = tmp_path / "nvidia" / "cu99" / "lib", tmp_path / "chosen"
-    for folder in (packaged, chosen):
-        folder.mkdir(parents=True)
-        (folder / "libcudart.so.99").write_bytes(b"no library")
-    needy = tmp_path / "needy.so"
-    needy.write_bytes(b"\0libcudart.so.99\0")
+    """All are damaged, so that the error names them in the order in which they were tried."""
+    tried = [tmp_path / place / "libcudart.so.99" for place in places]
+    for path in tried:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"no library")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(chosen))
-    with pytest.raises(MissingDependencyError, match=rf"{chosen}/libcudart.*; {packaged}/libcudart"):
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "chosen"))
+    told = ".*; ".join(map(str, tried))
+    with pytest.raises(MissingDependencyError, match=rf"needy.so must find libcudart.so.99; got .*{told}"):
         require_libraries(needy)
 
 
@@ -123,14 +107,7 @@ except Exception as error:
 
 def test_a_process_that_builds_without_a_driver_lives_on_and_has_no_gpu() -> None:
     """TVM asks for the device where a module is let go, and wherever a GPU is asked for."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    exists, said = done.stdout.split("\n", 1)
+    exists, said = python("-c", WITHOUT).stdout.split("\n", 1)
     assert exists == "False" and NO_GPU in said
 
 
@@ -194,12 +171,8 @@ def test_a_state_holds_what_was_measured_and_is_unpacked_into_a_new_folder_only(
     path, later = tmp_path / "kept" / "state.tar.gz", tmp_path / "later"
     StateArchive(bench, path).write()
     assert restore(path, later)
-    assert files_in(later) == {
-        JOURNAL,
-        "study/records.jsonl",
-        "study/library/manifest.json",
-        "study/model.json",
-    }
+    kept = ("study/records.jsonl", "study/library/manifest.json", "study/model.json")
+    assert files_in(later) == {JOURNAL, *kept}
     (later / JOURNAL).write_text("further\n")
     assert not restore(path, later) and (later / JOURNAL).read_text() == "further\n"
     assert not restore(tmp_path / "none.tar.gz", tmp_path / "new") and not (tmp_path / "new").exists()
@@ -247,9 +220,8 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no archive")
     with pytest.raises(StudyError, match=r"must be a file that --state wrote; got .*state.tar.gz"):
         restore(path, tmp_path / "out")
-    command = ["bench", "--suite", "smoke", "--out", str(tmp_path / "out"), "--state"]
-    wrong = CliRunner().invoke(main, [*command, "state.zip"])
-    assert wrong.exit_code == 2 and "a state must be a .tar.gz; got 'state.zip'" in wrong.output
+    wrong = cli("bench", "--suite", "smoke", "--out", tmp_path / "out", "--state", "state.zip", exits=2)
+    assert "a state must be a .tar.gz; got 'state.zip'" in wrong.output
 
 
 # Slices
@@ -276,11 +248,14 @@ class Slices:
     def __init__(self, folder: Path, calls: int, status: int = 0, measures: str = "yes") -> None:
         self._folder, self.tool = folder, folder / "dietlab"
         self.out = folder / "out"
-        self.tool.write_text(
-            PRETENDED_DIETLAB.format(
-                log=folder / "log", calls=calls, status=status, measures=measures, out=self.out
-            )
-        )
+        facts = {
+            "log": folder / "log",
+            "calls": calls,
+            "status": status,
+            "measures": measures,
+            "out": self.out,
+        }
+        self.tool.write_text(PRETENDED_DIETLAB.format(**facts))
         self.tool.chmod(0o755)
 
     def run(self, *arguments: str, command: str = "") -> subprocess.CompletedProcess[str]:

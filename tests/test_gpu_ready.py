@@ -7,6 +7,7 @@ import importlib.util
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from conftest import ROOT
+from conftest import ROOT, cli, python
 from cuda_emulation.fake_driver import StubDevice, build_driver
 from cuda_emulation.nvcc import write_wrapper
 from cuda_samples import emulated
@@ -26,7 +26,6 @@ from gpu_machine import Call, Machine, calls_of, clone_into, image_or_skip, line
 from dietlab.base.errors import MeasureError, MissingDependencyError, StudyError
 from dietlab.base.events import Event, StageAdvanced, audience
 from dietlab.cli import kit as cli_kit
-from dietlab.cli import main
 from dietlab.compare.study import Study
 from dietlab.compare.suites import kit, suite_named
 from dietlab.compare.suites.deadline import Deadline
@@ -43,7 +42,7 @@ from dietlab.targets.cuda import contenders as cuda_evaluation
 from dietlab.targets.cuda import driver as cuda_driver
 from dietlab.targets.cuda import machine as cuda_hardware
 from dietlab.targets.cuda.lowering import nvcc
-from dietlab.targets.cuda.lowering.nvcc import Compiler, compilers, require_compiler
+from dietlab.targets.cuda.lowering.nvcc import Compiler
 
 H200 = Hardware.preset("h200")
 SUITE = suite_named("smoke-gpu")
@@ -54,9 +53,7 @@ MANY = 12
 """Candidates, more than take turns at once."""
 
 
-@pytest.fixture(autouse=True)
-def workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), str(ROOT)]))
+pytestmark = pytest.mark.usefixtures("workers_are_importable")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +61,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kit of libraries that nobody can load."""
     folder = tmp_path_factory.mktemp("packed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), str(ROOT)]))
+        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "tests"), str(ROOT))))
         patch.setattr(ready_module, "Builders", partial(Builders, module="workers.quick_builder"))
         patch.setattr(nvcc, "FINDERS", (lambda: iter([Compiler("nvcc", ("nvcc",))]),))
         pack(SUITE, H200, folder, candidates=MANY, effort="smoke", workers=1)
@@ -74,12 +71,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def libraries(packed: Path, tmp_path: Path) -> ReadyLibraries:
     """A copy of the kit's libraries."""
-    return ReadyLibraries.open(copied(packed, tmp_path / "copied") / STUDY / "ready")
-
-
-def copied(folder: Path, target: Path) -> Path:
-    subprocess.run(["cp", "-r", folder, target], check=True)
-    return target
+    shutil.copytree(packed, tmp_path / "copied")
+    return ReadyLibraries.open(tmp_path / "copied" / STUDY / "ready")
 
 
 def good(libraries: ReadyLibraries) -> list[ready_module.Entry]:
@@ -191,10 +184,8 @@ def test_packing_goes_on_after_a_kill(libraries: ReadyLibraries, monkeypatch: py
         assert progress.done == MANY
     assert [trial.scheme for trial in asked] == [before[-1].scheme]
     assert [entry.scheme for entry in again.entries] == [entry.scheme for entry in before]
-    with (
-        audience(()).stage("pack", 0) as progress,
-        pytest.raises(MeasureError, match=r"those of dense .* for NVIDIA H200 SXM\. Pack into another"),
-    ):
+    told = pytest.raises(MeasureError, match=r"those of dense .* for NVIDIA H200 SXM\. Pack into another")
+    with audience(()).stage("pack", 0) as progress, told:
         pack_libraries(libraries.folder, TASK.workload, Hardware.preset("a100"), (), progress)
 
 
@@ -285,9 +276,8 @@ def test_a_gpu_that_is_older_than_the_code_is_one_error(
     packed: Path, tmp_path: Path, there: Callable[[Hardware], None]
 ) -> None:
     there(Hardware.preset("a100"))
-    with pytest.raises(
-        MeasureError, match=r"the GPU must run code for sm_90a; got .*A100.* with sm_80\. Tune or"
-    ):
+    told = r"the GPU must run code for sm_90a; got .*A100.* with sm_80\. Tune or"
+    with pytest.raises(MeasureError, match=told):
         measure(packed, tmp_path / "out")
     assert not list(tmp_path.glob("out/*/records.jsonl"))
 
@@ -343,15 +333,13 @@ def test_the_commands_keep_the_state_and_say_what_is_left(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, early, out = (tmp_path / name for name in ("kit.tar.gz", "early.tar.gz", "out"))
-    command = ["kit", "measure", str(packed), "--state", str(state), "--quiet", "--out"]
-    late = CliRunner().invoke(main, [*command, str(out), "--seconds", "1e-9"])
-    assert late.exit_code == 75 and "measurements are left. The same command goes on." in late.output
+    measuring = partial(cli, "kit", "measure", packed, "--state", state, "--quiet", "--out")
+    late = measuring(out, "--seconds", "1e-9", exits=75)
+    assert "measurements are left. The same command goes on." in late.output
     early.write_bytes(state.read_bytes())
-    done = CliRunner().invoke(main, [*command, str(out)])
-    assert done.exit_code == 0, done.output
+    measuring(out)
     assert len(lines_in(state, "records.jsonl")) == 1 + len(recorded(out))
-    elsewhere = CliRunner().invoke(main, [*command, str(tmp_path / "elsewhere")])
-    assert elsewhere.exit_code == 0 and "going on from" in elsewhere.output
+    assert "going on from" in measuring(tmp_path / "elsewhere").output
     assert recorded(tmp_path / "elsewhere") == recorded(out)
 
     taken: list[int] = []
@@ -362,16 +350,13 @@ def test_the_commands_keep_the_state_and_say_what_is_left(
 
     monkeypatch.setattr(cli_kit, "build_measured", built)
     for path in (early, state):
-        done = CliRunner().invoke(
-            main, ["kit", "build", str(path), "--out", str(tmp_path / "lib"), "--quiet"]
-        )
-        assert done.exit_code == 0 and done.output == f"{STUDY}: built\n", done.output
+        assert cli("kit", "build", path, "--out", tmp_path / "lib", "--quiet").output == f"{STUDY}: built\n"
     assert taken == [0, len(recorded(out))], "a later state replaces an earlier one"
 
     empty = tmp_path / "empty"
     empty.mkdir()
-    refused = CliRunner().invoke(main, ["kit", "measure", str(empty), "--out", str(empty)])
-    assert refused.exit_code == 2 and "a kit must have a readable kit.json" in refused.output
+    refused = cli("kit", "measure", empty, "--out", empty, exits=2)
+    assert "a kit must have a readable kit.json" in refused.output
 
 
 # The same with programs that run, on the stub driver
@@ -384,24 +369,17 @@ class Emulated:
     folder: Path
     kit: Path
 
-    def dietlab(self, *arguments: str) -> Any:
+    def dietlab(self, *arguments: object) -> None:
         """Runs the command where there is the driver, of TVM the runtime alone, and nothing on the PATH."""
-        env = {
-            **os.environ,
-            "PATH": str(self.folder / "nothing"),
-            "PYTHONPATH": str(ROOT),
-            "LD_LIBRARY_PATH": str(self.folder / "driver"),
-            "TVM_USE_RUNTIME_LIB": "1",
-        }
-        command = [sys.executable, "-m", "dietlab", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        libraries, nothing = str(self.folder / "driver"), str(self.folder / "nothing")
+        python(
+            *("-m", "dietlab", *arguments), PATH=nothing, LD_LIBRARY_PATH=libraries, TVM_USE_RUNTIME_LIB="1"
+        )
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    if next(compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    folder, compiler = tmp_path_factory.mktemp("machine"), require_compiler()
+def machine(tmp_path_factory: pytest.TempPathFactory, compiler: Compiler) -> Emulated:
+    folder = tmp_path_factory.mktemp("machine")
     for name in ("bin", "driver"):
         (folder / name).mkdir()
     write_wrapper(folder / "bin" / "nvcc", compiler.command, [f"-I{path}" for path in compiler.includes])
@@ -415,8 +393,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
 @emulated
 @pytest.mark.cuda_compile
 def test_a_kit_is_measured_without_any_compiler(machine: Emulated, tmp_path: Path) -> None:
-    done = machine.dietlab("kit", "measure", str(machine.kit), "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    machine.dietlab("kit", "measure", machine.kit, "--out", tmp_path)
     records = recorded(tmp_path)
     assert {record.shape["T"] for record in records} == {1, 16}
     assert all(record.ok and record.seconds and record.resources["registers"] for record in records)

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, get_args
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 from cuda_samples import emulated, has_driver
 from gpu_machine import (
     MIB,
@@ -157,9 +157,8 @@ def test_damaged_parts_are_refused(clone: Clone, elsewhere: Path) -> None:
     damaged = unpack(clone, ".gpu2")
     assert damaged.returncode == 2 and "are damaged: bring them all again" in damaged.stderr
     nothing = unpack(clone, ".gpustate")
-    assert (
-        nothing.returncode == 2 and "no part of scripts/pack_for_gpu.sh lies in .gpustate" in nothing.stderr
-    )
+    assert nothing.returncode == 2
+    assert "no part of scripts/pack_for_gpu.sh lies in .gpustate" in nothing.stderr
 
 
 def test_packing_keeps_what_was_measured(clone: Clone) -> None:
@@ -231,10 +230,8 @@ def test_what_a_checker_finds_is_a_row(
     found, details = first_light.judged(case, built, (str(program),), 60.0)
     assert found == status and details["summary"] == f"ERROR SUMMARY: {errors} errors"
     assert errors == 0 or "Invalid __global__ write of size 4 bytes" in details["reason"]
-    assert first_light.judged(case, built, (str(program),), 0.0) == (
-        "skipped",
-        {"reason": "the time is up"},
-    )
+    late = first_light.judged(case, built, (str(program),), 0.0)
+    assert late == ("skipped", {"reason": "the time is up"})
     program.write_text("#!/bin/sh\nsleep 60 & wait\n")
     late, why = first_light.judged(case, built, (str(program),), 0.2)
     assert late == "failed" and why["reason"].startswith("no answer in")
@@ -265,9 +262,7 @@ def test_calls_that_warm_up_do_not_count(first_light: ModuleType) -> None:
 
 @pytest.mark.skipif(has_driver(), reason="the rows are those of a machine without a driver")
 def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
-    command = [sys.executable, str(FIRST_LIGHT), "--out", str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+    python(FIRST_LIGHT, "--out", tmp_path)
     rows = json.loads((tmp_path / "first_light.json").read_text())
     failed = {(row["what"], row["name"]): row["reason"] for row in rows if row["status"] == "failed"}
     assert "no driver" in failed["machine", "device"] and "no driver" in failed["kernels", "all"]
@@ -305,14 +300,12 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
         return machine.call(clone.folder, tree, call.brought, call.command, state, **more)
 
     assert [run(first, part) for part in parts] == [0] * len(parts)
-    killed = run(
-        first, long_slice, until=lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5
-    )
+    enough = lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5  # noqa: E731
+    killed = run(first, long_slice, until=enough)
     assert killed == -9
     rows = json.loads((state / "first_light.json").read_text())
-    assert {row["name"] for row in rows if row["what"] == "compile"} == {
-        case.name for case in load_first_light().CASES
-    }
+    cases = {case.name for case in load_first_light().CASES}
+    assert {row["name"] for row in rows if row["what"] == "compile"} == cases
     judged = [row["status"] for row in rows if row["what"] in ("correct", "time")]
     assert "ok" in judged and "wrong" not in judged
     known = lines_in(state / "state.tar.gz", "records.jsonl")

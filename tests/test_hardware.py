@@ -26,14 +26,8 @@ from dietlab.targets.cpu.units import UNITS
 from dietlab.targets.cuda import machine as detect_gpu
 from dietlab.targets.cuda.limits import GpuLimits, gpu_of
 
-LIMITS = {
-    "llvm_cpu": "haswell",
-    "vector_bytes": 32,
-    "vector_registers": 16,
-    "l1d_bytes": 32768,
-    "l2_bytes": 262144,
-    "l3_bytes": 8388608,
-}
+SIZES = {"l1d_bytes": 32768, "l2_bytes": 262144, "l3_bytes": 8388608}
+LIMITS: dict[str, Any] = {"llvm_cpu": "haswell", "vector_bytes": 32, "vector_registers": 16, **SIZES}
 
 
 def test_detected_processor_is_sane() -> None:
@@ -208,9 +202,8 @@ def test_the_last_level_ends_where_the_bandwidth_falls(
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 64))
 def test_programs_depend_on_a_coarse_ratio_of_speeds(peak: float, bandwidth: float, cores: int) -> None:
-    measured = replace(
-        Hardware.preset("haswell-1core"), cores=cores, peak_gflops=peak, dram_gbps=bandwidth, l3_mib=2.5
-    )
+    known = {"cores": cores, "peak_gflops": peak, "dram_gbps": bandwidth, "l3_mib": 2.5}
+    measured = replace(Hardware.preset("haswell-1core"), **known)
     programmed = measured.as_programmed()
     assert (programmed.limits, programmed.cores) == (measured.limits, cores)
     assert programmed.total_gflops and programmed.dram_gbps
@@ -231,17 +224,13 @@ def test_a_curve_without_an_edge_tells_of_no_last_level() -> None:
 
 @pytest.mark.parametrize("name", Hardware.presets())
 def test_preset_loads_with_its_source_and_survives_json(name: str, tmp_path: Path) -> None:
+    """Its name counts no cores: ``with_cores`` changes their number, and the name stays."""
     preset = Hardware.preset(name)
     assert preset.source and preset.peak_gflops and preset.dram_gbps
     assert preset.kind in ("cpu", "cuda")
     preset.save(tmp_path / "hardware.json")
     assert Hardware.load(tmp_path / "hardware.json") == preset
-
-
-@pytest.mark.parametrize("name", Hardware.presets())
-def test_name_of_a_preset_counts_no_cores(name: str) -> None:
-    """``with_cores`` changes their number, and the name stays."""
-    assert not re.search(r"\bcores?\b", Hardware.preset(name).with_cores(64).name)
+    assert not re.search(r"\bcores?\b", preset.with_cores(64).name)
 
 
 def test_presets_cover_the_machines_that_are_not_here() -> None:
@@ -279,19 +268,18 @@ def test_gpu_presets_are_the_programming_guides_table(
     assert gpu.smem_unit_bytes == (256 if capability == "7.5" else 128)
 
 
-@pytest.mark.parametrize(
-    ("name", "float32_tflops", "half_tflops"),
-    [
-        ("t4", 8.1, 65),
-        ("rtx3090", 35.6, 71),
-        ("a100", 19.5, 312),
-        ("h100", 66.9, 989.4),
-        ("h200", 66.9, 989.4),
-    ],
-)
-def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(
-    name: str, float32_tflops: float, half_tflops: float
-) -> None:
+TFLOPS = {
+    "t4": (8.1, 65),
+    "rtx3090": (35.6, 71),
+    "a100": (19.5, 312),
+    **dict.fromkeys(("h100", "h200"), (66.9, 989.4)),
+}
+"""Of whole GPUs, in float32 and in halves."""
+
+
+@pytest.mark.parametrize("name", TFLOPS)
+def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(name: str) -> None:
+    float32_tflops, half_tflops = TFLOPS[name]
     preset = Hardware.preset(name)
     assert preset.total_gflops == pytest.approx(1e3 * float32_tflops, rel=1e-3)
     assert preset.limits.half_gflops is not None
@@ -301,11 +289,6 @@ def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(
     bfloat16 = None if name == "t4" else half  # Turing has no instruction for it
     assert known == {"float32": preset.peak_gflops, "float16": half, "bfloat16": bfloat16, "int8": None}
     assert preset.roofline(1.0, 1.0, "int8") is None
-
-
-def test_unknown_preset_is_named_with_the_known_ones() -> None:
-    with pytest.raises(HardwareError, match=r"one of .*cascadelake-1core.*; got 'z80'"):
-        Hardware.preset("z80")
 
 
 def test_total_is_the_peak_of_all_cores_and_the_roofline_takes_the_slower_side() -> None:
@@ -342,13 +325,7 @@ def test_contradicting_limits_are_refused(changed: dict[str, Any], complaint: st
     [{"cores": 0}, {"peak_gflops": 0.0}, {"dram_gbps": -1.0}, {"l3_gbps": float("nan")}, {"l3_mib": 0.0}],
 )
 def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None:
-    fields: dict[str, Any] = {
-        "name": "m",
-        "source": "s",
-        "cores": 1,
-        "limits": CpuLimits(**LIMITS),
-        **changed,
-    }  # type: ignore[arg-type]
+    fields = {"name": "m", "source": "s", "cores": 1, "limits": CpuLimits(**LIMITS), **changed}
     with pytest.raises(HardwareError, match=f"{next(iter(changed))} must be positive"):
         Hardware(**fields)
 
@@ -426,11 +403,10 @@ def test_broken_or_foreign_file_is_refused(text: str, complaint: str, tmp_path: 
 
 
 def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HardwareError, match="readable JSON"):
-        Hardware.load(tmp_path / "nowhere.json")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(HardwareError, match="readable JSON"):
-        Hardware.load(tmp_path / "binary")
+    for name in ("nowhere.json", "binary"):
+        with pytest.raises(HardwareError, match="readable JSON"):
+            Hardware.load(tmp_path / name)
 
 
 # --- GPUs of this machine -----------------------------------------------------------------------
@@ -492,16 +468,17 @@ class FakeDriver:
         return 0 if status == UNKNOWN else UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("name", "preset"),
-    [
-        ("Tesla T4", "t4"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"),
-        ("NVIDIA A100-SXM4-40GB", "a100"),
-        ("NVIDIA H100 80GB HBM3", "h100"),
-    ],
-)
-def test_detected_gpu_is_what_its_preset_says(name: str, preset: str) -> None:
+NAMES = {
+    "t4": "Tesla T4",
+    "rtx3090": "NVIDIA GeForce RTX 3090",
+    "a100": "NVIDIA A100-SXM4-40GB",
+    "h100": "NVIDIA H100 80GB HBM3",
+}
+
+
+@pytest.mark.parametrize("preset", NAMES)
+def test_detected_gpu_is_what_its_preset_says(preset: str) -> None:
+    name = NAMES[preset]
     found = detect_gpu.detect_gpu(driver=FakeDriver((name, attributes(preset))))
     expected = Hardware.preset(preset)
     assert (found.name, found.kind, found.cores) == (name, "cuda", expected.cores)
@@ -571,7 +548,9 @@ def test_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         Hardware.detect("cuda")
 
 
-def test_unknown_target_is_refused() -> None:
+def test_unknown_presets_and_targets_are_named_with_the_known_ones() -> None:
+    with pytest.raises(HardwareError, match=r"one of .*cascadelake-1core.*; got 'z80'"):
+        Hardware.preset("z80")
     with pytest.raises(HardwareError, match="the target is one of cpu, cuda; got 'tpu'"):
         Hardware.detect("tpu")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT, python
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dietlab"
 
 OF_A_PROCESSOR = re.compile(r"Cpu|Cuda|Gpu|lanes|smem")
@@ -57,15 +55,12 @@ print(len({row.contender for row in report.rows}))
 
 def test_the_library_works_without_the_laboratory(without_laboratory: Path) -> None:
     """An import of it fails, also where an installed copy could be found."""
+    without = "import sys\nsys.modules['dietlab.lab'] = None\n"
 
-    def python(code: str) -> str:
-        code = f"import sys\nsys.modules['dietlab.lab'] = None\n{code}"
-        command = [sys.executable, "-c", code]
-        ended = subprocess.run(command, cwd=without_laboratory, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
+    def printed(code: str) -> str:
+        return python("-c", without + code, cwd=without_laboratory, path=()).stdout
 
-    listed = python("from dietlab.cli import main\nmain(['--help'])")
+    listed = printed("from dietlab.cli import main\nmain(['--help'])")
     commands = set(re.findall(r"^  ([a-z-]+)  +\S", listed, re.M))
     assert {"tune", "bench", "doctor"} <= commands and not {"model", "reproduce", "ablate"} & commands
-    assert int(python(TUNED)) >= 2
+    assert int(printed(TUNED)) >= 2

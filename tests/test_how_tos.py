@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([\w.]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,16 +63,7 @@ def installed(page: Page, folder: Path) -> None:
 
 def run(folder: Path, *arguments: str, path: tuple[Path, ...]) -> str:
     """Returns what Python prints in a folder."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return python(*arguments, cwd=folder, path=path).stdout
 
 
 def printed(page: Page, folder: Path) -> list[str]:
@@ -100,14 +88,8 @@ def commanded(page: Page, folder: Path) -> list[str]:
 
 
 def test_each_part_that_can_be_added_has_a_page() -> None:
-    assert [page.stem for page in PAGES] == [
-        "cost-model",
-        "operator",
-        "strategy",
-        "target",
-        "vendor",
-        "widget",
-    ]
+    added = ["cost-model", "operator", "strategy", "target", "vendor", "widget"]
+    assert [page.stem for page in PAGES] == added
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -154,16 +136,13 @@ def test_an_operator_is_added_to_dietlab_itself_as_the_page_says(tmp_path: Path)
     (package / "problem" / "product.py").write_text(page.files["product.py"], encoding="utf-8")
     operators = package / "problem" / "operators.py"
     operators.write_text(with_added(operators.read_text(encoding="utf-8"), page.added), encoding="utf-8")
-    program = (
-        "import dietlab as dl\n"
-        "from dietlab.problem import OPERATORS\n"
-        "assert 'product' in OPERATORS.own\n"
-        "work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})\n"
-        "print(type(dl.workload_from_json(work.to_json())).__module__, work)\n"
-    )
-    assert run(tmp_path, "-c", program, path=(tmp_path,)) == (
-        "dietlab.problem.product product T=1..16 N=96 K=40\n"
-    )
+    program = """import dietlab as dl
+from dietlab.problem import OPERATORS
+assert 'product' in OPERATORS.own
+work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})
+print(type(dl.workload_from_json(work.to_json())).__module__, work)"""
+    told = run(tmp_path, "-c", program, path=(tmp_path,))
+    assert told == "dietlab.problem.product product T=1..16 N=96 K=40\n"
 
 
 def test_a_page_that_shows_something_else_is_found(tmp_path: Path) -> None:

@@ -45,9 +45,8 @@ def test_times_are_the_records() -> None:
 
 def test_all_that_fits_was_recorded_but_what_asks_ahead_or_far() -> None:
     fits = set(build_space(lessons.workload(), lessons.hardware(), edges=("padded",)))
-    assert {kernel for kernel in fits if not kernel.kernel.ahead and kernel.kernel.prefetch != FAR[0]} == set(
-        lessons.space()
-    )
+    near = {kernel for kernel in fits if not kernel.kernel.ahead and kernel.kernel.prefetch != FAR[0]}
+    assert near == set(lessons.space())
 
 
 def test_times_given_out_are_the_readers_own() -> None:
@@ -100,15 +99,8 @@ def test_each_micro_kernel_is_measured_once_where_it_wastes_least(count: int, se
 
 def test_the_search_asked_for_recorded_times_only() -> None:
     run, times = lessons.replayed_run(), lessons.microseconds()
-    assert (
-        run.trials >= 64
-        and run.failures == 0
-        and {r.asked_by.stage for r in run.records if r.asked_by}
-        == {
-            "search",
-            "decide",
-        }
-    )
+    assert run.trials >= 64 and run.failures == 0
+    assert {r.asked_by.stage for r in run.records if r.asked_by} == {"search", "decide"}
     for record in run.records:
         assert times.at[record.scheme.key, record.shape["T"]] == 1e6 * record.seconds
     assert lessons.replayed_run() is run

@@ -18,13 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from conftest import ROOT
+from conftest import ROOT, cli
 from schemes import cpu_scheme
 
 from dietlab.base.errors import BuildError, DietlabError, DispatchError
 from dietlab.base.files import remedy_of
-from dietlab.cli import main
 from dietlab.lower import compiler, program
 from dietlab.lower.target import lower_target
 from dietlab.machine import Hardware, instruction_sets
@@ -183,8 +181,7 @@ def test_library_for_another_processor_is_refused_by_the_instructions_it_lacks(t
     for path in (tmp_path, tmp_path / "library", tmp_path / "library" / "library.so"):
         with pytest.raises(DispatchError, match=r"fma4, .*xop.*tune and build for this one"):
             load(path)
-    result = CliRunner().invoke(main, ["doctor", str(tmp_path)])
-    assert result.exit_code == 1 and re.search(r"MISS .*library.*fma4.*xop", result.output)
+    assert re.search(r"MISS .*library.*fma4.*xop", cli("doctor", tmp_path, exits=1).output)
 
 
 def test_what_the_system_keeps_from_a_process_is_lacking(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +229,9 @@ def test_earlier_manifests_say_it_by_their_processors_family(copy: Path) -> None
     op, w = load(copy), np.ones((64, 32), np.float32)
     np.testing.assert_array_equal(op(np.ones((3, 32), np.float32), w), np.full((3, 64), 32, np.float32))
     other = "generic" if HERE.limits.llvm_cpu != "generic" else "haswell"
-    hardware = old["hardware"]
     for llvm_cpu, told in ((other, "a processor of"), ("bdver1", "a library for bdver1 that does not say")):
-        (copy / "manifest.json").write_text(
-            json.dumps(
-                {**old, "hardware": {**hardware, "limits": {**hardware["limits"], "llvm_cpu": llvm_cpu}}}
-            )
-        )
+        hardware = {**old["hardware"], "limits": {**old["hardware"]["limits"], "llvm_cpu": llvm_cpu}}
+        (copy / "manifest.json").write_text(json.dumps({**old, "hardware": hardware}))
         with pytest.raises(DispatchError, match=told):
             load(copy)
 
@@ -246,20 +239,19 @@ def test_earlier_manifests_say_it_by_their_processors_family(copy: Path) -> None
 GPUS = {name: Hardware.preset(name) for name in ("t4", "a100", "rtx3090", "h100")}
 
 
-@pytest.mark.parametrize(
-    ("arch", "runs"),
-    [
-        ("sm_75", {"t4"}),
-        ("sm_80", {"a100", "rtx3090"}),
-        ("sm_86", {"rtx3090"}),
-        ("sm_90", {"h100"}),
-        ("sm_90a", {"h100"}),
-        ("sm_100a", set()),
-        ("sm_120", set()),
-    ],
-)
-def test_gpus_run_code_of_their_major_capability(arch: str, runs: set[str]) -> None:
-    assert {name for name, gpu in GPUS.items() if gpu.limits.runs(arch)} == runs
+RUNS = {
+    "sm_75": {"t4"},
+    "sm_80": {"a100", "rtx3090"},
+    "sm_86": {"rtx3090"},
+    "sm_90": {"h100"},
+    "sm_90a": {"h100"},
+    "sm_100a": set(),
+    "sm_120": set(),
+}
+
+
+def test_gpus_run_code_of_their_major_capability() -> None:
+    assert {arch: {n for n, gpu in GPUS.items() if gpu.limits.runs(arch)} for arch in RUNS} == RUNS
 
 
 def test_library_for_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,17 +300,13 @@ def test_who_waited_takes_the_library_that_it_would_build(
 ) -> None:
     module = sys.modules["dietlab.tuning.build"]
     first, compiled, compile_plans = build(dispatcher(), tmp_path), [], program.compile_plans
-    monkeypatch.setattr(
-        program, "compile_plans", lambda *a, **k: compiled.append(1) or compile_plans(*a, **k)
-    )
+    counted = lambda *a, **k: compiled.append(1) or compile_plans(*a, **k)  # noqa: E731
+    monkeypatch.setattr(program, "compile_plans", counted)
 
     monkeypatch.setattr(module, "turn", lambda *_: nullcontext(True))
     assert build(dispatcher(), tmp_path).manifest == first.manifest and not compiled
-    for other in (
-        lambda: build(dispatcher(), tmp_path, every_plan=True),
-        lambda: build(replace(dispatcher(), expected_slowdown=1.5), tmp_path),
-    ):
-        assert other().manifest != first.manifest
+    for changed, every in ((dispatcher(), True), (replace(dispatcher(), expected_slowdown=1.5), False)):
+        assert build(changed, tmp_path, every_plan=every).manifest != first.manifest
     assert len(compiled) == 2
 
 
@@ -352,17 +340,15 @@ def test_load_waits_for_who_is_replacing_the_library(copy: Path) -> None:
 # What cannot be written
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [
-        (errno.ENOSPC, "Free some space"),
-        (errno.EDQUOT, "Free some space"),
-        (errno.EROFS, "Make the folder writable"),
-        (errno.EACCES, "Make the folder writable"),
-        (errno.ENOTDIR, "Give a path"),
-        (errno.EIO, "The system says why"),
-    ],
-)
+REMEDIES = {
+    "Free some space": (errno.ENOSPC, errno.EDQUOT),
+    "Make the folder writable": (errno.EROFS, errno.EACCES),
+    "Give a path": (errno.ENOTDIR,),
+    "The system says why": (errno.EIO,),
+}
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(n, r) for r, numbers in REMEDIES.items() for n in numbers])
 def test_the_remedy_of_what_cannot_be_written_is_that_of_the_reason(
     number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,18 +363,16 @@ def test_the_remedy_of_what_cannot_be_written_is_that_of_the_reason(
         build(dispatcher(), tmp_path / "study")
 
 
+NO_SPACE = "ld: final link failed: No space left on device"
+ENDED = "\ncollect2: error: ld returned 1 exit status"
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (
-            "ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status",
-            r"the library must be writable; got .*: ld: final link failed: No space .*Free some space",
-        ),
-        ("ld: cannot open output file a.so: Read-only file system", "must be writable.*Make the folder"),
-        (
-            "/usr/bin/ld: cannot find -lm\ncollect2: error: ld returned 1",
-            "must link; got /usr/bin/ld: cannot find",
-        ),
+        (NO_SPACE + ENDED, r"the library must be writable; got .*: ld: final link .*Free some space"),
+        ("ld: cannot open output file a.so: Read-only file system", "can be written.*Make the folder"),
+        ("/usr/bin/ld: cannot find -lm" + ENDED, "must link; got /usr/bin/ld: cannot find"),
     ],
 )
 def test_what_a_linker_says_of_the_disk_is_told(said: str, told: str, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_tiles_that_cannot_be_are_refused(sizes: dict[str, int]) -> None:
 def test_layers_and_names_are_checked_at_the_door() -> None:
     with pytest.raises(WorkloadError, match="at least 1"):
         Layer(T=0)
-    with pytest.raises(BuildError, match="the width of packed panels must divide the columns"):
+    with pytest.raises(BuildError, match="panels must divide the columns"):
         scheduled(step_named("pack"), Layer(8, 100, 16))
     with pytest.raises(RecordError, match=r"'vectorize'.*vectorise"):
         step_named("vectorize")
@@ -239,7 +239,7 @@ def test_measures_checks_and_keeps(tmp_path: Path, hardware: Hardware) -> None:
     climb.save(tmp_path / "climb.json")
     assert Climb.load(tmp_path / "climb.json") == climb
     for wrong in ({"rounds": 0}, {"hardware": hardware.with_cores(2)}):
-        with pytest.raises(MeasureError, match="a round or more, on one core"):
+        with pytest.raises(MeasureError, match="needs a round and one core"):
             measure(STEPS[:1], [SMALL], **{"hardware": hardware, **wrong})
 
 
@@ -250,7 +250,7 @@ def test_files_of_another_form_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "climb.json").write_text(text)
     with pytest.raises(RecordError):
         Climb.load(tmp_path / "climb.json")
-    with pytest.raises(RecordError, match="can be read"):
+    with pytest.raises(RecordError, match="must be readable"):
         Climb.load(tmp_path / "none.json")
 
 
@@ -293,10 +293,8 @@ def test_the_figure_shows_steps_so_far_and_hides_those_to_come(upto: str) -> Non
     whole = plot_climb(made_up(), NAMES[-1], SMALL.T)
     assert figure.layout.yaxis.range == whole.layout.yaxis.range
     lines = [trace.name for trace in figure.data if getattr(trace, "mode", "") == "lines"]
-    assert (
-        lines == [trace.name for trace in whole.data if getattr(trace, "mode", "") == "lines"]
-        and len(lines) == 3
-    )
+    drawn = [trace.name for trace in whole.data if getattr(trace, "mode", "") == "lines"]
+    assert lines == drawn and len(lines) == 3
     assert len(set(bars.marker.color)) == min(2, len(bars.x))
 
 
@@ -308,9 +306,8 @@ def test_the_frame_has_gains_and_the_share_of_the_roofline() -> None:
     assert (frame["gflops_low"] < frame["gflops"]).all() and (frame["gflops"] < frame["gflops_high"]).all()
     limit = min(bounds(climb, SMALL).values())
     assert frame["roofline"].tolist() == pytest.approx((frame["gflops"] / limit).tolist())
-    assert bounds(climb, SMALL)["cache's bandwidth"] == pytest.approx(
-        50 * 2 * 19 * 96 * 384 / (4 * (19 * 384 + 96 * 384 + 19 * 96))
-    )
+    bytes_, flops = 4 * (19 * 384 + 96 * 384 + 19 * 96), 2 * 19 * 96 * 384
+    assert bounds(climb, SMALL)["cache's bandwidth"] == pytest.approx(50 * flops / bytes_)
 
 
 def test_a_figure_of_what_was_not_timed_is_refused() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ RANGE = Dim(1, 16)
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 31, 97)
 """Primes, neighbours of a tile's height, and some beyond the range."""
 
-DYNAMIC_DEPTH_EDGES = tuple(edge for edge in EDGES if edge != "padded")
+
+def edges_of(work: Workload) -> tuple[Edge, ...]:
+    """Weights that are read where they are cannot be padded: their depth is dynamic."""
+    return tuple(edge for edge in EDGES if edge != "padded") if work.weights == "direct" else EDGES
 
 
 def at_edges(base: str, lanes: int, edges: tuple[Edge, ...] = EDGES) -> list[MicroKernel]:
@@ -77,11 +81,14 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
 }
 
 
+def programmed(name: str, lanes: int) -> tuple[Workload, list[MicroKernel]]:
+    work, bases = PROGRAMS[name]
+    return work, [kernel for base in bases for kernel in at_edges(base, lanes, edges_of(work))]
+
+
 @pytest.mark.parametrize(("name", "cores"), in_turn(PROGRAMS, (1, 2)))
 def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware, tmp_path: Path) -> None:
-    work, bases = PROGRAMS[name]
-    edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
-    kernels = [kernel for base in bases for kernel in at_edges(base, here.limits.lanes, edges)]
+    work, kernels = programmed(name, here.limits.lanes)
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
@@ -96,9 +103,7 @@ ALONE = (1, 2, 5, 8, 13, SHORT + 1, 97)
 def test_lengths_that_are_compiled_one_by_one_are_right(
     name: str, cores: int, here: Hardware, tmp_path: Path
 ) -> None:
-    work, bases = PROGRAMS[name]
-    edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
-    kernels = [kernel for base in bases for kernel in at_edges(base, here.limits.lanes, edges)]
+    work, kernels = programmed(name, here.limits.lanes)
     if work.weights == "transposed":
         kernels.append(Scheme.from_key("3x2.u2.ws.p0.depth.even"))
     Program(work, here.with_cores(cores), kernels, tmp_path, only=ALONE).check(ALONE)
@@ -137,10 +142,9 @@ def test_tiles_of_known_depth_do_not_spill(
     path = tmp_path / "kernel.so"
     calls, each_row = [[Shape.of(T=8)]], Lowering(rows_together=0)
     compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=calls, lowering=each_row)
-    symbols, code = (
-        subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
-        for how in (["-T"], ["-d", "--no-show-raw-insn"])
-    )
+    dump = partial(subprocess.check_output, text=True)
+    symbols = dump(["objdump", "-T", str(path)])
+    code = dump(["objdump", "-d", "--no-show-raw-insn", str(path)])
     assert "clear_cache" not in symbols
     assert len(re.findall(r"vfmadd\w+\s.*%zmm", code)) >= 64
     spilled = re.findall(r"vmov\w+\s+%zmm\d+,.*\(%rsp\)", code)
@@ -199,13 +203,9 @@ SPOILT: dict[str, tuple[Workload, str]] = {
 
 @pytest.fixture(scope="module")
 def spoilt(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
+    lanes, folder = here.limits.lanes, tmp_path_factory.mktemp("spoilt")
     return {
-        name: Program(
-            work,
-            here,
-            at_edges(base, here.limits.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
-            tmp_path_factory.mktemp("spoilt"),
-        )
+        name: Program(work, here, at_edges(base, lanes, edges_of(work)), folder / name)
         for name, (work, base) in SPOILT.items()
     }
 
@@ -366,11 +366,8 @@ def test_edges_need_the_tile_functions_that_their_names_say() -> None:
         assert tiles_of(kernel, (1,)) == ((kernel.kernel, "exact"),)
     for edge in ("even", "rest"):
         kernel = cpu_scheme(4, 8, edge=edge)
-        assert [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))] == [
-            (1, "exact"),
-            (3, "exact"),
-            (4, "exact"),
-        ]
+        tiles = [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))]
+        assert tiles == [(1, "exact"), (3, "exact"), (4, "exact")]
 
 
 def functions_of(module: Any) -> set[str]:
@@ -378,11 +375,8 @@ def functions_of(module: Any) -> set[str]:
 
 
 def test_only_what_some_shape_needs_is_compiled() -> None:
-    kernels = (
-        cpu_scheme(4, 8, edge="even"),
-        cpu_scheme(6, 16, edge="rest"),
-        cpu_scheme(5, 8, edge="even"),
-    )
+    even = [cpu_scheme(rows, 8, edge="even") for rows in (4, 5)]
+    kernels = (even[0], cpu_scheme(6, 16, edge="rest"), even[1])
     # 9..17 rows make 3, 4 and 5 tiles of 3 or 4; from 18 on there are full tiles and any rest.
     tree = Split("T", 8, Leaf(2), Split("T", 17, Leaf(0), Leaf(1)))
     dispatcher = Dispatcher(SMALL, PROCESSOR, kernels, tree)
@@ -446,12 +440,7 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
 
 
 def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
-    kernels = [
-        cpu_scheme(4, 8),
-        cpu_scheme(6, 16),
-        cpu_scheme(3, 24),
-        cpu_scheme(9, 8, edge="even"),
-    ]
+    kernels = [cpu_scheme(4, 8), cpu_scheme(6, 16), cpu_scheme(3, 24), cpu_scheme(9, 8, edge="even")]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     assert scratch_floats(kernels, geometry, 6) == 6 * 6
     variable = Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels)
@@ -497,9 +486,7 @@ def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_a
 
 
 @pytest.fixture(scope="module")
-def portfolio_library(
-    here: Hardware, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Dispatcher, Operator]:
+def chosen(here: Hardware) -> Dispatcher:
     lanes = here.limits.lanes
     kernels = (
         cpu_scheme(1, 2 * lanes),
@@ -510,18 +497,18 @@ def portfolio_library(
     )
     low = Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(3)))
     tree = Split("T", 64, Split("T", 3, Leaf(0), low), Leaf(4))
-    dispatcher = Dispatcher(Dense(T=Dim(1, 64), N=lanes + 3, K=5), here, kernels, tree)
-    return dispatcher, build(dispatcher, tmp_path_factory.mktemp("portfolio"), every_plan=True)
+    return Dispatcher(Dense(T=Dim(1, 64), N=lanes + 3, K=5), here, kernels, tree)
 
 
-def test_library_chooses_as_the_tree_does_for_any_row_count(
-    portfolio_library: tuple[Dispatcher, Operator],
-) -> None:
-    dispatcher, op = portfolio_library
+@pytest.fixture(scope="module")
+def op(chosen: Dispatcher, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return build(chosen, tmp_path_factory.mktemp("portfolio"), every_plan=True)
+
+
+def test_library_chooses_as_the_tree_does_for_any_row_count(chosen: Dispatcher, op: Operator) -> None:
     for rows in [*range(8193), 1 << 20, (1 << 40) + 1]:
-        number = route(dispatcher.tree, Shape.of(T=rows))
-        assert op.library.plan(rows) == number, rows
-        assert op.scheme(rows) == dispatcher.scheme(Shape.of(T=rows)).key, rows
+        assert op.library.plan(rows) == route(chosen.tree, Shape.of(T=rows)), rows
+        assert op.scheme(rows) == chosen.scheme(Shape.of(T=rows)).key, rows
 
 
 def sampled_rows() -> Iterator[int]:
@@ -530,16 +517,15 @@ def sampled_rows() -> Iterator[int]:
     yield from sorted(rows for rows in {*range(200), *near_powers, *range(200, 8193, 61)} if rows <= 8192)
 
 
-def test_library_is_right_on_every_row_count(portfolio_library: tuple[Dispatcher, Operator]) -> None:
-    dispatcher, op = portfolio_library
-    work = dispatcher.workload
+def test_library_is_right_on_every_row_count(chosen: Dispatcher, op: Operator) -> None:
+    work = chosen.workload
     inputs = work.inputs(Shape.of(T=8192))
     expected, allowed = work.reference(inputs), tolerance(work, inputs)
     layer, width = op.pack(inputs["w"]), expected.shape[1]
     buffer = np.empty((8192 + 2, width), np.float32)
     compiled = set(op.micro_kernels)
     for rows in sampled_rows():
-        plan = dispatcher.plan(Shape.of(T=rows))
+        plan = chosen.plan(Shape.of(T=rows))
         assert {region.kernel.key for region in plan.regions} <= compiled, rows
         out = buffer[1 : rows + 1]
         out.fill(np.nan)
@@ -549,16 +535,13 @@ def test_library_is_right_on_every_row_count(portfolio_library: tuple[Dispatcher
         assert (buffer[0] == GUARD).all() and (buffer[rows + 1] == GUARD).all(), rows
 
 
-def test_every_plan_of_a_library_gives_the_same_result(
-    portfolio_library: tuple[Dispatcher, Operator],
-) -> None:
-    dispatcher, op = portfolio_library
-    inputs = dispatcher.workload.inputs(Shape.of(T=23))
-    layer, expected = op.pack(inputs["w"]), dispatcher.workload.reference(inputs)
+def test_every_plan_of_a_library_gives_the_same_result(chosen: Dispatcher, op: Operator) -> None:
+    inputs = chosen.workload.inputs(Shape.of(T=23))
+    layer, expected = op.pack(inputs["w"]), chosen.workload.reference(inputs)
     for plan in range(len(op.schemes)):
         out = np.full(expected.shape, np.nan, np.float32)
         layer.bind(inputs["x"], out, plan)()
-        assert np.abs(out - expected).max() <= tolerance(dispatcher.workload, inputs), plan
+        assert np.abs(out - expected).max() <= tolerance(chosen.workload, inputs), plan
 
 
 def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hardware, tmp_path: Path) -> None:
@@ -597,7 +580,8 @@ def test_missing_linker_is_named_with_a_remedy(
     here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match=r"C\+\+ compiler; got none of g\+\+.*apt-get install g\+\+"):
+    told = r"needs a C\+\+ compiler; got.*none of g\+\+.*apt-get install g\+\+"
+    with pytest.raises(BuildError, match=told):
         compile_library(None, target_of(here), tmp_path / "kernel.so")
 
 

@@ -94,9 +94,8 @@ def test_space_has_all_tiles_that_fit_the_registers() -> None:
 
 
 def test_times_have_teeth_by_rows_and_steps_by_waves() -> None:
-    kernel = mini.MicroKernel(
-        8, 1
-    )  # 30 tiles a row: four waves of eight for the first, and not eight for two
+    # 30 tiles a row: four waves of eight for the first, and not eight for two.
+    kernel = mini.MicroKernel(8, 1)
     whole, one_more = mini.true_seconds(kernel, 8), mini.true_seconds(kernel, 9)
     assert 1.5 < one_more / whole < 2
     assert mini.true_seconds(kernel, 16) < one_more, "fewer rows are zeros"
@@ -212,10 +211,8 @@ def test_notebook_says_what_it_shows() -> None:
     assert np.argmax(found["ours"]) < 8 and np.mean(found["ours"]) < 1.01
     assert found["lost"] == sorted(found["lost"], reverse=True)
     assert found["lost"][2] > 2 > 1 > found["lost"][3]
-    assert (
-        max(found["own"][-20:]) < 1.1 * min(found["own"][-20:])
-        and min(found["own"]) < 0.85 * found["own"][-1]
-    )
+    own = found["own"]
+    assert max(own[-20:]) < 1.1 * min(own[-20:]) and min(own) < 0.85 * own[-1]
     errors = found["errors"]
     assert errors["measured"]["128"] < 0.03 < 0.1 < errors["guessed"]["128"] < 0.2
     tall, low = found["speeds"]["14x8"], found["speeds"]["8x8"]

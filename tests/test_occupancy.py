@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,43 +12,31 @@ from dietlab.targets.cuda.limits import GpuLimits
 from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, blocks_per_sm, limiter
 
 
-def limits(capability: str, **different: Any) -> GpuLimits:
-    common = {
-        "threads_per_block": 1024,
-        "threads_per_sm": 2048,
-        "blocks_per_sm": 32,
-        "registers_per_block": 65536,
-        "registers_per_sm": 65536,
-        "registers_per_thread": 255,
-        "register_unit": 256,
-        "smem_reserved_bytes": 1024,
-        "smem_unit_bytes": 128,
-        "l2_bytes": 1 << 20,
-    }
-    return GpuLimits(capability, **{**common, **different})
+def limits(capability: str, shared_kib: int, threads: int = 2048, blocks: int = 32) -> GpuLimits:
+    """What a multiprocessor has. From 8.0 on the driver keeps 1 KiB of the shared memory for each block."""
+    reserved, unit = (1024, 128) if capability >= "8" else (0, 256)
+    return GpuLimits(
+        capability,
+        threads_per_block=1024,
+        threads_per_sm=threads,
+        blocks_per_sm=blocks,
+        registers_per_block=65536,
+        registers_per_sm=65536,
+        registers_per_thread=255,
+        register_unit=256,
+        smem_per_block_bytes=(shared_kib << 10) - reserved,
+        smem_per_sm_bytes=shared_kib << 10,
+        smem_reserved_bytes=reserved,
+        smem_unit_bytes=unit,
+        l2_bytes=1 << 20,
+    )
 
 
-VOLTA = limits(
-    "7.0",
-    smem_per_block_bytes=96 << 10,
-    smem_per_sm_bytes=96 << 10,
-    smem_reserved_bytes=0,
-    smem_unit_bytes=256,
-)
-TURING = limits(
-    "7.5",
-    threads_per_sm=1024,
-    blocks_per_sm=16,
-    smem_per_block_bytes=64 << 10,
-    smem_per_sm_bytes=64 << 10,
-    smem_reserved_bytes=0,
-    smem_unit_bytes=256,
-)
-A100 = limits("8.0", smem_per_block_bytes=163 << 10, smem_per_sm_bytes=164 << 10)
-AMPERE = limits(
-    "8.6", threads_per_sm=1536, blocks_per_sm=16, smem_per_block_bytes=99 << 10, smem_per_sm_bytes=100 << 10
-)
-HOPPER = limits("9.0", smem_per_block_bytes=227 << 10, smem_per_sm_bytes=228 << 10)
+VOLTA = limits("7.0", 96)
+TURING = limits("7.5", 64, threads=1024, blocks=16)
+A100 = limits("8.0", 164)
+AMPERE = limits("8.6", 100, threads=1536, blocks=16)
+HOPPER = limits("9.0", 228)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
+from observed import Clock, Recorder, tuning_events
 from plotly.io import from_json
 from schemes import cpu_scheme
 
@@ -58,26 +59,6 @@ SHAPES = ShapeSet.uniform(WORK, 4)
 HARDWARE = Hardware.preset("haswell-1core")
 SECONDS = 60
 """How long to wait for what must happen."""
-
-
-@dataclass
-class Clock:
-    """A clock that tests set."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def tuning_events(trials: int = 8) -> list[Event]:
-    steps: list[Event] = [StageStarted("measure", trials, "trial")]
-    for i in range(1, trials + 1):
-        failed = i == 2
-        gflops = 0.0 if failed else 10.0 * i
-        steps.append(TrialMeasured("8x48.u4.ws.p0", "T=8", gflops, "timeout" if failed else "ok", i))
-        steps.append(StageAdvanced("measure", i, f"best {10 * i} GFLOP/s"))
-    return [*steps, StageFinished("measure", float(trials))]
 
 
 def after(events: Sequence[Event], state: TuningState | None = None) -> TuningState:
@@ -271,10 +252,8 @@ def test_quality_is_drawn_fit_by_fit() -> None:
     found = traces(VIEWS["quality"].plot(state))
     assert set(found) == {"pairwise", "peak@1"}
     few = after([ModelFitted(1, 16, {"pairs": 2.0, "peak@1": 0.9})])
-    assert [trace.name for trace in VIEWS["quality"].plot(few).data] == [
-        "pairwise: too few pairs differ by more than the noise",
-        "peak@1",
-    ]
+    names = [trace.name for trace in VIEWS["quality"].plot(few).data]
+    assert names == ["pairwise: too few pairs differ by more than the noise", "peak@1"]
     assert list(found["pairwise"].x) == [16, 32] and list(found["pairwise"].y) == pytest.approx([0.7, 0.8])
 
 
@@ -293,14 +272,6 @@ def test_a_long_run_has_small_figures() -> None:
 
 
 # --- a study on disk --------------------------------------------------------------------------
-
-
-class Log:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
 
 
 @dataclass(frozen=True)
@@ -323,22 +294,19 @@ class Tuned:
 
 
 class Halting:
-    """Synthetic times, a failure now and then, and what a measurement costs."""
-
-    def __init__(self, failing: int = 5) -> None:
-        self._failing = failing
+    """Synthetic times, each fifth measurement a failure, and what a measurement costs."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         phases = PhaseSeconds(compile=1.0, measure=0.25)
         for number, record in enumerate(SyntheticRunner(HARDWARE).measure(workload, trials), 1):
-            if number % self._failing == 0:
+            if number % 5 == 0:
                 record = Record(record.scheme, record.shape, "timeout", reason="too slow")
             yield replace(record, phases=phases)
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    log = Log()
+    log = Recorder()
     study = Study.create(tmp_path_factory.mktemp("panel") / "s", WORK, HARDWARE, SHAPES, "smoke")
     study.tune(Halting(), [log])
     # A search of one round is judged by nothing; a longer one leaves such metrics.
@@ -363,21 +331,17 @@ def test_a_followed_study_has_the_bars_and_one_best(tuned: Tuned) -> None:
     live = after(tuned.live)
     panel = TuningPanel.follow(tuned.study.folder)
     best = f"best {panel.state.best_gflops:.1f} GFLOP/s"
-    assert list(panel.state.stages) == list(live.stages) == ["search", "decide"]
-    for name, clock in panel.state.stages.items():
-        assert (clock.done, clock.total, clock.unit) == (
-            live.stages[name].done,
-            live.stages[name].total,
-            live.stages[name].unit,
-        )
+    ours, theirs = (
+        [(clock.stage, clock.done, clock.total, clock.unit) for clock in state.stages.values()]
+        for state in (panel.state, live)
+    )
+    assert ours == theirs and list(panel.state.stages) == ["search", "decide"]
     # The card tells the best of the run, and no bar tells another one.
     assert panel.state.stages["decide"].note == best
     panel.close()
     assert f"best {cards_of(panel._headline.value)['best so far']}" == best
-    assert bars_of(panel) == {
-        "search: 8/8 schemes": (8, 8),
-        f"decide: 24/24 measurements, {best}": (24, 24),
-    }
+    bars = {"search: 8/8 schemes": (8, 8), f"decide: 24/24 measurements, {best}": (24, 24)}
+    assert bars_of(panel) == bars
 
 
 def test_the_models_figure_tells_why_it_is_empty_though_trials_were_measured() -> None:
@@ -385,6 +349,10 @@ def test_the_models_figure_tells_why_it_is_empty_though_trials_were_measured() -
     figure = VIEWS["quality"].plot(state)
     (note,) = figure.layout.annotations
     assert note.text == "no round was predicted before it was measured"
+
+
+def trials_in(events: Sequence[Event]) -> list[TrialMeasured]:
+    return [event for event in events if isinstance(event, TrialMeasured)]
 
 
 def stages_of(events: Sequence[Event]) -> dict[str, tuple[int, str]]:
@@ -406,9 +374,7 @@ def test_records_that_come_in_pieces_are_the_same_records(
         (folder / "records.jsonl").write_bytes(lines[:end])
         found += tail.news()
     whole = StudyTail(tuned.copy(tmp_path_factory.mktemp("whole"), lines)).news()
-    assert [e for e in found if isinstance(e, TrialMeasured)] == [
-        e for e in whole if isinstance(e, TrialMeasured)
-    ]
+    assert trials_in(found) == trials_in(whole)
     assert stages_of(found) == stages_of(whole)
 
 
@@ -419,7 +385,7 @@ def test_only_what_was_appended_is_read(tuned: Tuned, tmp_path: Path) -> None:
     tail.news()
     # What was read once may be lost: nobody looks at it again.
     (folder / "records.jsonl").write_bytes(b"\0" * len(b"".join(lines[:4])) + lines[4] + lines[5][:9])
-    (measured,) = [e for e in tail.news() if isinstance(e, TrialMeasured)]
+    (measured,) = trials_in(tail.news())
     assert measured.trials == 4
 
 
@@ -523,13 +489,8 @@ def test_panel_counts_the_trials_of_each_server() -> None:
         panel.on_event(TrialMeasured("8x48", "T=8", 1.0, "ok", number, device=device))
     panel.on_event(StageFinished("search", 1.0))
     cards = cards_of(panel._headline.value)
-    assert cards == {
-        "best so far": "1.0 GFLOP/s",
-        "measured": "4 trials",
-        "of them failed": "0 trials",
-        "on one": "1 trials",
-        "on two": "2 trials",
-    }
+    run = {"best so far": "1.0 GFLOP/s", "measured": "4 trials", "of them failed": "0 trials"}
+    assert cards == {**run, "on one": "1 trials", "on two": "2 trials"}
 
 
 def test_panel_throttles_and_ends_on_the_final_state() -> None:

@@ -81,9 +81,8 @@ def test_types_of_operands_follow_from_that_of_the_operator(dtype: str) -> None:
     work = Dense(4, 3, 5, True, dtype, residual=True)
     precision = precision_of(work)
     assert precision is PRECISIONS[dtype]
-    assert {name: str(array.dtype) for name, array in work.inputs(Shape.of()).items()} == {
-        name: found for name, found in dtypes_of(work).items() if name != "out"
-    }
+    inputs = {name: str(array.dtype) for name, array in work.inputs(Shape.of()).items()}
+    assert {**inputs, "out": dtypes_of(work)["out"]} == dtypes_of(work)
     assert precision_of(work, "out").name == (precision.outputs[0] if precision.scaled else dtype)
     assert ("scale" in work.signature) == precision.scaled
     assert precision.narrow == (precision.itemsize < 4)
@@ -130,11 +129,11 @@ def test_a_new_type_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not output.intact
     hardware = Hardware.preset("zen4-1core")
     assert hardware.peak_for(FLOAT8.name) is None
-    with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
+    with pytest.raises(DietlabError, match="the micro-kernel's unit multiplies float8_e4m3fn"):
         build_space(work, hardware)
     h100 = Hardware.preset("h100")
     assert h100.peak_for(FLOAT8.name) is None and h100.peak_for("float16") == h100.limits.half_gflops
-    with pytest.raises(DietlabError, match="a unit of this processor multiplies float8_e4m3fn"):
+    with pytest.raises(DietlabError, match="the micro-kernel's unit multiplies float8_e4m3fn"):
         build_space(work, h100)
     with pytest.raises(WorkloadError, match="an output of float8_e4m3fn operands is float8_e4m3fn"):
         Dense(4, 3, 5, dtype=FLOAT8.name, out_dtype="float32")

@@ -324,9 +324,7 @@ def test_times_are_of_tiles_measured_on_all_shapes(published: Published, times: 
     assert several_lengths(times).sum() == len(SHAPES) - 1
     pairs, seconds = times.measured()
     assert len(seconds) == len(published) - len(SHAPES)  # programs alone, each once
-    assert seconds == pytest.approx(
-        [seconds_of(tile, shape) for tile, shape in zip(pairs.tiles, pairs.shapes, strict=True)]
-    )
+    assert seconds == pytest.approx([*map(seconds_of, pairs.tiles, pairs.shapes)])
     with pytest.raises(RecordError, match="measured on all shapes of tf32 nn"):
         Times.of(published, Operator("tf32", "nn"), LAYERS)
 
@@ -338,9 +336,9 @@ def test_models_learn_what_the_bound_misses(times: Times) -> None:
         for name, model in models_of().items()
     }
     assert errors["learned over bound"] < 0.03 < errors["bound"] < errors["paper"]
-    with pytest.raises(ModelError, match="fitted before it predicts"):
+    with pytest.raises(ModelError, match="must be fitted to predict"):
         LearnedTiles().seconds(pairs)
-    with pytest.raises(ModelError, match="can only be fitted on records"):
+    with pytest.raises(ModelError, match="fitting a model needs records"):
         LearnedTiles().fit(Pairs([], [], H100), np.zeros(0))
 
 
@@ -415,9 +413,8 @@ def test_ratios_are_reduced_to_means_by_rows(tmp_path: Path) -> None:
     path = tmp_path / "cuda_l2_h100_F32F16F16F32_speedup_offline.csv"
     table.to_csv(path, index=False)
     found = reduce_cuda_l2(tmp_path)
-    assert found[["gpu", "sums", "mode"]].drop_duplicates().to_numpy().tolist() == [
-        ["h100", "float32", "offline"]
-    ]
+    (setting,) = found[["gpu", "sums", "mode"]].drop_duplicates().to_numpy().tolist()
+    assert setting == ["h100", "float32", "offline"]
     assert found["cuBLAS"].tolist() == pytest.approx([2, 3]) and found["shapes"].tolist() == [2, 1]
     table.assign(**{"cuBLAS-max": [0, 1, 1]}).to_csv(path, index=False)
     with pytest.raises(RecordError, match="positive and finite"):
@@ -461,9 +458,8 @@ def test_reference_curves_are_of_three_gpus() -> None:
 
 def test_the_explorer_opens_on_recorded_shapes() -> None:
     reports = recorded_reports()
-    assert {setting.hardware for setting in by_setting(reports)} == {
-        "H100 (recorded by others, Triton tiles)"
-    }
+    machines = {setting.hardware for setting in by_setting(reports)}
+    assert machines == {"H100 (recorded by others, Triton tiles)"}
     explorer = speedup_explorer(reports)
     assert len(explorer.frame) and explorer.frame["seconds_median"].isna().all()
     mean = np.exp(np.log(explorer.frame["speedup"]).mean())

@@ -27,9 +27,8 @@ CHECKS = {
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_check_passes(check: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *CHECKS[check]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, *CHECKS[check]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -47,13 +46,9 @@ def test_module_says_what_it_is_and_never_unpickles(path: Path) -> None:
     assert ast.get_docstring(tree)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    if path.name == "carried.py":  # makes what the process that asks entered, which no file tells of
-        return
-    assert not {
-        name
-        for name in imported
-        if name.split(".")[0] in ("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
-    }
+    if path.name != "carried.py":  # makes what the process that asks entered, which no file tells of
+        picklers = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+        assert not {name for name in imported if name.split(".")[0] in picklers}
 
 
 def test_what_is_unpickled_comes_from_the_process_that_asks() -> None:
@@ -86,8 +81,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    import dietlab
-
     assert "Dense" in dir(dietlab)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         dietlab.nothing  # noqa: B018
@@ -168,9 +161,8 @@ QUESTION = re.compile(r"(What|How|Whether|Where|When|Who|Which|The same|As|Those
 def _documented(tree: ast.Module) -> Iterator[tuple[str, str, bool]]:
     """Yields name, docstring and whether it is a function's whose first word must be a verb."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
-            text := ast.get_docstring(node)
-        ):
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             decorators = " ".join(ast.unparse(d) for d in getattr(node, "decorator_list", ()))
             # The help of a command is an imperative, as everywhere on a command line.
             free = "property" in decorators or "command" in decorators or "group" in decorators

@@ -15,10 +15,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
+from observed import Recorder
 from test_view import Page
 
 from dietlab.base.errors import DietlabError, MissingDependencyError, StudyError
-from dietlab.base.events import Event, StageAdvanced, StageStarted, audience
+from dietlab.base.events import StageAdvanced, StageStarted, audience
 from dietlab.base.files import locked
 from dietlab.cli.bench import LEFT_OVER
 from dietlab.cli.main import main
@@ -202,9 +203,8 @@ def test_a_finding_says_where_it_falls_short(records: Path) -> None:
     assert "2 lengths, the least 1.50x at T = 5" in found("bert-ansor", records).method
     assert "ansor's" in found("bert-ansor", records).method, "who tuned it, and how long"
     assert found("dense-ansor-best", records).method.endswith("24 trials a length instead of 1000; at T = 5")
-    assert (
-        "composition of exact tiles in place of padding: 2.50x" in found("checks-dense-3090", records).method
-    )
+    exact = "composition of exact tiles in place of padding: 2.50x"
+    assert exact in found("checks-dense-3090", records).method
     assert found("checks-most", records).method == "dense-960x770x2304, T = 15"
 
 
@@ -215,8 +215,7 @@ def test_what_was_not_measured_has_no_value(records: Path) -> None:
     assert [*FINDERS["bert-vendor"](records)] == []
     ResultTable((replace(LAYER, name="dense-tiny"),)).save(records / "zen9-paper.csv.gz")
     assert [*FINDERS["dense-vendor"](records)] == [*FINDERS["tuning-eight"](records)] == []
-    empty = replace(EDGE, rows=())
-    ResultTable((empty,)).save(records / "zen9-local-padding.csv.gz")
+    ResultTable((replace(EDGE, rows=()),)).save(records / "zen9-local-padding.csv.gz")
     assert [*FINDERS["checks-dense-3090"](records)] == [*FINDERS["checks-most"](records)] == []
 
 
@@ -271,13 +270,9 @@ def test_the_scheme_whose_edge_is_treated_sticks_out(synthetic_run: TuningRun) -
     for rows in (120, 96):
         scheme = sticking_out(synthetic_run, rows)
         assert rows % scheme.rows
-        seconds = synthetic_run.seconds_table([*synthetic_run.schemes], [Shape.of(T=rows)])[:, 0]
-        others = [
-            s
-            for s, own in zip(synthetic_run.schemes, seconds, strict=True)
-            if own < seconds[[*synthetic_run.schemes].index(scheme)]
-        ]
-        assert all(rows % other.rows == 0 for other in others)
+        table = synthetic_run.seconds_table([*synthetic_run.schemes], [Shape.of(T=rows)])[:, 0]
+        seconds = dict(zip(synthetic_run.schemes, table, strict=True))
+        assert all(rows % other.rows == 0 for other in seconds if seconds[other] < seconds[scheme])
 
 
 @pytest.fixture
@@ -406,11 +401,7 @@ def test_a_step_goes_on_with_the_time_up_to_its_estimate(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(run_module, "perf_counter", lambda: now[0])
-    seen: list[Event] = []
-
-    class Seeing:
-        def on_event(self, event: Event) -> None:
-            seen.append(event)
+    seen = Recorder()
 
     def work(settings: Settings) -> None:
         with settings.listeners.stage("bench", 3) as inside:
@@ -418,10 +409,10 @@ def test_a_step_goes_on_with_the_time_up_to_its_estimate(
                 now[0] += seconds
                 inside.advance()
 
-    reproduce(begun(tmp_path, "smoke"), observers=[Seeing()], steps=by_name(made("first", work)))
-    told = [e.done for e in seen if isinstance(e, StageAdvanced) and e.stage == "first"]
+    reproduce(begun(tmp_path, "smoke"), observers=[seen], steps=by_name(made("first", work)))
+    told = [e.done for e in seen.of(StageAdvanced) if e.stage == "first"]
     assert told == [2, 4, 5], "four of five estimated seconds at most, before it is over"
-    (begins, _) = [e for e in seen if isinstance(e, StageStarted)]
+    begins, _ = seen.of(StageStarted)
     assert (begins.stage, begins.total, begins.unit) == ("first", 5, "estimated second")
 
 
@@ -436,11 +427,8 @@ def test_an_estimate_never_goes_backwards() -> None:
 
 def test_treatments_of_the_edge_stand_beside_the_reported_ones() -> None:
     frame = treatments(EDGE)
-    assert list(frame.columns) == [
-        "RTX 2080 Ti (reported)",
-        "RTX 3090 (reported)",
-        f"{PROCESSOR.name}, one core",
-    ]
+    reported = ["RTX 2080 Ti (reported)", "RTX 3090 (reported)"]
+    assert list(frame.columns) == [*reported, f"{PROCESSOR.name}, one core"]
     here = frame.iloc[:, -1]
     assert here["bound checks"] == 1.0 and here["local padding"] == pytest.approx(2.0)
     assert here["composition"] == pytest.approx(2.5) and pd.isna(here["both"])
@@ -599,16 +587,10 @@ def test_the_whole_command(tmp_path: Path) -> None:
     work = Reproduction.open(tmp_path)
     assert {name: o.state for name, o in work.outcomes.items()} == dict.fromkeys(STEPS, "done")
     names = {path.name for path in work.results.iterdir()}
-    assert names == {
-        *(
-            f"here-{kind}.{end}"
-            for kind in ("paper", "local-padding", "ablation")
-            for end in ("csv.gz", "json")
-        ),
-        "here-bert-b1-1core.report.json.gz",
-        "here-decoder-b1-1core.report.json.gz",
-    }
-    for kind in ("paper", "local-padding", "ablation"):
+    kinds = ("paper", "local-padding", "ablation")
+    tables = {f"here-{kind}.{end}" for kind in kinds for end in ("csv.gz", "json")}
+    assert names == tables | {f"here-{model}-b1-1core.report.json.gz" for model in ("bert", "decoder")}
+    for kind in kinds:
         table = recorded(kind, work.results)
         assert table.entries and not table.wrong and not table.failures
     page = (tmp_path / "reproduce.html").read_text(encoding="utf-8")

@@ -131,6 +131,30 @@ def runner(here: Hardware, tracker: Address, key: str = "lab", **changed: Any) -
     return RemoteRunner(here, tracker, key, FAST, builders=1, **changed)
 
 
+def refused(remote: RemoteRunner, here: Hardware, complaint: str) -> None:
+    """Asserts that a runner cannot measure, and why."""
+    with remote, pytest.raises(MeasureError, match=complaint):
+        list(remote.measure(WORK, trials(here)))
+
+
+def before_each_question(monkeypatch: pytest.MonkeyPatch, act: Callable[[RemoteDevice, Any], None]) -> None:
+    """Calls a function before each question to a device."""
+    ask = RemoteDevice.ask
+
+    def asked(device: RemoteDevice, request: Any) -> dict[str, Any]:
+        act(device, request)
+        return ask(device, request)
+
+    monkeypatch.setattr(RemoteDevice, "ask", asked)
+
+
+def unused_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
+        return port
+
+
 def all_free(tracker: Address, key: str, count: int) -> None:
     """Waits until a tracker knows that so many servers are free."""
     with Servers(tracker, key) as servers:
@@ -164,14 +188,12 @@ def test_rpc_server_killed_during_a_measurement_costs_nothing_but_time(
 ) -> None:
     doomed = joined("doomed")
     all_free(tracker, "lab", 2)
-    ask = RemoteDevice.ask
 
-    def fatal(device: RemoteDevice, request: Any) -> dict[str, Any]:
+    def kill(device: RemoteDevice, request: Any) -> None:
         if device.name == "doomed" and request["op"] == "time":
             end(doomed)
-        return ask(device, request)
 
-    monkeypatch.setattr(RemoteDevice, "ask", fatal)
+    before_each_question(monkeypatch, kill)
     with runner(here, tracker) as remote:
         found = list(remote.measure(WORK, trials(here)))
     assert len(found) == 8 and all(r.ok and r.device == "first" for r in found)
@@ -182,15 +204,14 @@ def test_rpc_candidate_that_ends_every_server_is_recorded_alone(
     here: Hardware, tracker: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rivals on T=5 are lost on two servers; all others are measured."""
-    ask, lost = RemoteDevice.ask, []
+    lost = []
 
-    def fatal(device: RemoteDevice, request: Any) -> dict[str, Any]:
+    def lose(device: RemoteDevice, request: Any) -> None:
         if request["shape"]["T"] == 5 and request["op"] == "time":
             lost.append(device)
             raise DeviceLostError(f"the server {device.name} answers", "nothing")
-        return ask(device, request)
 
-    monkeypatch.setattr(RemoteDevice, "ask", fatal)
+    before_each_question(monkeypatch, lose)
     with runner(here, tracker) as remote:
         found = list(remote.measure(WORK, trials(here)))
     assert [r.status for r in found if r.shape["T"] == 5] == ["crashed"] * 2 and len(lost) == 2
@@ -243,16 +264,9 @@ def test_rpc_clients_of_one_tracker_take_turns(here: Hardware, tracker: Address)
 
 
 def test_rpc_tracker_that_is_absent_is_told_at_once(here: Hardware) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    with (
-        runner(here, ("127.0.0.1", port)) as remote,
-        pytest.raises(
-            MeasureError, match=rf"tracker of TVM's RPC must answer at 127.0.0.1:{port}; got .*serve"
-        ),
-    ):
-        list(remote.measure(WORK, trials(here)))
+    port = unused_port()
+    answers = rf"tracker of TVM's RPC must answer at 127.0.0.1:{port}; got .*serve"
+    refused(runner(here, ("127.0.0.1", port)), here, answers)
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20, b""])
@@ -272,22 +286,13 @@ def test_rpc_tracker_that_is_something_else_is_told(
 
         thread = Thread(target=answer)
         thread.start()
-        with (
-            runner(here, listening.getsockname()) as remote,
-            pytest.raises(MeasureError, match="a tracker of TVM's RPC must answer at"),
-        ):
-            list(remote.measure(WORK, trials(here)))
+        refused(runner(here, listening.getsockname()), here, "a tracker of TVM's RPC must answer at")
         thread.join()
 
 
 def test_rpc_wrong_key_is_told_with_those_there_are(here: Hardware, tracker: Address) -> None:
-    with (
-        runner(here, tracker, key="lap", patience=0.0) as remote,
-        pytest.raises(
-            MeasureError, match=r"key lap must have joined the tracker .*; got those of .*lab.*--key lap"
-        ),
-    ):
-        list(remote.measure(WORK, trials(here)))
+    said = r"key lap must have joined the tracker .*; got those of .*lab.*--key lap"
+    refused(runner(here, tracker, key="lap", patience=0.0), here, said)
 
 
 @pytest.mark.parametrize(
@@ -298,28 +303,20 @@ def test_rpc_wrong_key_is_told_with_those_there_are(here: Hardware, tracker: Add
     ],
 )
 def test_rpc_server_of_others_is_refused(key: str, said: str, here: Hardware, strangers: Address) -> None:
-    with runner(here, strangers, key) as remote, pytest.raises(MeasureError, match=said):
-        list(remote.measure(WORK, trials(here)))
+    refused(runner(here, strangers, key), here, said)
 
 
 def test_rpc_server_that_never_answers_is_given_up(
     here: Hardware, strangers: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc_client, "NETWORK_SECONDS", 6.0)
-    with (
-        runner(here, strangers, "silent", patience=0.5) as remote,
-        pytest.raises(MeasureError, match=r"key silent must be free and answer within 0\.5 s; got none"),
-    ):
-        list(remote.measure(WORK, trials(here)))
+    said = r"key silent must be free and answer within 0\.5 s; got none"
+    refused(runner(here, strangers, "silent", patience=0.5), here, said)
 
 
 def test_rpc_server_of_another_processor_is_refused(here: Hardware, tracker: Address) -> None:
-    other = Hardware.preset("haswell-1core")
-    with (
-        runner(other, tracker) as remote,
-        pytest.raises(MeasureError, match=r"the tuned processor, .*; got first with .*another key"),
-    ):
-        list(remote.measure(WORK, trials(here)))
+    said = r"the tuned processor, .*; got first with .*another key"
+    refused(runner(Hardware.preset("haswell-1core"), tracker), here, said)
 
 
 @pytest.mark.thorough
@@ -342,14 +339,11 @@ def test_rpc_tunes_from_the_command_line(tracker: Address, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--rpc", "127.0.0.1:9190"], "--rpc and --key must be given together; got only --rpc"),
-        (["--key", "lab"], "--rpc and --key must be given together; got only --key"),
+        (["--rpc", "127.0.0.1:9190"], "--rpc and --key need each other; got only --rpc"),
+        (["--key", "lab"], "--rpc and --key need each other; got only --key"),
         (["--rpc", "9190", "--key", "lab"], "an address reads HOST:PORT"),
         (["--rpc", "host:99999", "--key", "lab"], "an address reads HOST:PORT"),
-        (
-            ["--rpc", "::1:9190", "--key", "lab"],
-            "HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190; got '::1:9190'",
-        ),
+        (["--rpc", "::1:9190", "--key", "lab"], "as in 127.0.0.1:9190 or [::1]:9190; got '::1:9190'"),
         (["--rpc", "[::1]", "--key", "lab"], "an address reads HOST:PORT"),
     ],
 )
@@ -395,9 +389,8 @@ def test_rpc_address_may_be_of_ipv6(environment: dict[str, str]) -> None:
 
 
 def test_rpc_server_that_is_not_where_it_is_listed_is_told_at_once(here: Hardware, tracker: Address) -> None:
-    with socket.socket() as unused, socket.create_connection(tracker) as connection:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    port = unused_port()
+    with socket.create_connection(tracker) as connection:
         connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
         base.recvall(connection, 4)
         for told in (
@@ -406,14 +399,8 @@ def test_rpc_server_that_is_not_where_it_is_listed_is_told_at_once(here: Hardwar
         ):
             base.sendjson(connection, told)
             assert base.recvjson(connection) == base.TrackerCode.SUCCESS
-        with (
-            runner(here, tracker, "moved", patience=5.0) as remote,
-            pytest.raises(
-                MeasureError,
-                match=rf"at the address in the tracker .*; got 127.0.0.1:{port}: .*serve --host ADDRESS",
-            ),
-        ):
-            list(remote.measure(WORK, trials(here)))
+        said = rf"at the address in the tracker .*; got 127.0.0.1:{port}: .*serve --host ADDRESS"
+        refused(runner(here, tracker, "moved", patience=5.0), here, said)
 
 
 def test_rpc_server_of_another_machine_is_not_on_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

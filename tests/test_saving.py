@@ -64,10 +64,8 @@ def test_a_page_needs_no_other_file(tmp_path: Path) -> None:
 
 def test_the_table_of_a_figure_has_the_values_of_its_traces(tmp_path: Path) -> None:
     table = pd.read_csv(save(some_figure(), tmp_path / "x.csv"))
-    assert table[["trace", "name", "type"]].drop_duplicates().to_numpy().tolist() == [
-        [0, "line", "scatter"],
-        [1, "bars", "bar"],
-    ]
+    traces = table[["trace", "name", "type"]].drop_duplicates().to_numpy().tolist()
+    assert traces == [[0, "line", "scatter"], [1, "bars", "bar"]]
     assert table["x"].tolist() == ["1", "2", "3", "a, b", "c"]
     assert table["y"].tolist()[:4] == [4, 5, 6, 7] and np.isnan(table["y"].iloc[4])
 
@@ -90,9 +88,8 @@ def test_a_figure_without_traces_has_an_empty_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.gif", "x", "", ".svg", "x.svg.", "x.svg "])
 def test_an_unknown_ending_is_refused_and_nothing_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        DietlabError, match=r"ends in \.svg, \.png, \.pdf, \.csv, \.html or \.json; got"
-    ) as error:
+    said = r"ends in \.svg, \.png, \.pdf, \.csv, \.html or \.json; got"
+    with pytest.raises(DietlabError, match=said) as error:
         save(some_figure(), tmp_path / name if name else "")
     assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,11 +16,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from observed import Recorder
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dietlab.base.errors import DietlabError, ModelError, SpaceError
 from dietlab.base.events import (
-    Event,
     ModelFitted,
     PhaseSeconds,
     RoundFinished,
@@ -45,7 +44,7 @@ from dietlab.measure import (
 )
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import each_once
-from dietlab.measure.timing.rotation import roofline_of
+from dietlab.measure.timing.target import roofline_of
 from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Scheme, Space, build_space
 from dietlab.tuning import (
@@ -161,17 +160,21 @@ def tuned(
     return tune(space, shapes, runner, effort, **{"predictor": GUESS, **others})
 
 
-def by_hand(tuner: Tuner, runner: Measures = RUNNER) -> Iterator[tuple[Tuner, Proposal]]:
+def by_hand(tuner: Tuner) -> Iterator[tuple[Tuner, Proposal]]:
     """Yields each proposal and the tuner that made it; the last tuner has nothing left to ask."""
     while proposal := tuner.ask():
         yield tuner, proposal
-        tuner = tuner.tell(proposal, runner.measure(tuner.space.workload, proposal.trials))
+        tuner = told(tuner, proposal)
 
 
-def ended(tuner: Tuner, runner: Measures = RUNNER) -> Tuner:
+def told(tuner: Tuner, proposal: Proposal) -> Tuner:
+    return tuner.tell(proposal, RUNNER.measure(tuner.space.workload, proposal.trials))
+
+
+def ended(tuner: Tuner) -> Tuner:
     """The tuner after its last proposal."""
-    for asking, proposal in by_hand(tuner, runner):
-        tuner = asking.tell(proposal, runner.measure(asking.space.workload, proposal.trials))
+    while proposal := tuner.ask():
+        tuner = told(tuner, proposal)
     return tuner
 
 
@@ -220,10 +223,8 @@ def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
 @given(seed=st.integers(0, 99), count=st.integers(1, 40))
 def test_the_first_round_tries_every_way_to_read_as_often(space: Space, seed: int, count: int) -> None:
     state = SearchState(space, SHAPES, (), None)
-    tried = Counter(
-        (k.order, k.kernel.access_pattern)
-        for k in strategy_named("marginal").propose(state, count, Random(seed))
-    )
+    proposed = strategy_named("marginal").propose(state, count, Random(seed))
+    tried = Counter((kernel.order, kernel.kernel.access_pattern) for kernel in proposed)
     ways = {(kernel.order, kernel.kernel.access_pattern) for kernel in space}
     assert len(ways) == 9 and len(tried) == min(count, len(ways))
     assert max(tried.values()) - min(tried.values()) <= 1
@@ -327,14 +328,14 @@ def test_the_model_is_judged_one_round_ahead(short: Space) -> None:
     first, second, third = (
         [r for r in run.records if r.asked_by == Round("search", tried)] for tried in (0, 3, 6)
     )
-    predictor = LearnedPredictor(cache=effort.timing.cache)
-    expected = [
-        evaluate_model(
-            predictor.fit(short, known), [r for r in new if r.scheme not in {k.scheme for k in known}]
-        )
-        for known, new in ((first, second), ([*first, *second], third))
-    ]
-    assert run.held_out_metrics == mean_metrics(expected) != {}
+
+    def judged(known: list[Record], new: list[Record]) -> Any:
+        tried = {record.scheme for record in known}
+        model = LearnedPredictor(cache=effort.timing.cache).fit(short, known)
+        return evaluate_model(model, [record for record in new if record.scheme not in tried])
+
+    expected = mean_metrics([judged(first, second), judged([*first, *second], third)])
+    assert run.held_out_metrics == expected != {}
     assert stage(run.records, "decide")
     decided = tune(short, LENGTHS, RUNNER, replace(effort, decisions=0))
     assert decided.held_out_metrics == run.held_out_metrics
@@ -343,20 +344,21 @@ def test_the_model_is_judged_one_round_ahead(short: Space) -> None:
 # The loop as a value
 
 
-@each_cache
-def test_to_ask_and_to_tell_by_hand_is_to_tune(effort: Effort, short: Space) -> None:
-    run, last = tuned(short, effort=effort), ended(tuner_of(short, effort))
+MODEL = {"predictor": LearnedPredictor()}
+FITTED = replace(SMALL, trials=16, decisions=16)
+
+
+@pytest.mark.parametrize(
+    ("effort", "others"),
+    [(SMALL, {}), (ROTATING, {}), (FITTED, MODEL)],
+    ids=["hot", "rotating", "with a model"],
+)
+def test_to_ask_and_to_tell_by_hand_is_to_tune(effort: Effort, others: dict[str, Any], short: Space) -> None:
+    run, last = tuned(short, effort=effort, **others), ended(tuner_of(short, effort, **others))
     assert last.ask() is None and last.records == run.records
     assert last.held_out_metrics == run.held_out_metrics != {}
     assert last.rounds == len({r.asked_by for r in run.records})
-    assert last.decided == len(stage(run.records, "decide"))
-
-
-def test_to_ask_and_to_tell_by_hand_is_to_tune_with_a_model_too(short: Space) -> None:
-    effort = replace(SMALL, trials=16, decisions=16)
-    run = tune(short, LENGTHS, RUNNER, effort)
-    last = ended(Tuner(short, LENGTHS, effort, strategy_named("draft")))
-    assert last.records == run.records and stage(run.records, "decide")
+    assert last.decided == len(stage(run.records, "decide")) > 0
 
 
 @each_cache
@@ -381,7 +383,7 @@ def test_to_tell_leaves_the_tuner_that_asked_as_it_was(short: Space) -> None:
     tuner = tuner_of(short)
     proposal = tuner.ask()
     assert proposal is not None
-    later = tuner.tell(proposal, RUNNER.measure(SHORT, proposal.trials))
+    later = told(tuner, proposal)
     assert tuner.records == () and tuner.ask() == proposal != later.ask()
     assert {record.asked_by for record in later.records} == {proposal.round}
 
@@ -463,10 +465,7 @@ def test_a_grid_over_scattered_shapes_grows_no_faster_than_they_do(count: int) -
     assert all(high <= 2 * low + 1 for low, high in pairwise(ordered))
     # The weight stays where the shapes are: three quarters of it, the rest is the whole range's.
     means = [
-        sum(
-            weight * np.log([shape[name] for name in "TNK"])
-            for shape, weight in zip(some, some.weights, strict=True)
-        )
+        np.average(np.log([[shape[name] for name in "TNK"] for shape in some]), axis=0, weights=some.weights)
         for some in (grid, given)
     ]
     middle = np.log([512, 64 * 4096, 64 * 4096]) / 2
@@ -607,7 +606,7 @@ def test_decisions_end_once_little_can_be_lost(short: Space) -> None:
     effort = replace(SMALL, decisions=200, decision_batch=24, decided_loss=0.08)
     left, last = [], tuner_of(short, effort)
     for asking, proposal in by_hand(last):
-        last = asking.tell(proposal, RUNNER.measure(SHORT, proposal.trials))
+        last = told(asking, proposal)
         if proposal.round.stage == "decide":
             left.append(Decision(asking.known, 8, asking.decided / 200).expected_loss)
     assert left and min(left) > 0.08 and last.decided < 190
@@ -621,32 +620,28 @@ def library_loss(known: Known, max_kernels: int) -> float:
     synthetic machine really is."""
     work, grid = known.space.workload, length_grid(known.space.workload, known.shapes)
     dispatcher = train_dispatcher(choose_portfolio(known, max_kernels=max_kernels))
-    return sum(
-        weight
-        * log(
-            RUNNER.seconds(work, dispatcher.scheme(shape), shape)
-            / min(RUNNER.seconds(work, scheme, shape) for scheme in known.space)
-        )
-        for shape, weight in zip(grid.shapes, grid.weights, strict=True)
-    )
+    ours = [RUNNER.seconds(work, dispatcher.scheme(shape), shape) for shape in grid]
+    best = [min(RUNNER.seconds(work, scheme, shape) for scheme in known.space) for shape in grid]
+    return float(np.average(np.log(np.divide(ours, best)), weights=grid.weights))
 
 
-def test_a_library_loses_less_after_deciding_than_before(short: Space) -> None:
+@pytest.mark.parametrize(
+    ("effort", "others"),
+    [
+        (replace(SMALL, decisions=60, decision_batch=30), {}),
+        (
+            replace(SMALL, trials=16, decisions=48, decision_batch=24),
+            {"strategy": "marginal", "predictor": LearnedPredictor()},
+        ),
+    ],
+    ids=["a guess", "the model"],
+)
+def test_a_library_loses_less_after_deciding_than_before(
+    effort: Effort, others: dict[str, Any], short: Space
+) -> None:
     before, after = [], []
     for seed in range(3):
-        effort = replace(SMALL, decisions=60, decision_batch=30)
-        tuner = tuner_of(short, effort, seed=seed, max_kernels=4)
-        searched = next(asking for asking, p in by_hand(tuner) if p.round.stage == "decide")
-        before.append(library_loss(searched.known, 4))
-        after.append(library_loss(ended(searched).known, 4))
-    assert np.mean(after) < np.mean(before), (before, after)
-
-
-def test_a_library_loses_less_after_deciding_by_the_model_than_before(short: Space) -> None:
-    before, after = [], []
-    for seed in range(3):
-        effort = replace(SMALL, trials=16, decisions=48, decision_batch=24)
-        tuner = Tuner(short, LENGTHS, effort, strategy_named("marginal"), seed=seed, max_kernels=4)
+        tuner = tuner_of(short, effort, seed=seed, max_kernels=4, **others)
         searched = next(asking for asking, p in by_hand(tuner) if p.round.stage == "decide")
         before.append(library_loss(searched.known, 4))
         after.append(library_loss(ended(searched).known, 4))
@@ -734,10 +729,8 @@ def test_a_run_resumed_between_rounds_equals_the_uninterrupted_one(
             in_store(path, short, Troubled(interrupt_after=after), effort)
         resumed = in_store(path, short, RUNNER, effort)
         assert resumed.records == run.records and resumed.held_out_metrics == run.held_out_metrics
-        np.testing.assert_array_equal(
-            resumed.seconds_table(run.schemes, LENGTHS.shapes),
-            run.seconds_table(run.schemes, LENGTHS.shapes),
-        )
+        tables = [found.seconds_table(run.schemes, LENGTHS.shapes) for found in (run, resumed)]
+        np.testing.assert_array_equal(*tables)
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -772,27 +765,29 @@ def test_each_part_of_a_round_that_was_interrupted_twice_is_a_round_of_its_own(
         with pytest.raises(KeyboardInterrupt):
             in_store(tmp_path / "r.jsonl", short, Troubled(interrupt_after=after))
     run = in_store(tmp_path / "r.jsonl", short, RUNNER)
-    assert [str(r.asked_by) for r in run.records[:6]] == [
-        *["search 0"] * 3,
-        *["search 0.1"] * 2,
-        "search 0.2",
-    ]
+    rounds = [str(record.asked_by) for record in run.records[:6]]
+    assert rounds == ["search 0"] * 3 + ["search 0.1"] * 2 + ["search 0.2"]
     assert distinct(run.records) and len({r.scheme for r in run.records[:6]}) == 6
 
 
+@dataclass
 class Slow:
-    """The synthetic machine, on which each measurement takes a second of ``now``."""
+    """The synthetic machine, on which each measurement takes ``seconds`` of ``now``."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    seconds: float = 1.0
+    now: float = 0.0
+    closed: bool = False
 
     def clock(self) -> float:
         return self.now
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         for record in RUNNER.measure(workload, trials):
-            self.now += 1.0
-            yield replace(record, phases=PhaseSeconds(measure=1.0))
+            self.now += self.seconds
+            yield replace(record, phases=PhaseSeconds(compile=2.0, measure=self.seconds))
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def measured_with(run: TuningRun) -> list[Any]:
@@ -845,9 +840,9 @@ def test_a_finished_run_measures_nothing_when_it_is_repeated(
 
 
 def test_a_finished_run_with_a_model_measures_nothing_when_it_is_repeated(short: Space) -> None:
-    store, runner, effort = RecordStore(), Troubled(), replace(SMALL, trials=16, decisions=16)
-    first = tune(short, LENGTHS, RUNNER, effort, store=store)
-    again = tune(short, LENGTHS, runner, effort, store=store)
+    store, runner = RecordStore(), Troubled()
+    first = tuned(short, effort=FITTED, store=store, **MODEL)
+    again = tuned(short, runner, FITTED, store=store, **MODEL)
     assert runner.asked == 0 and again.records == first.records and stage(first.records, "decide")
 
 
@@ -891,11 +886,8 @@ def test_a_scheme_that_failed_in_a_decision_is_not_asked_for_again(short: Space)
 
 def test_only_failures_is_an_error_that_points_at_the_records(space: Space) -> None:
     pool, store = few(space, 6), RecordStore()
-    with pytest.raises(
-        ModelError,
-        match=r"at least one candidate must be measured; got 6 failures, the first of which crashed: signal "
-        r"11\. .*dietlab doctor",
-    ):
+    said = "at least one candidate must be measured; got 6 failures, the first of which crashed: signal 11"
+    with pytest.raises(ModelError, match=rf"{said}\. .*dietlab doctor"):
         tune(pool, SHAPES, Troubled(frozenset(pool)), SMALL, store=store)
     assert len(store.records) == 6
 
@@ -911,28 +903,18 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
 # Progress
 
 
-@dataclass
-class Recorder:
-    events: list[Event] = field(default_factory=list)
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def rises_to_the_end(self) -> None:
-        """Each stage is told to its end, and none goes back."""
-        done, total = 0, 0
-        for event in self.events:
-            if isinstance(event, StageStarted):
-                assert done == total, "the stage before went to its end"
-                done, total = event.done, event.total
-                assert 0 <= done <= total
-            elif isinstance(event, StageAdvanced):
-                assert done <= event.done <= total
-                done = event.done
-        assert done == total
+def rises_to_the_end(seen: Recorder) -> None:
+    """Asserts that each stage is told to its end, and none goes back."""
+    done, total = 0, 0
+    for event in seen.events:
+        if isinstance(event, StageStarted):
+            assert done == total, "the stage before went to its end"
+            done, total = event.done, event.total
+            assert 0 <= done <= total
+        elif isinstance(event, StageAdvanced):
+            assert done <= event.done <= total
+            done = event.done
+    assert done == total
 
 
 @each_cache
@@ -946,7 +928,7 @@ def test_observers_see_every_trial_with_rising_progress(effort: Effort, short: S
         ("search", effort.trials, 0),
         ("decide", effort.decisions, 0),
     ]
-    seen.rises_to_the_end()
+    rises_to_the_end(seen)
     rounds, fits = seen.of(RoundFinished), seen.of(ModelFitted)
     assert [e.round for e in rounds] == [e.round for e in fits] == list(range(1, len(rounds) + 1))
     ends = [*bounds(run), len(run.records)]
@@ -960,7 +942,7 @@ def test_progress_rises_to_the_end_of_a_stage_that_ends_early(effort: Effort, sh
     seen = Recorder()
     run = tuned(short, effort=replace(effort, decisions=200, decided_loss=0.08), observers=[seen])
     assert 0 < len(stage(run.records, "decide")) < 190
-    seen.rises_to_the_end()
+    rises_to_the_end(seen)
 
 
 @each_cache
@@ -973,7 +955,7 @@ def test_progress_of_a_resumed_run_rises_from_where_it_was(after: int, effort: E
     known = len({record.scheme for record in stage(store.records, "search")})
     tuned(short, effort=effort, store=store, observers=[seen])
     assert next(e.done for e in seen.of(StageStarted)) == known
-    seen.rises_to_the_end()
+    rises_to_the_end(seen)
 
 
 @each_cache
@@ -982,15 +964,10 @@ def test_progress_of_a_higher_effort_rises_to_the_end(effort: Effort, short: Spa
     tuned(short, effort=effort, store=store)
     tuned(short, effort=replace(effort, trials=30, decisions=40), store=store, observers=[seen])
     assert seen.of(TrialMeasured)
-    seen.rises_to_the_end()
+    rises_to_the_end(seen)
 
 
 def test_seconds_add_up_the_phases_of_the_records(short: Space) -> None:
-    class Slow:
-        def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-            for made in RUNNER.measure(workload, trials):
-                yield replace(made, phases=made.phases.plus(compile=2.0, measure=1.0))
-
     run = tuned(short, Slow())
     measured = len({(record.scheme, record.shape) for record in run.records})
     assert len(run.records) > measured == len(run.measurements), "some are asked for again"
@@ -1001,24 +978,12 @@ def test_seconds_add_up_the_phases_of_the_records(short: Space) -> None:
 
 
 def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None:
-    now = 0.0
+    slow = Slow(100.0)
+    clock = PhaseTimer(slow.clock)
 
     def passes(seconds: float) -> None:
-        nonlocal now
-        now += seconds
+        slow.now += seconds
 
-    class Slow:
-        closed = False
-
-        def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-            for made in RUNNER.measure(workload, trials):
-                passes(100.0)
-                yield made
-
-        def close(self) -> None:
-            self.closed = True
-
-    slow, clock = Slow(), PhaseTimer(lambda: now)
     trials = [Trial(kernel, tuple(SHAPES)) for kernel in list(space)[:2]]
     passes(3.0)
     clock.fit(lambda: passes(20.0))
@@ -1043,9 +1008,9 @@ def test_a_replay_counts_each_record_once(short: Space) -> None:
     assert len(run.records) > len(run.measurements) and {*run.measurements} <= {*stamped}
     once = len(run.measurements)
     assert (run.seconds.compile, run.seconds.measure) == (2.0 * once, once)
-    told = seen.of(TrialMeasured)
-    assert [event.trials for event in told] == [*range(1, once + 1)]
-    assert sum(event.phases.compile for event in told) == 2.0 * once
+    measured = seen.of(TrialMeasured)
+    assert [event.trials for event in measured] == [*range(1, once + 1)]
+    assert sum(event.phases.compile for event in measured) == 2.0 * once
     last = seen.of(RoundFinished)[-1]
     assert (last.trials, last.seconds.compile) == (once, 2.0 * once)
     assert tuning_facts(run)["measurements"] == once

@@ -84,10 +84,10 @@ def test_shape_set_survives_json_unchanged(histogram: dict[int, float], fraction
     assert ShapeSet.from_json(json.loads(json.dumps(shapes.to_json()))) == shapes
 
 
-@pytest.mark.parametrize("high", range(1, 200))
-def test_equal_weights_survive_json_unchanged(high: int) -> None:
-    shapes = ShapeSet.every(Dense(T=Dim(1, high), N=1, K=1))
-    assert ShapeSet.from_json(json.loads(json.dumps(shapes.to_json()))) == shapes
+def test_equal_weights_survive_json_unchanged() -> None:
+    for high in range(1, 200):
+        shapes = ShapeSet.every(Dense(T=Dim(1, high), N=1, K=1))
+        assert ShapeSet.from_json(json.loads(json.dumps(shapes.to_json()))) == shapes
 
 
 def test_shape_survives_json_and_ignores_the_order_of_its_dimensions() -> None:
@@ -111,9 +111,8 @@ def test_dim_is_parsed_from_a_range_or_a_number() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(8, 4), (0, 4), (-3, 4), (-5, -2)])
 def test_impossible_range_names_rule_values_and_remedy(low: int, high: int) -> None:
-    with pytest.raises(
-        WorkloadError, match=rf"1 <= low <= high; got low={low}, high={high}\. Write Dim\(low, high\)"
-    ):
+    said = rf"1 <= low <= high; got low={low}, high={high}\. Write T=Dim\(1, 128\) \(--dim"
+    with pytest.raises(WorkloadError, match=said):
         Dim(low, high)
     with pytest.raises(WorkloadError, match=f"low={low}, high={high}"):
         Dim.parse(f"{low}:{high}")
@@ -122,9 +121,8 @@ def test_impossible_range_names_rule_values_and_remedy(low: int, high: int) -> N
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4), (1, 1e3), ("1", 4)])
 def test_range_of_other_than_ints_is_refused(low: Any, high: Any) -> None:
     ends = re.escape(f"Dim({low!r}, {high!r})")
-    with pytest.raises(
-        WorkloadError, match=rf"^the ends of a range must be ints; got {ends}\. As in Dim\(1, 128\)\.$"
-    ):
+    said = rf"^the ends of a range must be ints; got {ends}\. As in Dim\(1, 128\)\.$"
+    with pytest.raises(WorkloadError, match=said):
         Dim(low, high)
 
 
@@ -154,7 +152,7 @@ def test_broken_shape_sets_are_refused() -> None:
         ShapeSet((one, two), (1.0,))
     with pytest.raises(WorkloadError, match=r"sum to 1; got 0\.9"):
         ShapeSet((one, two), (0.5, 0.4))
-    with pytest.raises(WorkloadError, match="held-out shapes must be members of the set"):
+    with pytest.raises(WorkloadError, match="held-out shapes must be members"):
         ShapeSet((one,), (1.0,), frozenset({two}))
     with pytest.raises(WorkloadError, match=r"lie in \[0, 1\); got 1"):
         ShapeSet.of({one: 1.0}).split(1.0)
@@ -174,14 +172,6 @@ def test_drawn_layers_are_the_same_in_every_process() -> None:
         "from dietlab.problem.shapes import drawn_layers\n"
         "print(drawn_layers(Dense(T=Dim(1, 8), N=Dim(1, 4096), K=Dim(1, 4096)), seed=3))\n"
     )
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-    assert len(answers) == 1
+    command = [sys.executable, "-c", program]
+    processes = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2", "3")]
+    assert len({subprocess.check_output(command, env=environment) for environment in processes}) == 1

@@ -33,7 +33,7 @@ def test_a_built_package_has_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(shipped, "PACKAGED", tmp_path)
     assert data_names() == ("one.csv",)
     assert data_path("one.csv") == tmp_path / "data/one.csv"
-    with pytest.raises(RecordError, match="with its notebooks"):
+    with pytest.raises(RecordError, match="the package must include its notebooks"):
         copy_notebooks(tmp_path / "mine")
 
 

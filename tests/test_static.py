@@ -191,9 +191,8 @@ def test_grouped_bars_do_not_overlap(traces: int, count: int) -> None:
 
 
 def test_horizontal_bars_have_names_and_texts() -> None:
-    figure = go.Figure(
-        go.Bar(x=[3, 7], y=["compile", "measure"], orientation="h", text=["30 %", "<b>70 %</b>"])
-    )
+    bar = go.Bar(x=[3, 7], y=["compile", "measure"], orientation="h", text=["30 %", "<b>70 %</b>"])
+    figure = go.Figure(bar)
     figure.update_yaxes(autorange="reversed")
     axes = only_axes(figure)
     assert [bar.get_width() for bar in axes.patches] == [3, 7]
@@ -231,10 +230,8 @@ def test_a_heat_map_may_name_its_edges_and_have_one_row() -> None:
 
 
 def test_texts_stand_beside_their_points() -> None:
-    figure = go.Figure(
-        go.Scatter(x=[1], y=[2], mode="text", text=["T=1<br>0.9x"], textposition="middle right")
-    )
-    (text,) = only_axes(figure).texts
+    point = go.Scatter(x=[1], y=[2], mode="text", text=["T=1<br>0.9x"], textposition="middle right")
+    (text,) = only_axes(go.Figure(point)).texts
     assert (text.get_text(), text.xy, text.get_ha()) == ("T=1\n0.9x", (1, 2), "left")
 
 
@@ -290,9 +287,7 @@ def test_axes_begin_at_zero_if_they_are_to() -> None:
 
 
 def test_subplots_stand_where_they_belong_and_share_an_axis() -> None:
-    figure = make_subplots(
-        rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], subplot_titles=["a", "b"]
-    )
+    figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.7, 0.3], subplot_titles=["a", "b"])
     figure.add_scatter(x=[1, 10], y=[1, 2], row=1, col=1)
     figure.add_bar(x=[1, 20], y=[1, 2], row=2, col=1)
     figure.update_xaxes(title_text="T", row=2, col=1)
@@ -318,15 +313,10 @@ def test_an_axis_of_two_panels_is_labelled_where_it_is_anchored() -> None:
 
 
 def test_a_legend_has_the_names_of_what_is_drawn() -> None:
-    figure = go.Figure(
-        [
-            go.Scatter(y=[1], name="one<br>line"),
-            go.Bar(y=[1], name="bar"),
-            go.Scatter(y=[1], name="bar"),
-            go.Scatter(y=[1], name="hidden", showlegend=False),
-            go.Scatter(y=[1], name="off", visible=False),
-        ]
-    )
+    figure = go.Figure([go.Scatter(y=[1], name="one<br>line"), go.Bar(y=[1], name="bar")])
+    figure.add_scatter(y=[1], name="bar")
+    figure.add_scatter(y=[1], name="hidden", showlegend=False)
+    figure.add_scatter(y=[1], name="off", visible=False)
     (legend,) = redraw(figure).legends
     assert [text.get_text() for text in legend.get_texts()] == ["one\nline", "bar"]
     assert not redraw(go.Figure(go.Scatter(y=[1], name="alone"))).legends

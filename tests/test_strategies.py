@@ -176,9 +176,8 @@ def test_chains_that_gain_nothing_end_early(space: Space) -> None:
 
 def test_without_optuna_the_error_names_the_extra(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(
-        MissingDependencyError, match=r"the strategy tpe needs the extra optuna.*dietlab\[optuna\]"
-    ):
+    said = r"the strategy tpe needs the extra optuna.*dietlab\[optuna\]"
+    with pytest.raises(MissingDependencyError, match=said):
         strategy_named("tpe").propose(state_of(space, 0), 4, Random(0))
 
 
@@ -455,9 +454,8 @@ def test_the_work_of_rounds_is_that_of_the_tuning(ahead: bool, space: Space, tmp
     first = Tuner(space, shapes, effort, strategy_named("draft"), predictor)
     tuner, rounds = worked(first, Priced(RUNNER, costs), ahead=ahead, now=lambda: float(next(ticks)))
     run = tune(space, shapes, RUNNER, effort, ahead=ahead)
-    assert [(r.scheme, r.shape, r.asked_by) for r in tuner.records] == [
-        (r.scheme, r.shape, r.asked_by) for r in run.records
-    ]
+    ours, theirs = ([(r.scheme, r.shape, r.asked_by) for r in of.records] for of in (tuner, run))
+    assert ours == theirs
     *asked, last = rounds
     assert [work.stage for work in asked] == ["search"] * 3 + ["decide"] * (len(asked) - 3) and not last.jobs
     # The second round waits for what the first one tells.

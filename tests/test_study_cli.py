@@ -23,6 +23,7 @@ from dietlab.base.errors import StudyError
 from dietlab.cli import doctor as cli_doctor
 from dietlab.cli import main
 from dietlab.cli.commands import HEADINGS, CommandGroup
+from dietlab.cli.options import parse_shapes
 from dietlab.compare.evaluate import Contest
 from dietlab.compare.results import Row
 from dietlab.compare.study import Study
@@ -130,6 +131,44 @@ def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, 
     assert records.read_bytes() == complete, "a finished study measures nothing again"
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP], ids=lambda how: how.name)
+def test_a_signal_ends_tuning_as_ctrl_c_does(
+    how: signal.Signals, tmp_path: Path, processor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records stay, temporary folders do not."""
+    temporary, records = tmp_path / "temporary", tmp_path / "study" / "records.jsonl"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    code, output = stop_after(3, how, tuning(records.parent, processor), records)
+    assert code == 128 + how, output
+    assert "what was measured stays, the same command goes on" in output and "Traceback" not in output
+    assert whole_lines(records).count(b"\n") >= 3 and not list(temporary.iterdir())
+
+
+SIGNALLED = """
+import os, signal, click
+from dietlab.cli.commands import CommandGroup
+group = CommandGroup("some")
+@group.command()
+def run():
+    os.kill(os.getpid(), signal.SIGHUP)
+    click.echo("goes on")
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        click.echo("still goes on")
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        click.echo("cleaned up")
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+group(["run"])
+"""
+
+
+def test_an_ignored_signal_stays_ignored_and_a_second_one_disturbs_no_cleaning() -> None:
+    child = subprocess.run([sys.executable, "-c", SIGNALLED], capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stdout) == (128 + signal.SIGTERM, "goes on\ncleaned up\n"), child.stderr
+
+
 def test_folder_left_by_a_kill_before_the_manifest_was_whole_is_used(tmp_path: Path, here: Hardware) -> None:
     (tmp_path / "manifest.json.new").write_text('{"schema_ver')
     study = Study.create(tmp_path, WORK, here, SHAPES)
@@ -224,8 +263,8 @@ def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) 
     [
         (None, "a study folder must have a readable manifest.json.*dietlab tune --out FOLDER"),
         ("{", "a study folder must have a readable manifest.json"),
-        ('{"schema_version": 99}', "a study must have schema 3; got 99. Open it with the version"),
-        ('{"schema_version": 1}', "a study must have schema 3; got 1. .* or tune again"),
+        ('{"schema_version": 99}', "a study must have schema 3; got 99 in .*json. Open it with the version"),
+        ('{"schema_version": 1}', "a study must have schema 3; got 1 in .* or tune again"),
         ("[]", "a study must have schema 3"),
     ],
 )
@@ -323,7 +362,9 @@ def test_a_command_tells_its_stages_and_the_next_command_or_the_result_only(
 ) -> None:
     _, result = tuned
     command = tuning(study, processor)
-    assert result.stdout.splitlines()[1:] == [f"next: dietlab build '{study}'"]
+    first, _, last = result.stdout.splitlines()
+    assert first == f"{WORK} on {Hardware.load(processor).name}, 1 core"
+    assert last == f"next: dietlab build '{study}'"
     lines = [re.match(r"tune (\d/2 \w+): \d+ \S+ in ", line) for line in result.stderr.splitlines()]
     assert [line and line[1] for line in lines] == ["1/2 search", "2/2 decide"]
     assert "next:" not in done(*command, "--json")
@@ -485,7 +526,7 @@ def test_replay_takes_the_records_of_a_study_that_decided_between_its_tiles(tmp_
     assert facts["trials"] >= 8
     (tmp_path / "none.jsonl").write_text(records.read_text().partition("\n")[0] + "\n")
     failed = dietlab("replay", tmp_path / "none.jsonl")
-    assert failed.exit_code == 2 and "replayed from measurements; got none in" in failed.stderr
+    assert failed.exit_code == 2 and "replaying a search needs measurements; got none in" in failed.stderr
 
 
 def test_a_dimension_is_given_once() -> None:
@@ -526,6 +567,85 @@ def test_doctor_shows_the_store_and_empties_it(tmp_path: Path, monkeypatch: pyte
     store.keep("a", {}, bytes(5000))
     assert "1 program, 4.96 KiB" in dietlab("doctor").stdout and store.size()[0] == 1
     assert "0 programs" in dietlab("doctor", "--empty-store").stdout and store.size() == (0, 0)
+
+
+def test_doctor_says_what_a_store_that_cannot_be_written_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_doctor, "STORE", Store(Path("/proc/store")))
+    (line,) = [line for line in dietlab("doctor").stdout.splitlines() if "store of compiled" in line]
+    assert re.match(r"-    store .*/proc/store cannot be written .*compiles all programs again.*HOME", line)
+
+
+@pytest.mark.parametrize("form", ["nt", "nn"])
+def test_batched_products_have_default_dimensions_of_their_own(form: str) -> None:
+    found = json.loads(done("space", f"batch-matmul-{form}", "--hardware", "haswell-1core", "--json"))
+    work = BatchMatmul(T=Dim(1, 128), B=192, D=64, form=form)  # type: ignore[arg-type]
+    space = build_space(work, Hardware.preset("haswell-1core"))
+    assert found["schemes"] == [scheme.key for scheme in space]
+    assert f"{form}: T=1:128 B=192 D=64" in " ".join(done("tune", "--help").split())
+
+
+@pytest.mark.parametrize("text", ["17,3", "3,17,17"])
+def test_shapes_beyond_the_tuned_range_are_evaluated_with_a_note(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = parse_shapes(text, WORK, beyond=True)
+    assert [shape["T"] for shape in found] == [3, 17]
+    assert capsys.readouterr().err.startswith("note: outside the tuned range T=1..16: T=17")
+    assert [shape["T"] for shape in parse_shapes("3,16", WORK, beyond=True)] == [3, 16]
+    assert not capsys.readouterr().err
+
+
+# What cannot be written
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["space", "--hardware", "haswell-1core"], ["space", "--help"]], ids=" ".join
+)
+def test_output_that_cannot_be_written_is_one_line(command: list[str], unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        for errors in (subprocess.PIPE, full):
+            child = subprocess.run(
+                [*COMMAND, *command], stdout=full, stderr=errors, text=True, check=False, env=environment
+            )
+            assert child.returncode == 1
+            if errors is subprocess.PIPE:
+                assert re.fullmatch(
+                    r"dietlab: the output must be writable; got .*Free some.*\n", child.stderr
+                )
+    read, write = os.pipe()
+    os.close(read)
+    child = subprocess.run(
+        [*COMMAND, *command],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    os.close(write)
+    assert (child.returncode, child.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tune", "dense", *DIMS, "--hardware", "haswell-1core", "--out", "/proc/x"),
+        ("reproduce", "--out", "/proc/x"),
+        ("bench", "--suite", "smoke", "--out", "/proc/x"),
+        ("lab", "/proc/x"),
+        ("survey", "--records", "/proc/x.jsonl"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_with_advice(command: tuple[str, ...]) -> None:
+    result = dietlab(*command)
+    assert result.exit_code == 2
+    assert re.search(
+        r"/proc/x.*Choose another path, in a folder that exists and can be written"
+        r"|a folder that can be written to; got /proc: ",
+        result.stderr,
+    )
 
 
 BAD = {
@@ -577,6 +697,8 @@ BAD = {
         "--out",
         "x",
     ): "shapes are uniform",
+    ("space", "--dim", "T=0", "--dim", "N=4", "--dim", "K=4"): "T=Dim(1, 128) (--dim T=1:128)",
+    ("space", "--dim", "T=4:1", "--dim", "N=4", "--dim", "K=4"): "T=Dim(1, 128) (--dim T=1:128)",
     ("space", "--hardware", "nowhere.json"): "zen4-1core; got 'nowhere.json'",
     ("space", "--hardware", "."): "a hardware file must be readable JSON",
     ("build", "."): "a study folder must have a readable manifest.json",
@@ -654,6 +776,12 @@ def test_full_disk_stops_tuning_with_a_clear_line_and_blames_no_micro_kernel(
 
 
 TUNED = ("tune", "dense", "--effort", "smoke", "--quiet")
+STATIC = ("--dim", "T=8", "--dim", "N=64", "--dim", "K=32")
+RPC = ("--rpc", "127.0.0.1:1", "--key", "lab")
+MANY, MOST = (
+    ("--threads", "9999"),
+    r"--threads must be at most the cores that this process may use; got 9999. Give at most \d+: ",
+)
 SEVERAL = ("--dim", "T=1:512", "--dim", "N=64:4096", "--dim", "K=64:4096")
 
 
@@ -675,6 +803,49 @@ SEVERAL = ("--dim", "T=1:512", "--dim", "N=64:4096", "--dim", "K=64:4096")
             "--pack needs the name of a .jsonl.gz file",
         ),
         (("quickstart", "--out", "{}/x", "--shapes", "some"), "shapes are uniform"),
+        ((*TUNED, "--hardware", "t4", "--out", "{}/x"), "measured on a GPU; got|must run code for sm_75"),
+        (
+            (*TUNED, "--hardware", "haswell-1core", "--dtype", "float16", "--out", "{}/x"),
+            "at least one scheme.*; got none",
+        ),
+        (
+            (*TUNED, *RPC, "--hardware", "haswell-1core", "--out", "{}/x"),
+            "a tracker of TVM's RPC must answer.*dietlab serve",
+        ),
+        ((*TUNED, *MANY, "--out", "{}/x"), MOST),
+        ((*TUNED, *MANY, "--hardware", "haswell-1core", "--out", "{}/x"), MOST),
+        (("space", *MANY), MOST),
+        (("quickstart", *MANY, "--out", "{}/x"), MOST),
+        (("survey", *MANY, "--records", "{}/x.jsonl"), MOST),
+        (("compile", "--hardware", "haswell-1core"), "needs a GPU.*--target cuda"),
+        (("kit", "pack", "--hardware", "haswell-1core", "--out", "{}/x"), "kind cuda; got.*--hardware h200"),
+        *(
+            ((*TUNED, *DIMS, "--shapes", shapes, "--out", "{}/x"), said)
+            for shapes, said in {
+                "uniform:0": r"at least one shape; got 0. For example 8 \(uniform:8\)",
+                "log-uniform:-1": r"at least one shape; got -1. For example 8 \(log-uniform:8\)",
+                "random:0": r"at least one shape; got 0. For example 8 \(random:8\)",
+                "random:-1": r"at least one shape; got -1. For example",
+                "serving:0": "one shape or more; got 0. For example",
+                "64:32@0": "at least 1; got 0. Leave",
+                "held-out/0@1": "at least one layer must be drawn; got 0. For example",
+                "1,17": r"its range 1..16.*; got T=17. .*T=Dim\(1, 17\) \(--dim T=1:17\)",
+                "0,5": "at least 1; got 0. Leave",
+                "-1": "at least 1; got -1. Leave",
+                "N=3": "missing T. For example T=1,16",
+                "bert-base@17": r"K=Dim\(768, 3072\) \(--dim K=768:3072\)",
+                "64:32@17": r"T=Dim\(17, 17\) \(--dim T=17:17\)",
+                "": "shapes are uniform.*For example --shapes uniform:8",
+            }.items()
+        ),
+        (
+            (*TUNED, *STATIC, "--out", "{}/x"),
+            r"one dynamic dimension; got 0.*T=Dim\(1, 128\) \(--dim T=1:128\)",
+        ),
+        (
+            ("tune", "batch-matmul-nt", "--layers", "bert-base", "--out", "{}/x"),
+            "dimensions T, N, K.*dense --dim T=1:512",
+        ),
         (("quickstart", "--out", "{}/taken"), "a new study needs an empty or new folder"),
     ],
 )

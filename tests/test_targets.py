@@ -64,12 +64,11 @@ def null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hardware]:
     monkeypatch.syspath_prepend(package.parent)
     path = [str(package.parent), str(ROOT / "tests"), str(ROOT)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    caches = (entry_points, scheme._parsed)
-    for cached in caches:
-        cached.cache_clear()
+    entry_points.cache_clear()
+    scheme._parsed.cache_clear()
     yield Hardware.detect("null")
-    for cached in caches:
-        cached.cache_clear()
+    entry_points.cache_clear()
+    scheme._parsed.cache_clear()
 
 
 # Names
@@ -82,9 +81,8 @@ def test_a_target_is_found_by_name(null: Hardware) -> None:
 
 
 def test_an_unknown_target_is_an_error_with_a_guess() -> None:
-    with pytest.raises(
-        HardwareError, match=r"the target is one of cpu, cuda; got 'cdua'\. Did you mean 'cuda'\?"
-    ):
+    known = r"the target is one of cpu, cuda; got 'cdua'\. Did you mean 'cuda'\?"
+    with pytest.raises(HardwareError, match=known):
         part("cdua", "space")
 
 
@@ -103,10 +101,7 @@ def test_nothing_of_another_target_is_loaded() -> None:
         "dl.build_space(dl.Dense(8, 64, 32), zen4)\n"
         "print(*(name for name in sys.modules if name.startswith('dietlab.targets.')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    loaded = done.stdout.split()
+    loaded = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True).split()
     assert "dietlab.targets.cpu.space" in loaded and not [name for name in loaded if "cuda" in name]
 
 

@@ -27,7 +27,6 @@ from dietlab.lower.store import Store
 from dietlab.machine import Hardware
 from dietlab.measure.timing import bench as timing_bench
 from dietlab.measure.timing import disturbance, rotation
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.bench import Bench
 from dietlab.measure.timing.device import TimedBlock
 from dietlab.measure.timing.disturbance import (
@@ -41,14 +40,8 @@ from dietlab.measure.timing.disturbance import (
     timed_once,
 )
 from dietlab.measure.timing.problem import Problem, shared_problem
-from dietlab.measure.timing.rotation import (
-    MOST_PACKED,
-    MOST_PLAIN,
-    ROTATED_CACHES,
-    copies_beyond,
-    memory_bytes,
-    roofline_of,
-)
+from dietlab.measure.timing.rotation import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, Arena, copies_beyond
+from dietlab.measure.timing.target import memory_bytes, roofline_of
 from dietlab.problem import BatchMatmul, Dense, Dim, FloatArray, Shape, Workload
 from dietlab.targets.cpu import contenders as evaluation
 from dietlab.targets.cpu.device import Host, PrivateCaches, host_options
@@ -106,6 +99,11 @@ def bench(contender: Any, workload: Workload = DENSE, keeps: bool = True, **chan
     return Bench(Host(1, L2_BYTES, LAST_LEVEL_BYTES, **changed), contender, workload, keeps=keeps)
 
 
+def rotated(contender: Any, workload: Workload = DENSE, length: int = 5) -> dict[str, Any]:
+    request = {"shape": {"T": length}, "cache": "rotating", "min_seconds": 1e-4}
+    return bench(contender, workload).time(request)
+
+
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
 @pytest.mark.parametrize(
     ("fault", "reason"),
@@ -121,7 +119,7 @@ def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
 def test_everyone_gets_arrays_on_cache_lines(workload: Workload) -> None:
     contender = Lying()
-    timed = bench(contender, workload).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
+    timed = rotated(contender, workload)
     assert len(contender.bound) == timed["copies"]
     for array in (array for bound in contender.bound for array in bound.values()):
         assert array.ctypes.data % 64 == 0 and array.flags.c_contiguous
@@ -133,7 +131,7 @@ def test_everyone_gets_arrays_on_cache_lines(workload: Workload) -> None:
 
 def test_rotation_copies_the_weights_alone_if_they_are_constant() -> None:
     contender = Lying()
-    timed = bench(contender).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
+    timed = rotated(contender)
     copies = contender.bound[-timed["copies"] :]
     assert len({id(copy["x"]) for copy in copies}) == 1
     assert len({copy["out"].ctypes.data for copy in copies}) == 1
@@ -144,7 +142,7 @@ def test_rotation_copies_the_weights_alone_if_they_are_constant() -> None:
 
 def test_rotation_copies_everything_if_nothing_is_constant() -> None:
     contender = Lying()
-    timed = bench(contender, BATCH).time({"shape": {"T": 32}, "cache": "rotating", "min_seconds": 1e-4})
+    timed = rotated(contender, BATCH, length=32)
     copies = contender.bound[-timed["copies"] :]
     for name in ("x", "w", "out"):
         assert len({copy[name].ctypes.data for copy in copies}) == timed["copies"]
@@ -245,11 +243,11 @@ class Packing(Lying):
         return replace(prepared, constants={name: array.copy() for name, array in prepared.constants.items()})
 
 
-@pytest.mark.parametrize(("workload", "prepared"), [(DENSE, 1), (BATCH, 1)], ids=str)
-def test_who_can_copy_packed_weights_packs_once(workload: Workload, prepared: int) -> None:
+@pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
+def test_who_can_copy_packed_weights_packs_once(workload: Workload) -> None:
     contender = Packing()
-    timed = bench(contender, workload).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
-    assert contender.prepared == prepared
+    timed = rotated(contender, workload)
+    assert contender.prepared == 1
     assert len({id(bound["w"]) for bound in contender.bound}) == timed["copies"]
 
 
@@ -316,11 +314,10 @@ def test_what_a_shape_costs_at_its_first_call_is_told_from_the_rest(
     monkeypatch.setattr(timing_bench, "shared_problem", made)
     opened = bench(contender)
 
-    def first(**request: Any) -> float | None:
+    def first(**request: Any) -> Any:
         answer = opened.check(request)
         assert answer["correct"]
-        found: float | None = answer["first_seconds"]
-        return found
+        return answer["first_seconds"]
 
     assert first(shape={"T": 5}) is None, "the process starts with it"
     opened.time({"shape": {"T": 5}, "min_seconds": 1e-5})

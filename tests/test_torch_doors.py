@@ -14,7 +14,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from layers_of_torch import same, synthetic_study
+from conftest import in_turn
+from layers_of_torch import same, shared_study, synthetic_study
 
 from dietlab.base.errors import MissingDependencyError, StudyError
 from dietlab.compare.study import Study
@@ -149,15 +150,18 @@ with torch.no_grad():
 """
 
 
+def called(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    around = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=around)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def call_elsewhere(path: Path, given: Path | str = "", **environment: str) -> tuple[torch.Tensor, str]:
     """Returns what a saved model computes in a new process, and what is said."""
     found = path.with_suffix(".found")
     command = [sys.executable, "-c", CALL, str(path), str(found), str(given)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env={**os.environ, **environment}
-    )
-    assert done.returncode == 0, done.stderr
-    return torch.load(found), done.stderr
+    return torch.load(found), called(command, environment).stderr
 
 
 @pytest.fixture(scope="module")
@@ -180,17 +184,25 @@ def moved(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 def test_a_saved_model_whose_study_moved_is_computed_and_told(
     name: str, moved: tuple[Path, Path, nn.Module]
 ) -> None:
-    home, study, original = moved
-    with torch.no_grad():
-        wanted = original(torch.ones(3, 64))
+    home, _, original = moved
     found, told = call_elsewhere(home / name)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    same(original, lambda x: found, torch.ones(3, 64))
     assert "dietlab: a layer's library must be loadable; got the path must be that of a study" in told
     assert "PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER)" in told
-    for given, listed in ((study, ""), (study.parent, ""), ("", f"/none:{study.parent}")):
-        found, told = call_elsewhere(home / name, given, DIETLAB_LIBRARIES=listed)
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-        assert "dietlab" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), in_turn(("its study", "a folder of studies", "a variable"), ("model.pt", "model.pt2"))
+)
+def test_a_saved_model_finds_the_study_that_moved(
+    given: str, name: str, moved: tuple[Path, Path, nn.Module]
+) -> None:
+    home, study, original = moved
+    folder = {"its study": study, "a folder of studies": study.parent}.get(given, "")
+    listed = "" if folder else f"/none:{study.parent}"
+    found, told = call_elsewhere(home / name, folder, DIETLAB_LIBRARIES=listed)
+    same(original, lambda x: found, torch.ones(3, 64))
+    assert "dietlab" not in told
 
 
 def test_a_library_that_is_damaged_is_not_opened(moved: tuple[Path, Path, nn.Module], tmp_path: Path) -> None:
@@ -227,14 +239,8 @@ def test_a_process_without_python_opens_what_it_can_run(
             manifest.write_text(json.dumps(told))
         elif damage:
             manifest.unlink()
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYTHON, str(home / "model.pt")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "DIETLAB_LIBRARIES": str(copied)},
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", WITHOUT_PYTHON, str(home / "model.pt")]
+    done = called(command, {"DIETLAB_LIBRARIES": str(copied)})
     with torch.no_grad():
         assert float(done.stdout) == pytest.approx(float(original(torch.ones(3, 64)).sum()), rel=1e-4)
     said = {"": "", "cut": "not as long as", "processor": "without avx4096", "no manifest": "not as long as"}
@@ -273,4 +279,4 @@ def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def study_of_doors(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return synthetic_study(here, tmp_path_factory.mktemp("doors") / "study")
+    return shared_study(here, tmp_path_factory.getbasetemp() / "of torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layers_of_torch import EVERY, close, computed_with, same, synthetic_study
+from layers_of_torch import EVERY, close, computed_with, same, shared_study, synthetic_study
 
 from dietlab.base.errors import DietlabError
 from dietlab.compare.study import Study
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return synthetic_study(here, tmp_path_factory.mktemp("found") / "study")
+    return shared_study(here, tmp_path_factory.getbasetemp() / "of torch")
 
 
 def replaced(model: nn.Module, study: Study) -> tuple[nn.Module, list[str]]:

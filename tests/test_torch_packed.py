@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from layers_of_torch import close, same, synthetic_study
+from layers_of_torch import close, same, shared_study
 
 from dietlab.compare.study import Study
 from dietlab.machine import Hardware
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return synthetic_study(here, tmp_path_factory.mktemp("packed") / "study")
+    return shared_study(here, tmp_path_factory.getbasetemp() / "of torch")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from dietlab.targets.cpu.lowering.geometry import Geometry
 from dietlab.targets.cpu.lowering.library import library_module
 from dietlab.targets.cpu.lowering.units import matrix_registers
 from dietlab.targets.cpu.units import UNITS, CpuUnit
-from dietlab.tuning import Operator, build
+from dietlab.tuning import Dispatcher, Operator, build
 
 T = Dim(1, 16)
 ROWS = (1, 2, 3, 5, 7, 16, 17, 33, 100)
@@ -60,6 +61,8 @@ BASES = ("3x2.u2.ws.p0", "4x1.u1.is.p0", "2x2.u1.ws.p24a", "5x1.u4.ws.p16")
 MATRIX_BASES = ("32x2.u32.ws.p0", "16x6.u16.is.p0", "16x4.u16.ws.p24a", "96x1.u16.ws.p16")
 """Two groups of rows by two vectors; registers for weights that are used in turns; and many groups."""
 HERE = Hardware.detect(measure=False).with_cores(1)
+AMX = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
+ARM = replace(HERE, limits=replace(HERE.limits, llvm_cpu="generic", vector_bytes=16))
 
 
 def schemes_of(unit: CpuUnit, lanes: int) -> list[CpuScheme]:
@@ -161,16 +164,11 @@ def test_int8_at_the_ends_of_its_range_is_exact(unit: CpuUnit, out_dtype: str, t
     work = Dense(T, 37, 64, dtype="int8", out_dtype=out_dtype)
     has = unit in HERE.limits.units("int8")
     program = UnitProgram(work, HERE if has else AVX512, unit, tmp_path, emulated=not has)
-    ends = np.array([-128, 127], np.int8)
-    for x_end in ends:
-        for w_end in ends:
-            inputs = {
-                "x": np.full((5, 64), x_end),
-                "w": np.full((37, 64), w_end),
-                # Sums are up to 2**20: with a power of two every result is exact in float32.
-                "scale": np.full(37, 2.0**-13 if out_dtype == "int8" else 1.0, np.float32),
-            }
-            program.check(inputs, program.packed(inputs))
+    # Sums are up to 2**20: with a power of two every result is exact in float32.
+    scale = np.full(37, 2.0**-13 if out_dtype == "int8" else 1.0, np.float32)
+    for x_end, w_end in product(np.array([-128, 127], np.int8), repeat=2):
+        inputs = {"x": np.full((5, 64), x_end), "w": np.full((37, 64), w_end), "scale": scale}
+        program.check(inputs, program.packed(inputs))
     saturated = work.reference(
         {"x": np.full((1, 64), -128), "w": np.full((37, 64), -128), "scale": np.ones(37)}
     )
@@ -208,8 +206,6 @@ def test_values_survive_json() -> None:
 
 def library_of(work: Workload, folder: Path) -> Operator:
     scheme = next(s for s in build_space(work, HERE) if s.rows == 3)
-    from dietlab.tuning import Dispatcher
-
     return build(Dispatcher(work, HERE, (scheme,), Leaf(0)), folder)
 
 
@@ -249,48 +245,41 @@ def test_bfloat16_operator_takes_both_kinds_of_arrays_and_keeps_what_is_no_numbe
 
 
 def test_units_are_those_of_the_processor() -> None:
-    assert [AVX512.limits.units(d) for d in ("float32", "int8", "bfloat16")] == [
-        ("fma",),
-        ("vnni", "maddwd"),
-        ("bf16dot", "bf16fma"),
-    ]
+    units = [AVX512.limits.units(dtype) for dtype in ("float32", "int8", "bfloat16")]
+    assert units == [("fma",), ("vnni", "maddwd"), ("bf16dot", "bf16fma")]
     assert Hardware.preset("haswell-1core").limits.units("int8") == ("maddwd",)
-    arm = replace(HERE, limits=replace(HERE.limits, llvm_cpu="generic", vector_bytes=16))
-    assert arm.limits.units("int8") == () and arm.limits.units("bfloat16") == ("bf16fma",)
-    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
-    assert xeon.limits.units("int8") == ("amxint8", "vnni", "maddwd")
-    assert xeon.limits.units("bfloat16") == ("amxbf16", "bf16dot", "bf16fma")
-    assert AVX512.peak_for("int8") == 4 * (AVX512.peak_gflops or 0) and arm.peak_for("int8") is None
+    assert ARM.limits.units("int8") == () and ARM.limits.units("bfloat16") == ("bf16fma",)
+    assert AMX.limits.units("int8") == ("amxint8", "vnni", "maddwd")
+    assert AMX.limits.units("bfloat16") == ("amxbf16", "bf16dot", "bf16fma")
+    assert AVX512.peak_for("int8") == 4 * (AVX512.peak_gflops or 0) and ARM.peak_for("int8") is None
 
 
 def test_space_has_units_of_the_operands_type_only() -> None:
     for dtype, units in (("int8", {"vnni"}), ("bfloat16", {"bf16dot", "bf16fma"}), ("float32", {"fma"})):
         found = {s.kernel.unit for s in build_space(Dense(T, 256, 256, dtype=dtype), AVX512)}
         assert found == units
-    arm = replace(HERE, limits=replace(HERE.limits, llvm_cpu="generic", vector_bytes=16))
     for work, processor in (
-        (Dense(T, 64, 64, dtype="int8"), arm),
+        (Dense(T, 64, 64, dtype="int8"), ARM),
         (Dense(T, 64, 64, dtype="float16"), AVX512),
         (Dense(T, 64, 64, dtype="int8", constant=False), AVX512),
         (Dense(T, 64, Dim(8, 64), dtype="int8"), AVX512),
     ):
         with pytest.raises(SpaceError, match="at least one scheme"):
             build_space(work, processor)
-    with pytest.raises(SpaceError, match=r"rejected candidates: a unit of this processor multiplies int8 \("):
+    with pytest.raises(SpaceError, match=r"rejected candidates: the micro-kernel's unit multiplies int8 \("):
         build_space(Dense(T, 64, 64, dtype="int8"), Hardware.preset("h100"))
 
 
 def test_tiles_of_amx_fit_its_registers_and_fill_the_reduction() -> None:
-    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
     for dtype, step in (("int8", 64), ("bfloat16", 32)):
-        found = build_space(Dense(T, 256, 4 * step, dtype=dtype), xeon)
+        found = build_space(Dense(T, 256, 4 * step, dtype=dtype), AMX)
         tiles = {(s.rows // 16, s.cols // 16) for s in found if s.kernel.facts.matrix}
         assert tiles == {(1, n) for n in range(1, 7)} | {(m, 1) for m in range(2, 7)} | {(2, 2)}
         for scheme in found:
             registers = matrix_registers(scheme.kernel, 16)
             used = (*registers.sums, *registers.weights, *registers.inputs)
             assert not scheme.kernel.facts.matrix or (sorted(used) == list(range(8)) and all(registers))
-        uneven = build_space(Dense(T, 256, 4 * step + 4, dtype=dtype), xeon)
+        uneven = build_space(Dense(T, 256, 4 * step + 4, dtype=dtype), AMX)
         assert {s.kernel.facts.tile_rows for s in uneven} == {1}
 
 
@@ -336,20 +325,14 @@ def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> 
     if "amxint8" in HERE.limits.units("int8"):
         scheme = Scheme.from_key("16x32.u16.ws.p0.amxint8.even")
         arguments = [str(compile_plans(WORK["int8"][-1], HERE, [scheme], Leaf(0), tmp_path / "a.so").path)]
-    done = subprocess.run(
-        [sys.executable, "-c", FORBIDDEN, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    command = [sys.executable, "-c", FORBIDDEN, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert not arguments or "lets this process use AMX" in done.stdout, (done.stdout, done.stderr)
 
 
 def test_program_of_a_matrix_unit_can_be_read() -> None:
-    xeon = replace(AVX512, limits=replace(AVX512.limits, llvm_cpu="sapphirerapids"))
-    text = source_of(WORK["int8"][-1], xeon, Scheme.from_key("32x32.u16.ws.p0.amxint8.even"))
+    text = source_of(WORK["int8"][-1], AMX, Scheme.from_key("32x32.u16.ws.p0.amxint8.even"))
     assert text.count("tdpbssd") >= 4 and "tilestored64" in text
 
 
@@ -410,9 +393,8 @@ def test_inner_loop_is_the_instruction_and_saves_no_register(unit: str) -> None:
         inner = [min(inner, key=len)]  # around it stands the loop that reads what tiles left on the stack
     registers = "%zmm" if lanes == 16 else "%ymm"
     for body in inner:
-        moved = [
-            line for line in body if re.search(rf"{registers}\d+, -?\d*\(%rsp|\(%rsp.*{registers}", line)
-        ]
+        to_or_from_stack = rf"{registers}\d+, -?\d*\(%rsp|\(%rsp.*{registers}"
+        moved = [line for line in body if re.search(to_or_from_stack, line)]
         assert not moved, moved
 
 

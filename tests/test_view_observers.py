@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import re
-from dataclasses import dataclass
 
 import pytest
+from observed import Clock, tuning_events
 
 from dietlab.base.events import (
     Event,
@@ -23,49 +23,26 @@ from dietlab.view.progress import LogObserver, StageClock, describe, duration
 from dietlab.view.progress_bar import SHARES, ProgressBar
 
 
-@dataclass
-class Clock:
-    """A clock that tests set."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def tuning_events(trials: int = 8) -> list[Event]:
-    steps: list[Event] = [StageStarted("measure", trials, "trial")]
-    for i in range(1, trials + 1):
-        failed = i == 2
-        gflops = 0.0 if failed else 10.0 * i
-        steps.append(TrialMeasured("8x48.u4.ws.p0", "T=8", gflops, "timeout" if failed else "ok", i))
-        steps.append(StageAdvanced("measure", i, f"best {10 * i} GFLOP/s"))
-    return [*steps, StageFinished("measure", float(trials))]
-
-
 def test_durations_and_sentences() -> None:
-    assert [duration(s) for s in (8.24, 59.97, 185, 3720)] == [
-        "8.2 s",
-        "1 min 00 s",
-        "3 min 05 s",
-        "1 h 02 min",
-    ]
-    assert describe(TrialMeasured("8x48", "T=8", 0.0, "broken\nbadly", 3)) == (
-        "trial 3: 8x48 at T=8: failed (broken badly)"
-    )
-    assert describe(RoundFinished(2, 64, 3, 101.0, PhaseSeconds(measure=8))) == (
-        "round 2: 64 trials, 3 failed, best 101.0 GFLOP/s, 8.0 s"
-    )
-    assert describe(ModelFitted(1, 64, {"r2": 0.74})) == "model of round 1: 64 records, r2 0.74"
-    assert describe(ModelFitted(1, 64, {"pairs": 3.0, "mape": 0.1})) == (
-        "model of round 1: 64 records, pairs 3, mape 0.1, pairwise too few pairs differ by more than the "
-        "noise, r2 too few pairs differ by more than the noise"
-    )
+    told = [duration(seconds) for seconds in (8.24, 59.97, 185, 3720)]
+    assert told == ["8.2 s", "1 min 00 s", "3 min 05 s", "1 h 02 min"]
+    few = "too few pairs differ by more than the noise"
+    sentences: dict[str, Event] = {
+        "trial 3: 8x48 at T=8: failed (broken badly)": TrialMeasured("8x48", "T=8", 0, "broken\nbadly", 3),
+        "round 2: 64 trials, 3 failed, best 101.0 GFLOP/s, 8.0 s": RoundFinished(
+            2, 64, 3, 101.0, PhaseSeconds(measure=8)
+        ),
+        "model of round 1: 64 records, r2 0.74": ModelFitted(1, 64, {"r2": 0.74}),
+        f"model of round 1: 64 records, pairs 3, mape 0.1, pairwise {few}, r2 {few}": ModelFitted(
+            1, 64, {"pairs": 3.0, "mape": 0.1}
+        ),
+    }
+    assert [describe(event) for event in sentences.values()] == [*sentences]
 
 
 def test_time_left_ignores_what_was_done_before() -> None:
@@ -146,19 +123,15 @@ def test_a_terminal_has_one_line_for_the_whole_command(monkeypatch: pytest.Monke
     with ProgressBar("tune", STAGES, stream, clock) as bar:
         played(bar, clock, "prepare", 3, "contender")
         played(bar, clock, "search", 8, "micro-kernel")
-        assert drawn(stream)[-1] == (
-            "tune 2/3 search [======              ] 30 %, 25.4 s left, 8/8 micro-kernels, best 8 GFLOP/s"
-        )
+        left = "30 %, 25.4 s left, 8/8 micro-kernels, best 8 GFLOP/s"
+        assert drawn(stream)[-1] == f"tune 2/3 search [======              ] {left}"
         bar.on_event(StageStarted("decide", 4, "measurement"))
         clock.now += 1.0
         bar.on_event(StageAdvanced("decide", 1))
-        assert (
-            drawn(stream)[-1] == "tune 3/3 decide [=========           ] 48 %, 3.0 s left, 1/4 measurements"
-        )
-    text = stream.getvalue()
-    assert "\n" not in text
-    assert drawn(stream)[-1] == "", "the line is gone at the end"
-    assert all(len(line) < 120 for line in text.split("\r"))
+        left = "48 %, 3.0 s left, 1/4 measurements"
+        assert drawn(stream)[-1] == f"tune 3/3 decide [=========           ] {left}"
+    assert "\n" not in stream.getvalue() and drawn(stream)[-1] == "", "the line is gone at the end"
+    assert all(len(line) < 120 for line in stream.getvalue().split("\r"))
 
 
 def test_a_line_is_cut_to_the_terminal_and_covers_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,18 +121,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     """The wheel in a new environment that sees this one's packages, but not its dietlab."""
     home = tmp_path_factory.mktemp("installed")
     python = make_environment(home, with_pip=False)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-    ]
-    subprocess.run([*pip, str(built.wheel)], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    install = ("install", "--quiet", "--no-index", "--no-deps", str(built.wheel))
+    subprocess.run([*pip, *install], check=True)
     (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
     # A line of a .pth file adds a folder alone, and not what .pth files in it add: an editable dietlab.
     outer = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]

@@ -5,7 +5,9 @@ Errors name the class at fault.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,13 @@ def shown(value: object) -> str:
         if isinstance(value, (str, int, float))
         else f"a value of class {type(value).__name__}"
     )
+
+
+def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Returns whether a value is a finite number from ``least`` to ``most``. A truth value is no number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value) and least <= float(value) <= most
 
 
 def require_methods(what: str, value: object, methods: Sequence[str], error: type[DietlabError]) -> None:
@@ -74,9 +83,8 @@ def require_numbers(
         DietlabError: ``error``, for another size or a number that is not allowed.
     """
     extents = tuple(size.values())
-    wanted = (
-        f"{what} must be an array [{', '.join(size)}] of numbers {'above 0' if positive else 'of 0 or more'}"
-    )
+    least = "above 0" if positive else "of 0 or more"
+    wanted = f"{what} must be an array [{', '.join(size)}] of numbers {least}"
     try:
         found = np.asarray(value, np.float64)
     except (TypeError, ValueError):

@@ -42,6 +42,12 @@ class DietlabError(Exception):
         advice = f". {remedy}" if remedy else ""
         super().__init__(f"{invariant}{found}{advice}")
 
+    def found_in(self, place: object, remedy: str = "") -> DietlabError:
+        """Returns an equal error that names the place of the value, such as a file, and gives a remedy
+        more."""
+        value = place if self.value is None else f"{self.value} in {place}"
+        return type(self)(self.invariant, value, " ".join(filter(None, (self.remedy, remedy))))
+
 
 class DietlabWarning(UserWarning):
     """A warning about a valid result, for example about what the result leaves out."""

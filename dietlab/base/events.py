@@ -5,14 +5,14 @@ A stage never prints: the progress bar, the log and the widget panel are observe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from time import perf_counter
 from typing import Protocol
 
-from dietlab.base.contracts import listed, require_methods
-from dietlab.base.errors import DietlabError
+from dietlab.base.contracts import is_number, listed, require_methods
+from dietlab.base.errors import DietlabError, RecordError
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,19 @@ class PhaseSeconds:
 
     def to_json(self) -> dict[str, float]:
         return {f.name: round(getattr(self, f.name), 3) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, float]) -> PhaseSeconds:
+        """Returns the times of a JSON value made by :meth:`to_json`; phases that it lacks took 0 s.
+
+        Raises:
+            RecordError: for another phase, or a time that is no finite number of 0 or more.
+        """
+        phases = {f.name for f in fields(cls)}
+        wrong = {k: v for k, v in value.items() if k not in phases or not is_number(v, 0.0)}
+        if wrong:
+            raise RecordError(f"{', '.join(sorted(phases))} must each take a finite time, 0 s or more", wrong)
+        return cls(**value)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import get_ident
 from typing import Any
 
@@ -48,7 +49,7 @@ def remedy_of(error: OSError | str) -> str:
     if _says(error, FORBIDDEN):
         return "Make the folder writable for this user, or use another one: nothing can be written there."
     if _says(error, (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST)):
-        return "Give a path whose folder is there, and that is no folder itself."
+        return "Choose another path, in a folder that exists and can be written to."
     return "The system says why; run the same command again once that is mended."
 
 
@@ -64,6 +65,15 @@ def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
         yield
     except OSError as reason:
         raise error(f"{what} must be writable", f"{path}: {reason}", remedy_of(reason)) from reason
+
+
+def refusal_of(folder: Path) -> str:
+    """Returns why no file can be written in a folder; empty if one can be."""
+    try:
+        with TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def write_failure(text: str) -> bool:
@@ -208,7 +218,11 @@ def read_json(path: str | Path) -> Any:
         OSError: if the file cannot be opened.
         ValueError: as :func:`read_text`, or if it is no JSON.
     """
-    return json.loads(read_text(path))
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
 
 
 def read_lines(path: str | Path) -> tuple[str, ...]:
@@ -240,15 +254,31 @@ def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy:
     missing, damaged, cut off or of another kind, or it may lack a field or have a field of another type.
 
     Raises:
-        DietlabError: ``error``; a DietlabError from inside passes unchanged.
+        DietlabError: ``error``; a DietlabError from inside keeps its class and its text, and gets the file's
+            name and the remedy if it does not name the file.
     """
     try:
         yield
-    except DietlabError:
-        raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as wrong:
-        reason = f"no {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise error(invariant, f"{path}: {reason:.300}", remedy) from None
+    except DietlabError as wrong:
+        if str(path) in str(wrong):
+            raise
+        raise wrong.found_in(path, remedy) from None
+    except READING_ERRORS as wrong:
+        raise error(invariant, f"{path}: {reason_of(wrong):.300}", remedy) from None
+
+
+READING_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""The errors that Python raises for a file that is missing, damaged or of another kind."""
+
+
+def reason_of(wrong: Exception) -> str:
+    """Returns one of :data:`READING_ERRORS` in words. Python's own text about a wrong type names parts of the
+    program and not of the file."""
+    if isinstance(wrong, KeyError):
+        return f"no {wrong}"
+    if isinstance(wrong, TypeError | AttributeError | IndexError):
+        return "a field of another type"
+    return str(wrong)
 
 
 def _is_whole(line: str) -> bool:
@@ -307,9 +337,7 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
     except Timeout:
         raise StudyError(rule, folder, "Wait for the other, or use another folder (--out).") from None
     except OSError as error:
-        raise StudyError(
-            "it must be possible to make the folder", f"{folder}: {error}", remedy_of(error)
-        ) from error
+        raise StudyError("the folder must be creatable", f"{folder}: {error}", remedy_of(error)) from error
     try:
         yield
     finally:

@@ -100,10 +100,8 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
             DietlabError: if the name is one of dietlab's own, or the object is of another kind.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise self._error(
-                f"the name of {self.noun} must consist of letters, digits and any of -, _, . and +",
-                repr(name),
-            )
+            rule = f"the name of {self.noun} must consist of letters, digits and any of -, _, . and +"
+            raise self._error(rule, repr(name))
         if name in self.own or name in self._reserved:
             raise self._error(
                 f"the name of {self.noun} must differ from dietlab's own", repr(name), "Choose another name."

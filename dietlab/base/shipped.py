@@ -63,9 +63,7 @@ def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
     source, target = shipped_folder("notebooks"), Path(folder)
     names = sorted(path.name for kind in ("*.ipynb", "*.py") for path in source.glob(kind))
     if not names:
-        raise RecordError(
-            "the package must have been installed with its notebooks", source, "Install it from a full wheel."
-        )
+        raise RecordError("the package must include its notebooks", source, "Install it from a full wheel.")
     target.mkdir(parents=True, exist_ok=True)
     missing = [name for name in names if not (target / name).exists()]
     for name in missing:

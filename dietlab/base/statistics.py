@@ -35,10 +35,10 @@ class Interval:
     high: float
 
 
-def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
+def median_interval(samples: Sequence[float]) -> Interval:
     """Returns the median of ``samples`` (at least one) with its bootstrap interval."""
     values = np.asarray(samples, np.float64)
-    low, high = bootstrap(values, lambda drawn: np.asarray(np.median(drawn, axis=1)), seed)
+    low, high = bootstrap(values, lambda drawn: np.asarray(np.median(drawn, axis=1)))
     return Interval(float(np.median(values)), low, high)
 
 

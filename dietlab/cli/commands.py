@@ -1,16 +1,26 @@
-"""The group of all commands: their headings in ``dietlab --help``, and how errors are printed."""
+"""The group of all commands: their headings in ``dietlab --help``, how errors are printed, and how signals
+end a command."""
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from threading import current_thread, main_thread
+from time import monotonic
+from types import FrameType
 from typing import Any
 
 import click
 
 from dietlab import LABORATORY
 from dietlab.base.errors import DietlabError, DietlabWarning
+from dietlab.base.files import FULL, remedy_of
 
 HEADINGS: dict[str, dict[str, str]] = {
     "From an operator to a library": {
@@ -50,10 +60,33 @@ HEADINGS: dict[str, dict[str, str]] = {
 OTHERS = "More"
 """The heading of commands that :data:`HEADINGS` does not name."""
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command as Ctrl-C does: from ``kill``, and from a terminal that is closed."""
 
-class CommandGroup(click.Group):
-    """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2. Ctrl-C
-    prints that measurements are kept. The help lists the commands under headings.
+UNWRITTEN = (*FULL, errno.EIO)
+"""Error numbers of an output that cannot be written: its disk is full, or its terminal was closed. Files that
+cannot be written have other errors."""
+
+REPEATED_SECONDS = 5.0
+"""The time after a signal within which further signals are ignored, in seconds: a terminal that is closed
+sends several, and none may interrupt the removal of temporary folders."""
+
+
+class HelpfulGroup(click.Group):
+    """A group that prints its help, with exit status 0, if no command is given. Some versions of click take
+    this for an error."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+class CommandGroup(HelpfulGroup):
+    """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2, output
+    that cannot be written with 1. Ctrl-C and the signals of :data:`ENDING` print that measurements are kept,
+    and end with 128 plus the signal's number. The help lists the commands under headings.
 
     Args:
         homes: ``module:attribute`` of commands by name; a module is imported when its command is used.
@@ -72,6 +105,19 @@ class CommandGroup(click.Group):
             self.commands[cmd_name] = getattr(import_module(module), attribute)
         return super().get_command(ctx, cmd_name)
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        with _signals_raised() as received:
+            try:
+                return super().main(*arguments, **options)
+            except OSError as error:  # click ends silently at a closed pipe
+                if error.errno not in UNWRITTEN:
+                    raise
+                with suppress(OSError):
+                    fault = DietlabError("the output must be writable", error, remedy_of(error))
+                    click.echo(f"dietlab: {fault}", err=True)
+                _drop_unwritten()
+                sys.exit(128 + received[0] if received else 1)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with warnings.catch_warnings():
@@ -83,9 +129,14 @@ class CommandGroup(click.Group):
         except EOFError as error:  # click takes it for Ctrl-D and prints "Aborted!" only
             click.echo(f"dietlab: a file that is read is whole; got {error or 'an early end'}", err=True)
             ctx.exit(2)
-        except KeyboardInterrupt:
+        except OSError as error:
+            if error.filename is None:  # the output, or what nobody foresaw
+                raise
+            click.echo(f"dietlab: files must be accessible; got {error}. {remedy_of(error)}", err=True)
+            ctx.exit(2)
+        except KeyboardInterrupt as error:
             click.echo("\ndietlab: stopped; what was measured stays, the same command goes on.", err=True)
-            ctx.exit(130)
+            ctx.exit(128 + (error.number if isinstance(error, _Signal) else signal.SIGINT))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes each heading with its commands. Long sentences are wrapped; click would cut them."""
@@ -98,6 +149,50 @@ class CommandGroup(click.Group):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+
+class _Signal(KeyboardInterrupt):
+    """A signal of :data:`ENDING`: all that cleans up after Ctrl-C does so after it, too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _signals_raised() -> Iterator[list[int]]:
+    """Raises :class:`_Signal` inside the block at a signal of :data:`ENDING`, unless that is ignored
+    (``nohup``) or has another handler. Yields the numbers of the received signals."""
+    received, process, ignored_until = list[int](), os.getpid(), float("-inf")
+
+    def raise_it(number: int, frame: FrameType | None) -> None:
+        nonlocal ignored_until
+        if os.getpid() != process:  # a forked child has nothing to clean up
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if monotonic() >= ignored_until:
+            received.append(number)
+            ignored_until = monotonic() + REPEATED_SECONDS
+            raise _Signal(number)
+
+    here = current_thread() is main_thread()  # no other thread can set handlers
+    ours = [number for number in ENDING if here and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, raise_it)
+    try:
+        yield received
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _drop_unwritten() -> None:
+    """Sends an output that cannot be written to the null device, so that Python's last flush succeeds."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by who started this process
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def homes() -> dict[str, str]:

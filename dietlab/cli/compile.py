@@ -56,18 +56,19 @@ def compile_command(
 
     dietlab compile dense --dim T=1:128 --dim N=2304 --dim K=768 --hardware h200 --sample 32
 
-    dietlab compile dense --dim N=768 --hardware h200 --scheme 128x64x16.t16x16.s3 --machine-code
+    dietlab compile dense --hardware h200 --scheme 128x64x16.t16x16.s3 --machine-code
     """
     if hardware is None:
         raise DietlabError("--hardware must name a GPU", "this machine", "For example --hardware h200.")
     chip = processor(hardware, None)
+    arch = gpu_of(chip).arch
     space = build_space(workload, chip, edges_of(cover, workload, chip))
     kernels = _named(named) or list(space)
     if not named and 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:
         table = frame_compiled(workload, chip, kernels, telling.observers, machine_code=machine_code)
-    table.insert(0, "arch", gpu_of(chip).arch)
+    table.insert(0, "arch", arch)
     table.insert(1, "dtype", workload.dtype)
     table = table[["arch", "dtype", "scheme", *COLUMNS, *(MACHINE_CODE if machine_code else ())]]
     if path:

@@ -101,7 +101,13 @@ def _amx() -> list[Finding]:
 
 
 def _store() -> Finding:
-    """Returns the size of the store of compiled programs, which later studies reuse."""
+    """Returns the size of the store of compiled programs, which later studies reuse, or why it keeps none."""
+    if refusal := STORE.refusal():
+        lost = (
+            f"{STORE.folder} cannot be written ({refusal}), so that every study compiles all programs again"
+        )
+        remedy = "Set the environment variable HOME to a folder that can be written to."
+        return Finding("store of compiled programs", f"{lost}. {remedy}", ok=False, needed=False)
     entries, size = STORE.size()
     kept = f"{counted(entries, 'program')}, {bytes_text(size)} of {bytes_text(MOST_BYTES)}, in {STORE.folder}"
     return Finding("store of compiled programs", kept, ok=True)

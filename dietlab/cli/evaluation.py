@@ -67,7 +67,7 @@ def evaluate_command(
     import_here(names or ())
     # Several dimensions have too many shapes: take those that it was tuned for.
     own = shapes == "every" and len(opened.workload.dims) > 1
-    wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)
+    wanted = opened.shapes if own else parse_shapes(shapes, opened.workload, beyond=True)
     with Telling("evaluate", evaluating(names or ()), quiet) as telling:
         report = opened.evaluate(wanted, names, words(caches), chosen, telling.observers)
     click.echo(render_text(report))

@@ -9,9 +9,10 @@ import click
 from dietlab.base.cards import bytes_text
 from dietlab.base.errors import StudyError
 from dietlab.cli.bench import LEFT_OVER, kept_state, seconds_option, state_option
+from dietlab.cli.commands import HelpfulGroup
 from dietlab.cli.options import hardware_option, processor
 from dietlab.cli.telling import BUILDING, Telling, quiet_option
-from dietlab.compare.study import RECORDS
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.compare.suites.deadline import Deadline
 from dietlab.compare.suites.kit import build_measured, measure, pack
 from dietlab.compare.suites.state import restore
@@ -22,7 +23,7 @@ MEASURED = f"*/{RECORDS}"
 """Files that show that a kit was measured in a folder."""
 
 
-@click.group("kit")
+@click.group("kit", cls=HelpfulGroup)
 def kit_group() -> None:
     """Bench on a machine without a compiler, in two visits.
 
@@ -55,6 +56,9 @@ def pack_command(
     It needs the compiler and no GPU. An interrupted command goes on in the same folder.
     """
     chosen, target = suite_named(suite).only(only), processor(hardware, None)
+    if target.kind != chosen.target:
+        remedy = "Name a processor of that kind, as in --hardware h200, or another --suite."
+        raise StudyError(f"the suite {suite} needs a processor of kind {chosen.target}", target.name, remedy)
     with Telling("kit", ("pack",), quiet) as telling:
         found = pack(
             chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers
@@ -105,9 +109,7 @@ def build_command(state: str, out: str, quiet: bool) -> None:
     """
     folder = Path(out)
     if not restore(Path(state), folder, None):
-        raise StudyError(
-            "the state of a kit must be a file", state, "`dietlab kit measure --state` writes it."
-        )
+        raise StudyError("a kit's state must be a file", state, "`dietlab kit measure --state` writes it.")
     with Telling("kit", BUILDING, quiet) as telling:
         found = build_measured(folder, telling.observers)
     for name, built in found.items():

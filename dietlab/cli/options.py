@@ -17,9 +17,10 @@ from dietlab.cli.names import Named
 from dietlab.cli.parameters import ADDRESS
 from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.machine import Hardware
+from dietlab.machine.system import usable_cores
 from dietlab.machine.target import TARGETS
 from dietlab.problem import ACTIVATIONS, OPERATORS, PRECISIONS, USUAL, Dim, ShapeSet, make_workload
-from dietlab.problem.dims import HasDims
+from dietlab.problem.dims import HasDims, as_extent, only_dim
 from dietlab.problem.layers import MODELS
 from dietlab.problem.shapes import drawn_layers
 from dietlab.problem.traffic import TABLES
@@ -48,9 +49,14 @@ LAYERS_HELP = (
 )
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
+EXAMPLE = "For example --layers bert-base --lengths serving:8."
 
-QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
-"""The operator of the quickstart: BERT-base's query, key and value projection."""
+
+def _default_dims(operator: str) -> list[str]:
+    """Returns ``["T=1:128", ...]`` of an operator's example; none for others' operators, whose example is
+    made up."""
+    return OPERATORS[operator].example.replace("--dim", "").split() if operator in OPERATORS.own else []
+
 
 _WORKLOAD_OPTIONS = (
     click.argument("operator", default="dense", metavar="[OPERATOR]", type=Named(OPERATORS)),
@@ -59,10 +65,8 @@ _WORKLOAD_OPTIONS = (
         "dims",
         multiple=True,
         metavar="NAME=LOW:HIGH",
-        help="A dimension; a range makes it dynamic. "
-        + "; ".join(f"{name}: {', '.join(OPERATORS[name].dims)}" for name in OPERATORS.own)
-        + ". Default: "
-        + " ".join(f"{name}={value}" for name, value in QUICKSTART.items())
+        help="A dimension; a range makes it dynamic. Default: "
+        + "; ".join(f"{name}: {' '.join(_default_dims(name))}" for name in OPERATORS.own)
         + ".",
     ),
     click.option("--bias", is_flag=True, help="dense: add a bias."),
@@ -118,7 +122,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "out_dtype": (out_dtype, None),
         }
         options = {name: value for name, (value, usual) in given.items() if value != usual}
-        pairs = dims or [f"{name}={value}" for name, value in QUICKSTART.items()]
+        pairs = dims or _default_dims(operator)
         return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
 
     for option in reversed(_WORKLOAD_OPTIONS):
@@ -235,11 +239,8 @@ def _shapes_text(shapes: str | None, layers: str | None, lengths: str | None) ->
         raise DietlabError("--lengths needs --layers", lengths, f"Name them: {LAYERS_HELP}.")
     source = click.get_current_context().get_parameter_source("shapes")
     if source is not ParameterSource.DEFAULT:
-        raise DietlabError(
-            "shapes must come from either --shapes or --layers",
-            f"both, {shapes} and {layers}",
-            "Leave one out.",
-        )
+        rule = "shapes must come from either --shapes or --layers"
+        raise DietlabError(rule, f"both, {shapes} and {layers}", "Leave one out.")
     return f"{layers}@{lengths or DEFAULT_LENGTHS}"
 
 
@@ -265,28 +266,32 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
+            example = "For example --dim T=1:128 or --dim N=2304."
+            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair), example)
         if name in dims:
-            raise DietlabError("a dimension must be given once", f"{name}={dims[name]} and {pair}")
+            found = f"{name}={dims[name]} and {pair}"
+            raise DietlabError("a dimension must be given once", found, "Leave one of them out.")
         dims[name] = Dim.parse(text)
     return dims
 
 
-def parse_shapes(text: str | None, workload: HasDims) -> ShapeSet:
+def parse_shapes(text: str | None, workload: HasDims, beyond: bool = False) -> ShapeSet:
     """Returns the shape set of ``--shapes``, with the text as its ``source``; for None, the usual shape set
-    for the workload's number of dynamic dimensions."""
+    for the workload's number of dynamic dimensions. With ``beyond``, listed extents outside the range get a
+    note in place of an error."""
     if text is None:
         several = len(workload.dims)
         text = f"log-uniform:{DRAWN * several}" if several > 1 else "uniform:8"
     try:
-        return replace(_shapes(text, workload), source=text)
+        return replace(_shapes(text, workload, beyond), source=text)
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
-        raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
+        remedy = EXAMPLE if len(workload.dims) > 1 else "For example --shapes uniform:8 or --shapes 5,24,43."
+        raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text), remedy) from None
 
 
-def _shapes(text: str, workload: HasDims) -> ShapeSet:
+def _shapes(text: str, workload: HasDims, beyond: bool) -> ShapeSet:
     layers, at, lengths = text.partition("@")
     if at:
         return parse_layers(layers, lengths, workload)
@@ -296,8 +301,7 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
     if name == "log-uniform":
         return ShapeSet.log_uniform(workload, *map(int, rest or ["16"]))
     if len(workload.dims) > 1:
-        remedy = "For example --layers bert-base --lengths serving:8."
-        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), remedy)
+        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), EXAMPLE)
     if name == "every" and not rest:
         return ShapeSet.every(workload)
     if name == "uniform":
@@ -306,7 +310,13 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
         return ShapeSet.random(workload, *map(int, rest or ["16"]))
     if name in TRAFFIC:
         return ShapeSet.traffic(workload, name, *map(int, rest))
-    return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+    (only, dim), extents = only_dim(workload), [as_extent(int(extent)) for extent in text.split(",")]
+    outside = [extent for extent in extents if extent not in dim]
+    if outside and beyond:
+        listed = ", ".join(f"{only}={extent}" for extent in outside)
+        click.echo(f"note: outside the tuned range {only}={dim}: {listed}", err=True)
+        return ShapeSet.extents(workload, sorted(set(extents)))
+    return ShapeSet.grid(workload, **{only: extents})
 
 
 def _grid(text: str) -> dict[str, list[int]]:
@@ -330,9 +340,8 @@ def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
-        raise DietlabError(
-            f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}", f"{layers!r}, {lengths!r}"
-        ) from None
+        invariant = f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}"
+        raise DietlabError(invariant, f"{layers!r}, {lengths!r}", EXAMPLE) from None
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -345,7 +354,8 @@ def processor(path: str | None, threads: int | None, target: str = "cpu") -> Har
     as many cores as ``threads`` (default: one).
 
     Raises:
-        DietlabError: if there is no such preset or file, or threads are given for a GPU.
+        DietlabError: if there is no such preset or file, threads are given for a GPU, or this machine has
+            fewer cores.
     """
     presets = Hardware.presets()
     if path is None:
@@ -355,21 +365,24 @@ def processor(path: str | None, threads: int | None, target: str = "cpu") -> Har
     elif Path(path).exists():
         hardware = Hardware.load(path)
     else:
-        raise HardwareError(
-            f"--hardware must be a JSON file or one of {', '.join(presets)}",
-            repr(path),
-            closest(path, presets),
-        )
+        rule = f"--hardware must be a JSON file or one of {', '.join(presets)}"
+        raise HardwareError(rule, repr(path), closest(path, presets))
     if not hardware.limits.on_host:
         if threads is not None:
             remedy = f"{hardware.name} is used as a whole."
-            raise DietlabError(
-                "--threads must be left out on a GPU, since it counts cores of a CPU", threads, remedy
-            )
+            raise DietlabError("--threads must be left out on a GPU", threads, remedy)
         return hardware
     if path is not None:
         return hardware.with_cores(threads) if threads else hardware
-    return hardware.with_cores(min(threads or 1, hardware.cores))
+    require_cores(threads or 1)
+    return hardware.with_cores(threads or 1)
+
+
+def require_cores(threads: int) -> None:
+    """Raises :class:`DietlabError` if this process may use fewer cores than ``threads``."""
+    if threads > (cores := usable_cores()):
+        remedy = f"Give at most {cores}: `dietlab doctor` says why."
+        raise DietlabError("--threads must be at most the cores that this process may use", threads, remedy)
 
 
 def page_or_reason(write: Callable[[], Path]) -> str:

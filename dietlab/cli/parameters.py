@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from dietlab.base.files import refusal_of
+
 
 class OutFile(click.Path):
-    """A file to write, in a folder that exists."""
+    """A file to write, in a folder that exists and can be written to."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False)
@@ -19,6 +21,10 @@ class OutFile(click.Path):
         folder = Path(str(path)).parent
         if not folder.is_dir():
             self.fail(f"a file is written to a folder that exists; got {folder}", param, ctx)
+        if refusal := refusal_of(folder):
+            self.fail(
+                f"a file is written to a folder that can be written to; got {folder}: {refusal}", param, ctx
+            )
         return path
 
 

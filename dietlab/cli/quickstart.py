@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import click
 
-from dietlab.base.cards import counted
 from dietlab.cli.evaluation import save_report
-from dietlab.cli.options import QUICKSTART, effort_option, parse_shapes, shape_set_option, threads_option
+from dietlab.cli.options import effort_option, parse_shapes, shape_set_option, threads_option
 from dietlab.cli.recorded import tuning_text
 from dietlab.cli.stages import study_hardware, tuned
-from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
+from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option, tuned_for
 from dietlab.compare.lineup import own_vendors
 from dietlab.compare.study import Study
 from dietlab.compare.target import BOUNDS
 from dietlab.problem import Dim, ShapeSet, make_workload
 from dietlab.view.pages.report import render_text
+
+QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
+"""The operator of the quickstart: BERT-base's query, key and value projection."""
 
 QUICKSTART_AGAINST = (*(name for name in own_vendors("cpu", "dense") if name != "zendnn"), *BOUNDS)
 """All contenders but the plain ZenDNN; the prepacked one is among them."""
@@ -39,11 +41,9 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str | None, q
     wanted, hardware = parse_shapes(shapes, workload), study_hardware(out, None, threads)
     study = Study.create(out, workload, hardware, wanted, effort, measure=True)
     with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
-        hardware = study.hardware
-        cores = counted(hardware.cores, "core")
         space = study.space()
         fits = f"{len(space)} schemes of {len(space.micro_kernels)} micro-kernels fit"
-        telling.say(f"{workload} on {hardware.name}, {cores}: {fits}")
+        telling.say(f"{tuned_for(workload, study.hardware)}: {fits}")
         telling.say(tuning_text(tuned(study, telling)))
         dispatcher = study.dispatch()
         op = study.build(telling.observers)

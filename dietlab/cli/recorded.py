@@ -22,8 +22,8 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.cli.parameters import OUT_FILE
-from dietlab.cli.telling import Telling, quiet_option
-from dietlab.compare.study import RECORDS
+from dietlab.cli.telling import Telling, quiet_option, tuned_for
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.measure.record import DECIDE
@@ -98,9 +98,7 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
     if not file.records:
-        raise RecordError(
-            "a search can only be replayed from measurements", f"none in {records}", "Tune first."
-        )
+        raise RecordError("replaying a search needs measurements", f"none in {records}", "Tune first.")
     # Deciding also measures tiles that are not in the space, if several tiles cover the rows.
     found = [r for r in file.records if r.asked_by is None or r.asked_by.stage != DECIDE]
     edges = {record.scheme.edge for record in found}
@@ -139,6 +137,7 @@ def survey_command(
     header = records_header(workload, hardware, timing.cache)
     store = RecordStore(path, header)
     with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:
+        telling.say(tuned_for(workload, hardware))
         found = survey(space, wanted, runner, store, telling.observers)
     if pack:
         write_compressed(pack, header, found)

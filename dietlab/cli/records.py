@@ -9,6 +9,8 @@ import click
 
 from dietlab.base.cards import cell_text
 from dietlab.base.errors import RecordError
+from dietlab.base.files import reading
+from dietlab.cli.commands import HelpfulGroup
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.measure import read_records, write_compressed
@@ -25,7 +27,7 @@ SECTIONS = 2
 shape, and failures."""
 
 
-@click.group("records")
+@click.group("records", cls=HelpfulGroup)
 def records_group() -> None:
     """Summarise, check, merge and filter files of measurements.
 
@@ -60,17 +62,18 @@ def summary(files: tuple[str, ...]) -> None:
 def check(context: click.Context, files: tuple[str, ...]) -> None:
     """Look for doubtful records; the exit status is 1 if there are any.
 
-    Doubtful are times beyond the processor's peak, blocks that differ by half, shapes that the operator does
-    not have, results without a time, and equal records.
+    Doubtful are times beyond the processor's peak, blocks that differ by half, results without a time, equal
+    records, and a file in which more than a quarter of the measurements failed.
     """
     found = 0
     for name in files:
         file = _read(name)
-        doubts = check_records(file)
+        with reading(RecordError, "records must be fit to be checked", name):
+            doubts = check_records(file)
         found += len(doubts)
         click.echo(f"{name}: {len(file.records)} records, {len(doubts)} doubts")
         for doubt in doubts:
-            click.echo(f"  record {doubt.record}: {doubt.reason}")
+            click.echo(f"  {f'record {doubt.record}' if doubt.record else 'all'}: {doubt.reason}")
     context.exit(1 if found else 0)
 
 

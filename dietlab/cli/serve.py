@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from time import sleep
-from types import FrameType
 
 import click
 
@@ -62,7 +60,6 @@ def serve_command(
     tracker stops, this machine joins it again when it is back.
     """
     chosen = processors_named(processors)
-    signal.signal(signal.SIGTERM, _stopped)
     with serving(
         key,
         tracker=tracker,
@@ -90,7 +87,3 @@ def processors_named(text: str) -> list[int]:
             f"processors must be among {', '.join(map(str, here))}", ", ".join(wrong), "`nproc` counts them."
         )
     return [int(word) for word in named]
-
-
-def _stopped(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

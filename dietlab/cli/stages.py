@@ -19,6 +19,7 @@ from dietlab.cli.options import (
     max_kernels_option,
     parse_shapes,
     processor,
+    require_cores,
     rpc_option,
     shapes_option,
     show,
@@ -29,13 +30,14 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
-from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
+from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option, tuned_for
 from dietlab.compare.study import DISPATCHER, Study
 from dietlab.compare.study_manifest import MANIFEST
 from dietlab.cost import Prior
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, LocalRunner, RemoteRunner, read_records
-from dietlab.measure.rpc.client import remote_hardware
+from dietlab.measure.local import require_tools
+from dietlab.measure.rpc.client import Servers, remote_hardware
 from dietlab.measure.timing.rotation import exceeded_bytes, shortage
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, build_space, edges_of
@@ -111,12 +113,11 @@ def tune_command(
     """Search schemes for all shapes, then measure those that the library depends on."""
     budget = Budget(seconds) if seconds else Budget()
     if (rpc is None) != (key is None):
-        raise DietlabError(
-            "--rpc and --key must be given together", f"only {'--key' if rpc is None else '--rpc'}"
-        )
+        raise DietlabError("--rpc and --key need each other", f"only {'--key' if rpc is None else '--rpc'}")
     wanted = parse_shapes(shapes, workload)
     prior = Prior.fit([read_records(recorded_file(source)) for source in sources], seed) if sources else None
-    chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
+    servers = (rpc, key) if rpc and key else None
+    chosen = study_hardware(out, hardware, threads, target, servers)
     study = Study.create(
         out,
         workload,
@@ -130,9 +131,11 @@ def tune_command(
     measures_here = rpc is None and study.hardware.limits.on_host
     short = shortage(study.hardware, exceeded_bytes(study.hardware)) if measures_here else ""
     with Telling("tune", TUNING, quiet) as telling:
-        if prior:
+        if not as_json:
+            telling.say(tuned_for(workload, study.hardware))
+        if prior and not as_json:
             telling.say(prior.describe(study.hardware))
-        run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead, budget)
+        run = tuned(study, telling, servers, ahead, budget)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         warn(short)
@@ -148,7 +151,7 @@ def warn(caution: str) -> None:
         click.echo(f"note: {caution}")
 
 
-Servers = tuple[tuple[str, int], str]
+Tracked = tuple[tuple[str, int], str]
 """A tracker's host and port, and a key."""
 
 
@@ -157,15 +160,27 @@ def study_hardware(
     hardware: str | None,
     threads: int | None,
     target: str = "cpu",
-    servers: Servers | None = None,
+    servers: Tracked | None = None,
 ) -> Hardware:
     """Returns the requested processor; the processor of the study in ``out`` if the options agree with it. A
     processor of ``servers`` was measured there. This machine's processor is not measured here: a new study
-    measures it after all checks."""
+    measures it after all checks.
+
+    Raises:
+        DietlabError: if a new study could not be tuned: no tracker answers, or this machine lacks the
+            processor, its cores, or a tool.
+    """
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
             return remote_hardware(*servers, cores=threads or 1, target=target)
-        return processor(hardware, threads, target=target)
+        chosen = processor(hardware, threads, target=target)
+        if servers:
+            with Servers(*servers) as tracked:
+                tracked.queue()
+        else:
+            require_cores(chosen.threads)
+            require_tools(chosen)
+        return chosen
     known = Study.open(out).hardware
     if hardware is None and known.kind == target and threads in (None, known.cores):
         return known
@@ -176,7 +191,7 @@ def study_hardware(
 def tuned(
     study: Study,
     telling: Telling,
-    servers: Servers | None = None,
+    servers: Tracked | None = None,
     ahead: bool | None = None,
     budget: Budget | None = None,
 ) -> TuningRun:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import click
 
+from dietlab.base.cards import counted
 from dietlab.base.events import Observer
+from dietlab.machine import Hardware
+from dietlab.problem import Workload
 from dietlab.view.progress_bar import ProgressBar
 
 TUNING = ("search", "decide")
@@ -31,6 +34,11 @@ quiet_option = click.option("--quiet", is_flag=True, help="Print the result and 
 def evaluating(against: Iterable[str]) -> tuple[str, ...]:
     """Returns the stages of an evaluation; per-shape tuning is one if it is among the contenders."""
     return ("prepare", *(["ansor"] if "ansor" in against else []), "open", "evaluate")
+
+
+def tuned_for(workload: Workload, hardware: Hardware) -> str:
+    """Returns the first line of a command that measures: operator, processor, and how much of it."""
+    return f"{workload} on {hardware.name}, {counted(hardware.cores, hardware.limits.unit)}"
 
 
 class Telling:

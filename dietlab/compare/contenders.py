@@ -88,9 +88,8 @@ class Vendor:
         computes = getattr(self.contender, "computes", COMPUTES)
         if not any(f"{form}-".startswith(f"{one}-") for form in forms_of(workload) for one in computes):
             known = " or ".join(computes)
-            raise NoFormError(
-                f"{name} can only compute {known}", workload, "Compare with one that computes it."
-            )
+            rule = f"{name} can only compute {known}"
+            raise NoFormError(rule, workload, "Compare with one that computes it.")
         return kind
 
     def version(self) -> str:
@@ -147,8 +146,9 @@ class LibraryContender:
 class LibrariesContender:
     """Several libraries of ours under one name, each for the shapes of its operator."""
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], cores: int = 1) -> None:
         self._operators = [load(folder) for folder in folders]
+        self.on_each = partial(on_each_thread, cores)
 
     def kind(self, workload: Workload) -> str:
         return "library"

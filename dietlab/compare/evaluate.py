@@ -26,8 +26,7 @@ from dietlab.compare.target import BOUNDS, evaluation_target
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.machine.target import hardware_target
-from dietlab.measure.timing.rotation import roofline_of
-from dietlab.measure.timing.target import timing_target
+from dietlab.measure.timing.target import roofline_of, timing_target
 from dietlab.measure.timing.turns import Player
 from dietlab.problem import WORKING, Shape, ShapeSet, extents, workload_to_json
 from dietlab.tuning import Effort, Operator, TuningRun, effort_named, versions

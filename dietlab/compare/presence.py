@@ -37,8 +37,5 @@ def require_all(contenders: Iterable[ContenderInfo]) -> None:
     """Raises :class:`MissingDependencyError`, with the reasons, if a contender is absent."""
     absent = [f"{one.name} is absent: {one.absent}" for one in contenders if one.absent]
     if absent:
-        raise MissingDependencyError(
-            "every contender that is named must be available",
-            "; ".join(absent),
-            "Or name others (--against).",
-        )
+        rule = "every contender that is named must be available"
+        raise MissingDependencyError(rule, "; ".join(absent), "Or name others (--against).")

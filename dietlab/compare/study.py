@@ -16,12 +16,11 @@ from dietlab.base.files import locked, make_folder, read_json, reading, write_js
 from dietlab.compare.evaluate import evaluate
 from dietlab.compare.results.journal import resumed
 from dietlab.compare.results.report import Report
-from dietlab.compare.study_manifest import MANIFEST, Manifest
+from dietlab.compare.study_manifest import MANIFEST, RECORDS, Manifest
 from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
-from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
 from dietlab.measure import Budget, Measures, RecordStore, read_records
-from dietlab.measure.store import require_programs
+from dietlab.measure.store import require_origin
 from dietlab.problem import ShapeSet, Workload, require_entered
 from dietlab.scheme import Cover, Space, build_space, edges_of
 from dietlab.tuning import (
@@ -45,7 +44,7 @@ from dietlab.tuning.settings import Settings, explaining, refitted
 from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.survey import records_header
 
-RECORDS, MODEL, PRIOR = "records.jsonl", "model.json", "prior.json"
+MODEL, PRIOR = "model.json", "prior.json"
 FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evaluation.jsonl", "report.json"
 
 
@@ -97,7 +96,7 @@ class Study(Carded, Settings):
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
-            SpaceError: for an unknown strategy.
+            SpaceError: for an unknown strategy, or if no scheme fits the processor.
             StudyError: if the folder holds another study or other files, or an object is given for a name.
             WorkloadError: if a file cannot hold the operator.
         """
@@ -124,12 +123,12 @@ class Study(Carded, Settings):
             prior.require_kind(hardware)
         if known:
             return known._same_as(study, prior)
-        space = study.space() if measure else None
+        study.space()
         make_folder(path)
         with study.locked():
             if (path / MANIFEST).exists():  # another process made it meanwhile
                 return cls.open(path)._same_as(study, prior)
-            if space:
+            if measure:
                 study = replace(study, hardware=hardware.measured())
             if prior:
                 prior.save(path / PRIOR)
@@ -153,11 +152,8 @@ class Study(Carded, Settings):
     def _same_as(self, other: Study, prior: Prior | None) -> Study:
         """Returns this study with the other's effort, if both are equal and ``prior`` is None or its own."""
         if prior not in (None, self.prior):
-            raise StudyError(
-                f"a prior must be left out, or be the one that the study in {self.folder} began with",
-                prior,
-                "Use another folder.",
-            )
+            rule = f"a prior must be left out, or be the one that the study in {self.folder} began with"
+            raise StudyError(rule, prior, "Use another folder.")
         self._manifest.require_same(other._manifest, self.folder)
         return replace(self, effort=other.effort)
 
@@ -249,10 +245,10 @@ class Study(Carded, Settings):
                 "a study must have been tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
             )
         file = read_records(self.folder / RECORDS)
-        require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
+        require_origin(self.folder / RECORDS, file, self.header)
         facts = self._facts()
         # The time of choosing the portfolio, after tuning, is part of the cost.
-        seconds = with_records(PhaseSeconds(**facts["seconds"]), file.records)
+        seconds = with_records(PhaseSeconds.from_json(facts["seconds"]), file.records)
         seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
         space, kept, found = self.space(), self.folder / MODEL, file.records
         predictor = refitted(self, space, found, self.prior, kept)
@@ -269,11 +265,7 @@ class Study(Carded, Settings):
         write_json(self.folder / FACTS, {**self._facts(), **found}, None, StudyError)
 
     def _facts(self) -> dict[str, Any]:
-        path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
-        with reading(
-            StudyError, "the facts that tuning wrote must be readable", path, "Run `dietlab tune` again."
-        ):
-            return {**facts, **read_json(path)} if path.exists() else facts
+        return read_facts(self.folder)
 
     def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
         """Runs stage 4: chooses the portfolio and trains the tree.
@@ -358,3 +350,20 @@ class Study(Carded, Settings):
     def report(self) -> Report:
         """Reads the report of the last evaluation (:class:`RecordError` without one)."""
         return Report.load(self.folder / REPORT)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Returns the facts that tuning and choosing left in a study's folder; without the file, only the fields
+    that every reader needs.
+
+    Raises:
+        StudyError: if the file is damaged.
+    """
+    path, facts = folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
+    remedy = "Remove the file: `dietlab tune` writes it again, without the times of earlier calls."
+    with reading(StudyError, "the facts that tuning wrote must be whole", path, remedy):
+        if path.exists():
+            facts = {**facts, **read_json(path)}
+        PhaseSeconds.from_json(facts["seconds"])
+        PhaseSeconds.from_json({"search": facts.get("choosing_seconds", 0.0)})
+        return {**facts, "held_out_metrics": dict(facts["held_out_metrics"])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,11 +12,20 @@ from dietlab.base.errors import StudyError
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.machine import Hardware
 from dietlab.problem import ShapeSet, Workload, workload_from_json, workload_to_json
+from dietlab.problem.dims import is_shape_of
 from dietlab.tuning import versions
 from dietlab.tuning.settings import Settings
 
 SCHEMA_VERSION = 3
-MANIFEST = "manifest.json"
+MANIFEST, RECORDS = "manifest.json", "records.jsonl"
+
+PARTS: Mapping[str, Callable[[Any], Any]] = {
+    "workload": workload_from_json,
+    "hardware": Hardware.from_json,
+    "shapes": ShapeSet.from_json,
+    "settings": Settings.settings_in,
+}
+"""The readers of a manifest's parts, in the order of the fields of :class:`Manifest`."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +41,24 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Returns the manifest in a folder, or raises :class:`StudyError` without one of this schema."""
-        path, remedy = folder / MANIFEST, "`dietlab tune --out FOLDER` makes one."
+        path, remedy = folder / MANIFEST, "`dietlab tune --out FOLDER` makes a study in a new folder."
+        if (folder / RECORDS).exists():
+            remedy += f" With `--transfer-from {folder / RECORDS}` it starts from the records of this one."
         with reading(StudyError, f"a study folder must have a readable {MANIFEST}", path, remedy):
             value = read_json(path)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
-            other = "Open it with the version of dietlab that made it, or tune again."
-            raise StudyError(f"a study must have schema {SCHEMA_VERSION}", repr(schema), other)
-        with reading(StudyError, f"the {MANIFEST} of a study must have all its fields", path, remedy):
-            return cls(
-                workload_from_json(value["workload"]),
-                Hardware.from_json(value["hardware"]),
-                ShapeSet.from_json(value["shapes"]),
-                Settings.settings_in(value),
-            )
+            other = f"Open it with the version of dietlab that made it, or tune again: {remedy}"
+            raise StudyError(f"a study must have schema {SCHEMA_VERSION}", f"{schema!r} in {path}", other)
+        found = []
+        for name, from_json in PARTS.items():
+            with reading(StudyError, f"the {MANIFEST} of a study must have its {name}, whole", path, remedy):
+                found.append(from_json(value if name == "settings" else value[name]))
+        workload, _, shapes, _ = found
+        if outside := [str(shape) for shape in shapes if not is_shape_of(workload.dims, shape)]:
+            invariant = f"the shapes of a study must be shapes of {workload}"
+            raise StudyError(invariant, f"{path}: {', '.join(outside):.100}", remedy)
+        return cls(*found)
 
     def write(self, folder: Path) -> None:
         """Writes the file, whole or not at all."""
@@ -69,11 +82,8 @@ class Manifest:
         )
         for what, value in mine.items():
             if value != theirs[what]:
-                raise StudyError(
-                    f"the study in {folder} must be continued with its own {what}",
-                    theirs[what],
-                    f"It has {value}.",
-                )
+                rule = f"the study in {folder} must be continued with its own {what}"
+                raise StudyError(rule, theirs[what], f"It has {value}.")
         here, there = self.hardware, other.hardware
         if not here.is_same_as(there) or here.cores != there.cores:
             raise StudyError(

@@ -131,13 +131,10 @@ class AdaptationCost:
             found[numbers] = self.formulas.throughput(bundle, calls.at(numbers), spent[numbers])
         return found
 
-    def working_share(self, scheme: Any, shape: Shape) -> float:
-        """Returns the share of a call's time for useful multiply-adds, in [0, 1], if they never wait for
-        operands. The larger the share, the more a measurement on this shape says about the scheme itself."""
-        return float(self.working_shares([scheme], [shape])[0])
-
     def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        """Returns :meth:`working_share` of single pairs, ``[pairs]``."""
+        """Returns, for single pairs, the share of a call's time for useful multiply-adds, in [0, 1], if they
+        never wait for operands, ``[pairs]``. The larger the share, the more a measurement on this shape says
+        about the scheme itself."""
 
         def share(bundle: Bundle, calls: Calls) -> FloatArray:
             parts = self.formulas.parts(bundle, calls)

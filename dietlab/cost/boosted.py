@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dietlab.base.statistics import Values
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.loop_features import Seen, pair_features, table_features
-from dietlab.cost.measured import Measured, Values
+from dietlab.cost.measured import Measured
 from dietlab.cost.predictor import Fitted, LearnedPredictor
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.measure import CacheState, Record

@@ -8,10 +8,10 @@ from math import log, prod
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.base.statistics import in_single_precision
+from dietlab.base.statistics import Values, in_single_precision
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.gaussian_process import GaussianProcess
-from dietlab.cost.measured import Measured, Values, program_on, same_work
+from dietlab.cost.measured import Measured, program_on, same_work
 from dietlab.cost.places import Pairs
 from dietlab.cost.prior import Prior
 from dietlab.measure import Record

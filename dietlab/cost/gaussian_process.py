@@ -24,7 +24,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.places import Numbers, Parts, Table, Values
+from dietlab.base.statistics import Values
+from dietlab.cost.places import Numbers, Parts, Table
 
 WIDE, LEVEL = 0.6, 0.15
 """The standard deviations, of a logarithm, of the part that depends on parameters and extents and of the part

@@ -82,9 +82,7 @@ class Survey:
             if record.ok and record.seconds:
                 rounds.setdefault((record.scheme, record.shape), {}).setdefault(record.asked_by, record)
         if not rounds:
-            raise ModelError(
-                "a cost model can only be judged on successful records", f"none in {name or 'the file'}"
-            )
+            raise ModelError("judging a cost model needs successful records", f"none in {name or 'the file'}")
         edges = sorted({scheme.edge for scheme, _ in rounds})
         whole = build_space(file.workload, file.hardware, edges)
         space = whole.restricted_to({scheme for scheme, _ in rounds})
@@ -263,9 +261,7 @@ def judge_operator(
                     split = f"operator, from {source.name}"
                     found.append(Judgement(survey.name, model, split, seed, len(train), metrics))
     if not found:
-        raise ModelError(
-            "a cost model of the list must be able to predict another operator", ", ".join(models)
-        )
+        raise ModelError("a cost model of the list must predict another operator", ", ".join(models))
     return found
 
 

@@ -51,7 +51,7 @@ class Known:
         raise ModelError(
             "the run must have been predicted by a cost model",
             name_of(self.predictor.fitted if isinstance(self.predictor, Checked) else self.predictor),
-            "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
+            "Tune with LearnedPredictor() (--cost-model learned), or fit_cost_model on the run's records.",
         )
 
     def seconds_table(

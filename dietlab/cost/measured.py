@@ -9,14 +9,12 @@ from math import exp, log
 from statistics import median, median_low
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
+from dietlab.base.statistics import Values
 from dietlab.measure import Record
 from dietlab.problem import Role, Shape, Workload, axis_of
 from dietlab.scheme import Scheme, tiling
-
-Values = npt.NDArray[np.float64]
 
 Program = tuple[Hashable, Shape]
 """The key of a program (:func:`program_on`), and the shape that the program runs on."""

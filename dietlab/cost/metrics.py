@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
+from dietlab.base.statistics import Values
 
-Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.signedinteger]
 
 FEWEST_PAIRS = 10

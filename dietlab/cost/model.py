@@ -18,7 +18,7 @@ from dietlab.cost.bundle import Adaptation, Formulas
 from dietlab.cost.formulas import Parts
 from dietlab.cost.measured import successful
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
+from dietlab.cost.trees import AGAIN, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.measure.record import by_shape
@@ -143,16 +143,12 @@ class CostModel:
             ModelError: if the file is unreadable or damaged, its features differ from the features of this
                 version, or a later version of XGBoost wrote its trees.
         """
-        with reading(ModelError, "a model file must be readable JSON", path):
+        with reading(ModelError, "a model file must be readable JSON", path, AGAIN):
             value = read_json(path)
-        unfit = ModelError(
-            "a model must have the features of the installed version of dietlab",
-            path,
-            "Fit it again from the records.",
-        )
+        unfit = ModelError("a model must have the features of the installed version of dietlab", path, AGAIN)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise unfit
-        with reading(ModelError, "a model must have all its fields", path, "Fit it again from the records."):
+        with reading(ModelError, "a model must have all its fields", path, AGAIN):
             workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
             formulas = adaptation_cost(workload, hardware, value["adaptation"], value["cache"]).formulas
             if value.get("features") != list(formulas.FEATURES):

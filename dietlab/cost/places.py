@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
 from dietlab.scheme import Edge, Scheme, tiles_of
 
-Values = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
 
 ROWS, OTHERS, HEIGHT, WIDTH = 2.5, 8.0, 1.0, 2.0

@@ -18,9 +18,10 @@ import numpy as np
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.statistics import Values
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.loop_features import pair_features, table_features
-from dietlab.cost.measured import Measured, Values
+from dietlab.cost.measured import Measured
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.machine import Hardware
 from dietlab.measure import RecordFile
@@ -35,6 +36,9 @@ more."""
 
 TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
 """XGBoost's parameters, and the number of boosting rounds, for thousands of pairs of several sources."""
+
+WITHOUT = "Fit it again from its records (Prior.fit), or remove a study's: it then goes on without one."
+"""The remedy for a damaged prior. The records that it was fitted on are not in the study."""
 
 FOREIGN_POINTS = 12
 """The fewest measurements on this processor with which a prior of other processors is used: fewer cannot
@@ -87,14 +91,10 @@ class Prior:
                 measured.
         """
         if not files:
-            raise ModelError(
-                "a prior can only be fitted on records", "none", "Name a study or a file of records."
-            )
+            raise ModelError("fitting a prior needs records", "none", "Name a study or a file of records.")
         kinds = sorted({file.hardware.kind for file in files})
         if len(kinds) > 1:
-            raise ModelError(
-                "a prior must be fitted on one kind of processor", " and ".join(kinds), "Fit one for each."
-            )
+            raise ModelError("a prior needs one kind of processor", " and ".join(kinds), "Fit one for each.")
         random = np.random.default_rng(seed)
         features, values, sources = [], [], []
         for file in files:
@@ -185,12 +185,10 @@ class Prior:
             ModelError: if the file is missing, damaged or of another version, or if a later version of
                 XGBoost wrote its trees.
         """
-        with reading(ModelError, "a prior's file must be readable JSON", path):
+        with reading(ModelError, "a prior's file must be readable JSON", path, WITHOUT):
             value = read_json(path)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
-            raise ModelError(
-                f"a prior must have schema {SCHEMA_VERSION}", path, "Fit it again from the records."
-            )
-        with reading(ModelError, "a prior must have all its fields", path, "Fit it again from the records."):
+            raise ModelError(f"a prior must have schema {SCHEMA_VERSION}", path, WITHOUT)
+        with reading(ModelError, "a prior must have all its fields", path, WITHOUT):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))

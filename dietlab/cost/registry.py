@@ -56,7 +56,7 @@ def _cost_model(name: str, value: object) -> Registered:
 
 _OWN: dict[str, Registered] = {
     "learned": Registered(
-        "the default: the adaptation cost, corrected by what alike schemes took on alike shapes",
+        "the default: the adaptation cost, corrected by what similar schemes took on similar shapes",
         lambda cache, seed: LearnedPredictor(cache=cache, seed=seed),
     ),
     "analytic": Registered(

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
 from dietlab.base.files import reading
-
-Values = npt.NDArray[np.float64]
+from dietlab.base.statistics import Values
 
 Booster = Any
 """XGBoost's class, which has no type annotations. The package is loaded when trees are fitted, applied or
@@ -23,7 +21,8 @@ ONE_THREAD = {"nthread": 1}
 """The number of XGBoost's threads: trees of this size gain nothing by more, and waiting threads disturb
 measurements."""
 
-AGAIN = "Fit it again from the records: `dietlab tune` on the study does."
+AGAIN = "Fit it again from the records: a study does so once its file is removed."
+"""The remedy for a damaged model. A file of a model has nothing that its records lack."""
 
 SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8}
 """XGBoost's parameters for trees over hundreds to thousands of pairs of a scheme and a shape."""
@@ -82,9 +81,7 @@ def trees_from_json(value: Any) -> Booster:
     """
     import xgboost as xgb
 
-    with reading(
-        ModelError, "the JSON of a model's trees must have all its fields", "a damaged model", AGAIN
-    ):
+    with reading(ModelError, "the JSON of a model's trees must have all its fields", "a damaged model"):
         wrote = tuple(map(int, value["version"][:2]))
     here = tuple(map(int, xgb.__version__.split(".")[:2]))
     if wrote > here:
@@ -98,9 +95,7 @@ def trees_from_json(value: Any) -> Booster:
     try:
         booster.load_model(bytearray(json.dumps(value).encode()))
     except xgb.core.XGBoostError as error:
-        raise ModelError(
-            "XGBoost must be able to read the trees of a model", _first_line(error), AGAIN
-        ) from None
+        raise ModelError("XGBoost must be able to read the trees of a model", _first_line(error)) from None
     return booster
 
 

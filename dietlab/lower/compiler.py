@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from dietlab.base.errors import BuildError, MissingDependencyError
-from dietlab.base.files import remedy_of, write_failure
+from dietlab.base.files import write_failure
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
-from dietlab.lower.store import STORE, versions
+from dietlab.lower.store import STORE, unwritten, versions
 from dietlab.machine.instruction_sets import Requirements, used
 
 COMPILER_NAME = "libtvm_compiler.so"
@@ -97,11 +97,7 @@ def compile_library(module: Any, target: Any, path: Path, objects: Sequence[byte
     started = perf_counter()
     linker = require_linker()
     key = library_key(module, target, objects)
-    if kept := STORE.load(key):
-        written(path, kept[1])
-    else:
-        export(compiled(module, target), path, linker, objects)
-        STORE.keep(key, {}, path.read_bytes())
+    STORE.write(path, key, lambda: export(compiled(module, target), path, linker, objects))
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     requires = Requirements(platform.machine(), instructions_of(target))
@@ -114,19 +110,6 @@ def library_key(module: Any, target: Any, objects: Sequence[bytes]) -> str:
 
     parts = [hashlib.sha256(data).hexdigest() for data in objects]
     return f"{tvm_ffi.structural_hash(module)} {target} {versions()} {' '.join(parts)}"
-
-
-def written(path: Path, data: bytes) -> None:
-    """Writes the bytes of a library.
-
-    Raises:
-        BuildError: if it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise unwritten(path, error) from error
 
 
 def object_of(module: Any, target: Any) -> bytes:
@@ -168,11 +151,6 @@ def export(module: Any, path: Path, linker: str, objects: Sequence[bytes] = ()) 
             raise unwritten(path, full) from error
         said = (line for line in lines if line.startswith(COMPLAINS) or "undefined reference" in line)
         raise BuildError("the library must link", next(said, last_line(error))) from error
-
-
-def unwritten(path: Path, error: OSError | str) -> BuildError:
-    """Returns the error of a library that cannot be written."""
-    return BuildError("the library must be writable", f"{path}: {error}", remedy_of(error))
 
 
 def compiled(module: Any, target: Any) -> Any:

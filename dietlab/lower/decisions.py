@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dietlab.base.errors import BuildError, RecordError
-from dietlab.lower.target import lower_target
-from dietlab.machine import Hardware
 
 UNRECORDED: Mapping[str, Any] = {
     "short_rows": 32,
@@ -65,19 +63,12 @@ class Lowering:
         for field in fields(self):
             value, kind = getattr(self, field.name), type(field.default)
             if type(value) not in ((int, float) if kind is float else (kind,)) or value < 0:
-                raise BuildError(
-                    f"the lowering's {field.name} must be a {kind.__name__}, 0 or more", repr(value)
-                )
+                raise BuildError(f"a lowering's {field.name} needs a {kind.__name__}, 0 or more", repr(value))
         if not 0 < self.rows_l2_share <= 1:
             raise BuildError("the lowering's rows_l2_share must be above 0 and at most 1", self.rows_l2_share)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    def recorded(self, hardware: Hardware) -> dict[str, Any]:
-        """Returns the value that headers and manifests of a processor's programs contain; empty for a GPU,
-        whose programs do not depend on it."""
-        return self.to_json() if lower_target(hardware.kind).DECIDES else {}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:

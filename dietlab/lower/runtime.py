@@ -63,9 +63,7 @@ def open_library(path: Path) -> Any:
             alias.symlink_to(path.resolve())
             return ffi.load_module(str(alias))
     except Exception as error:
-        raise DispatchError(
-            "the file must be a compiled library for this machine", f"{path}: {error}"
-        ) from None
+        raise DispatchError("the file must be a library for this machine", f"{path}: {error}") from None
 
 
 def _ffi() -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dietlab.base.errors import DietlabError
-from dietlab.base.files import write_whole
+from dietlab.base.errors import BuildError, DietlabError
+from dietlab.base.files import refusal_of, remedy_of, write_whole
 
 FOLDER = Path("~/.cache/dietlab/compiled")
 """Folder of the store that all studies of a user share."""
@@ -72,10 +72,44 @@ class Store:
                 write_whole(entry, line + b"\n" + data)
                 _bound(entry.parent)
 
+    def write(
+        self, path: Path, key: str | None, make: Callable[[], Mapping[str, Any] | None]
+    ) -> Mapping[str, Any]:
+        """Writes a library to ``path``, from the store or made now, and returns its JSON object.
+
+        Args:
+            key: the key of the library (None: it is neither loaded nor kept).
+            make: writes the library to ``path``, and returns its JSON object (None: an empty one).
+
+        Raises:
+            BuildError: if the library cannot be written.
+        """
+        if key and (kept := self.load(key)):
+            head, data = kept
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            except OSError as error:
+                raise unwritten(path, error) from error
+            return head
+        head = dict(make() or {})
+        if key:
+            self.keep(key, head, path.read_bytes())
+        return head
+
     def size(self) -> tuple[int, int]:
         """Returns the number of entries, and their size in bytes."""
         sizes = [size for _, size, _ in _entries(self.folder)]
         return len(sizes), sum(sizes)
+
+    def refusal(self) -> str:
+        """Returns why no entry can be kept; empty if one can be. Makes the folder."""
+        try:
+            folder = self.folder.expanduser()
+            folder.mkdir(parents=True, exist_ok=True)
+            return refusal_of(folder)
+        except (OSError, RuntimeError) as error:
+            return str(error)
 
     def clear(self) -> None:
         """Removes all entries."""
@@ -129,6 +163,11 @@ def _remove(entries: list[tuple[float, int, str]], most: int) -> None:
 
 def _digest(head: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\0" + data).hexdigest()
+
+
+def unwritten(path: Path, error: OSError | str) -> BuildError:
+    """Returns the error of a library that cannot be written."""
+    return BuildError("the library must be writable", f"{path}: {error}", remedy_of(error))
 
 
 def versions() -> str:

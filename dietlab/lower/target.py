@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
+from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
 from dietlab.machine.instruction_sets import Requirements
 from dietlab.machine.target import part
 from dietlab.problem import Workload
 from dietlab.scheme import Tree
-
-if TYPE_CHECKING:
-    from dietlab.lower.decisions import Lowering
 
 
 @dataclass(frozen=True)
@@ -95,3 +93,9 @@ def lower_target(name: str) -> LowerTarget:
     """Returns the part of a target that compiles and loads libraries."""
     found: LowerTarget = part(name, "lowering")
     return found
+
+
+def recorded_lowering(lowering: Lowering, hardware: Hardware) -> dict[str, Any]:
+    """Returns the decisions as headers and manifests of a processor's programs contain them; empty for a GPU,
+    whose programs do not depend on them."""
+    return lowering.to_json() if lower_target(hardware.kind).DECIDES else {}

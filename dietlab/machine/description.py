@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.base.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.base.errors import HardwareError
-from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.files import read_json, reading, reason_of, write_json
 from dietlab.machine.limits import Limits, require_positive
 from dietlab.machine.roofline import Roofline
 from dietlab.machine.target import hardware_target
@@ -211,14 +211,13 @@ class Hardware(Carded):
         if not isinstance(value, Mapping):
             raise HardwareError("a hardware file must hold one JSON object", value)
         if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-            raise HardwareError(
-                f"a hardware file must have schema {SCHEMA_VERSION}", value.get("schema_version")
-            )
+            raise HardwareError(f"a hardware file needs schema {SCHEMA_VERSION}", value.get("schema_version"))
         try:
             given = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
             return cls(limits=_limits(value["kind"], given.pop("limits")), **given)
         except (KeyError, TypeError) as error:
-            raise HardwareError("a hardware file must have all fields of Hardware", error) from None
+            found = reason_of(error) if isinstance(error, KeyError) else error
+            raise HardwareError("a hardware file must have all fields of Hardware", found) from None
 
     def save(self, path: str | Path) -> None:
         """Writes the processor to a JSON file, which :meth:`load` reads."""
@@ -253,7 +252,7 @@ def _limits(kind: str, value: Mapping[str, Any]) -> Limits:
         raise HardwareError(
             "a file that describes a processor must have all of its limits",
             f"no {', '.join(missing)}",
-            f"Describe it anew, by Hardware.detect({kind!r}) or a preset.",
+            f"Describe it anew, by Hardware.detect({kind!r}), or use a preset (--hardware).",
         )
     return limits(**value)
 

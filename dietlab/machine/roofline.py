@@ -1,9 +1,27 @@
-"""The roofline: lower bounds of a call's time by the processor's peak and bandwidths."""
+"""The roofline: lower bounds of a call's time by the processor's peak and bandwidths, and its ceilings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["memory", "L3", "L2", "L1", "shared memory"]
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The bandwidth of one level of memory.
+
+    Args:
+        level: the level that is read.
+        gbps: the bandwidth of all cores or multiprocessors together, in GB/s.
+        told_by: the source of the number, in words.
+    """
+
+    level: Level
+    gbps: float
+    told_by: str
 
 
 def above_roofline(shares: Iterable[float | None]) -> list[str]:

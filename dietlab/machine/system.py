@@ -54,7 +54,7 @@ def cpuinfo() -> list[str]:
         raise HardwareError(
             "detection needs Linux's /proc/cpuinfo",
             platform.system(),
-            "Describe the machine with Hardware(...) or use a preset.",
+            "Describe the machine with Hardware(...), or use a preset or a file (--hardware).",
         ) from None
 
 

@@ -8,7 +8,8 @@ part. An installed package adds a target by an entry point of the group ``dietla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -20,17 +21,46 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from dietlab.base.contracts import shown
 from dietlab.base.errors import HardwareError
 from dietlab.base.registry import Registry
-from dietlab.machine.knob import Knob
 from dietlab.machine.limits import Limits
+from dietlab.machine.roofline import Ceiling
 
 if TYPE_CHECKING:
-    from dietlab.machine.ceilings import Ceiling
     from dietlab.machine.description import Hardware
 
 PACKAGE = "dietlab.targets"
 """The package of dietlab's own targets, and the group of the entry points that add others."""
 
 Part = Literal["machine", "space", "lowering", "device", "cost", "contenders"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A number that describes a processor, such as its cores, and that an explorer can vary.
+
+    Args:
+        field: the name of a field of :class:`~dietlab.machine.Hardware` or of its limits.
+        label: its name for people.
+        values: a function that returns the values to choose from, given the real value.
+    """
+
+    field: str
+    label: str
+    values: Callable[[int], Sequence[int]]
+
+
+def times(*factors: float) -> Callable[[int], Sequence[int]]:
+    """Returns a function that multiplies a value by each of these factors and rounds the results, to at least
+    1."""
+    return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
+
+
+def some_cores(real: int) -> Sequence[int]:
+    """Returns the powers of two up to 64, the real number of cores, and its double."""
+    return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
+
+
+SIZES = times(1 / 4, 1 / 2, 1, 2, 4)
+"""The values to choose from for a size: a quarter to four times the real size."""
 
 
 class HardwareTarget(Protocol):
@@ -86,9 +116,7 @@ def _own() -> Mapping[str, EntryPoint]:
 
 def _target(name: str, value: object) -> ModuleType:
     if not isinstance(value, ModuleType):
-        raise HardwareError(
-            f"the target {name} must be a package with a module for each stage, or a module", shown(value)
-        )
+        raise HardwareError(f"the target {name} must be a package or module with its parts", shown(value))
     return value
 
 

@@ -6,11 +6,11 @@ A library that was built before, for any study, comes from the store (:mod:`diet
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dietlab.lower.artifact import Artifact
-from dietlab.lower.compiler import written
 from dietlab.lower.program import compile_plans
 from dietlab.lower.store import STORE, fingerprint
 from dietlab.lower.target import lower_target
@@ -53,16 +53,9 @@ def request_key(request: dict[str, Any]) -> str | None:
     return f"{json.dumps(program, sort_keys=True)} {made_by} {lower_target(kind).require_tools()}"
 
 
-def build(request: dict[str, Any]) -> dict[str, Any]:
+def build(request: dict[str, Any]) -> Mapping[str, Any]:
     """Writes the library of a request, compiled now or before, and returns the answer."""
-    path, key = Path(request["path"]), request_key(request)
-    if key and (kept := STORE.load(key)):
-        written(path, kept[1])
-        return kept[0]
-    found = answer(compiled(request))
-    if key:
-        STORE.keep(key, found, path.read_bytes())
-    return found
+    return STORE.write(Path(request["path"]), request_key(request), lambda: answer(compiled(request)))
 
 
 if __name__ == "__main__":

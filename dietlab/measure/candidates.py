@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from dietlab.lower.runtime import ALIGNMENT_BYTES, aligned_empty, as_tensor, load_library, on_each_thread
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.contender import Array, Call, Operands, Plan
 from dietlab.measure.timing.lru_by_bytes import LruByBytes
+from dietlab.measure.timing.rotation import Arena
 from dietlab.problem import FloatArray, Shape, Workload
 
 KEPT_BYTES = 1 << 26

@@ -135,7 +135,7 @@ class LocalRunner:
 
     def _started(self) -> Libraries:
         if self._folder is None:
-            self._require_tools()
+            require_tools(self.hardware, timer=self.timer_module == TIMER, compiler=self.ready is None)
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
             self._libraries = self.ready or self._open.enter_context(
                 Builders(
@@ -150,13 +150,14 @@ class LocalRunner:
             self._folder = folder
         return self._libraries
 
-    def _require_tools(self) -> None:
-        """Raises an error if a tool is missing on this machine, before every candidate fails for that
-        reason."""
-        if self.timer_module == TIMER:
-            timing_target(self.hardware.kind).require_here(self.hardware)
-        if self.ready is None:
-            lower_target(self.hardware.kind).require_tools()
+
+def require_tools(hardware: Hardware, *, timer: bool = True, compiler: bool = True) -> None:
+    """Raises :class:`DietlabError` if this machine lacks the processor or a compiler, before every candidate
+    fails for that reason."""
+    if timer:
+        timing_target(hardware.kind).require_here(hardware)
+    if compiler:
+        lower_target(hardware.kind).require_tools()
 
 
 def candidates_seat(

@@ -87,9 +87,7 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
 
 def _lines(path: Path) -> list[tuple[int, Any]]:
     """Returns the values of a file's lines, each with its number from 1."""
-    with reading(
-        RecordError, f"a database of MetaSchedule must be a folder with {WORKLOADS} and {TUNED}", path
-    ):
+    with reading(RecordError, f"a database of MetaSchedule must have {WORKLOADS} and {TUNED}", path):
         lines = read_lines(path) if path.stat().st_size else ()  # a new database has empty files
     return [(number, _parsed(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
 

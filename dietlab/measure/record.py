@@ -6,14 +6,27 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from dietlab.base.errors import RecordError
+from dietlab.base.contracts import is_number
+from dietlab.base.errors import DietlabError, RecordError
 from dietlab.base.events import PhaseSeconds
+from dietlab.base.files import READING_ERRORS, reason_of
 from dietlab.problem import Shape, Workload
 from dietlab.scheme import Scheme
 
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
+STATUSES: tuple[str, ...] = get_args(Status)
+
+LEAST_SECONDS = 1e-10
+"""The least time of a call, in seconds: one clock cycle at 10 GHz. No processor has that clock, and a call
+takes several cycles."""
+
+MOST_SECONDS = 86_400.0
+"""The longest time of a call, in seconds: a day. A runner stops a candidate after minutes."""
+
+TEXTS = ("reason", "code_hash", "at", "device")
+"""The fields of a record that are texts of any kind."""
 
 SEARCH = "search"
 """The first stage of tuning, which tries schemes of the whole space."""
@@ -101,6 +114,9 @@ class Record:
             in turns, next to each other, so their ratios are not affected by changes of the machine
             between rounds.
         device: the name of the server that measured; empty for this machine.
+
+    Raises:
+        RecordError: for an unknown status, or a time or a spread that no machine can measure.
     """
 
     scheme: Scheme
@@ -117,6 +133,20 @@ class Record:
     cached_seconds: float | None = None
     asked_by: Round | None = None
     device: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise RecordError(f"a record's status must be one of {', '.join(STATUSES)}", repr(self.status))
+        for name in ("seconds", "cached_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not is_number(seconds, LEAST_SECONDS, MOST_SECONDS):
+                raise RecordError(
+                    f"a call must take from {LEAST_SECONDS:g} s, a cycle of the fastest clock, to "
+                    f"{MOST_SECONDS:g} s, a day",
+                    f"{name} {seconds!r}",
+                )
+        if not is_number(self.spread):
+            raise RecordError("the spread of a record must be a finite number", repr(self.spread))
 
     @property
     def ok(self) -> bool:
@@ -154,25 +184,29 @@ class Record:
             RecordError: if a field is missing or of the wrong kind.
         """
         try:
+            texts = {name: value.get(name, "") for name in TEXTS}
+            if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
+                raise RecordError(f"{', '.join(TEXTS)} of a record must be texts", ", ".join(wrong))
             return cls(
                 # Older files call it micro_kernel.
-                scheme=Scheme.from_key(value["scheme" if "scheme" in value else "micro_kernel"]),
+                scheme=Scheme.from_key(value["micro_kernel" if "micro_kernel" in value else "scheme"]),
                 shape=Shape.from_json(value["shape"]),
                 status=value["status"],
                 seconds=value["seconds"],
                 cached_seconds=value.get("cached_seconds"),
                 asked_by=Round.parse(asked_by) if (asked_by := value.get("asked_by")) else None,
-                device=value.get("device", ""),
-                spread=float(value.get("spread", 0.0)),
-                reason=value.get("reason", ""),
-                phases=PhaseSeconds(**value.get("phases", {})),
+                spread=value.get("spread", 0.0),
+                phases=PhaseSeconds.from_json(value.get("phases", {})),
                 code_bytes=int(value.get("code_bytes", 0)),
-                code_hash=value.get("code_hash", ""),
-                at=value.get("at", ""),
                 resources={str(k): int(v) for k, v in value.get("resources", {}).items()},
+                **texts,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError("a record must have all its fields", f"{error!r} in {value!r:.200}") from None
+        except DietlabError as wrong:
+            raise RecordError(wrong.invariant, f"{wrong.value} in {value!r:.200}", wrong.remedy) from None
+        except READING_ERRORS as wrong:
+            raise RecordError(
+                "a record must have all its fields", f"{reason_of(wrong)} in {value!r:.200}"
+            ) from None
 
 
 def each_once(records: Iterable[Record]) -> tuple[Record, ...]:

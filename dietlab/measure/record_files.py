@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ from dietlab.base.errors import MissingDependencyError, RecordError
 from dietlab.base.files import replacing, writing
 from dietlab.measure.record import Record
 from dietlab.measure.store import RecordFile, compared
-from dietlab.problem.dims import Dim
+from dietlab.problem.dims import is_shape_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,15 +29,22 @@ peak is off by a few percent."""
 RESTLESS = 0.5
 """The spread above which a record's time is not trusted: the machine was too noisy."""
 
+MANY_FAILED = 0.25
+"""The share of failed records above which a file is doubted: in a space that fits the processor, few fail."""
+
+FEW_RECORDS = 8
+"""The largest number of records of a file whose failures are not doubted: they may be of one scheme."""
+
 TABLES = (".parquet", ".csv")
 """The suffixes of the files that :func:`write_table` writes."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """The ``number`` in the file, from 1, of a record that should not be trusted, and the reason."""
+    """The number in the file, from 1, of a record that should not be trusted, and the reason. The number is
+    None for a doubt about the whole file."""
 
-    record: int
+    record: int | None
     reason: str
 
 
@@ -99,7 +107,7 @@ def filter_records(
 def check_records(file: RecordFile) -> tuple[Doubt, ...]:
     """Returns the doubtful records of a file. A record is doubtful if it is ``ok`` without a time, failed
     with a time, is faster than the processor's peak, is from a noisy machine, has a shape that the operator
-    does not have, or equals an earlier record.
+    does not have, or equals an earlier record. The file is doubtful if many of its records failed.
 
     Raises:
         RecordError: if the header has no operator or processor.
@@ -111,6 +119,7 @@ def _doubts(file: RecordFile) -> Iterator[Doubt]:
     workload, hardware = file.workload, file.hardware
     peak = hardware.peak_for(workload.dtype)
     most = None if peak is None else FASTER_THAN_PEAK * peak * hardware.cores
+    yield from _many_failed(file.records)
     seen = dict[Record, int]()
     for number, record in enumerate(file.records, 1):
         earlier = seen.setdefault(record, number)
@@ -118,7 +127,7 @@ def _doubts(file: RecordFile) -> Iterator[Doubt]:
             yield Doubt(number, f"equal to record {earlier}")
         if record.ok != bool(record.seconds and record.seconds > 0):
             yield Doubt(number, f"{record.status}, and takes {record.seconds} s")
-        if not _of(workload.dims, record):
+        if not is_shape_of(workload.dims, record.shape):
             yield Doubt(number, f"{record.shape} is no shape of {workload}")
             continue
         rate = record.gflops(workload)
@@ -128,9 +137,16 @@ def _doubts(file: RecordFile) -> Iterator[Doubt]:
             yield Doubt(number, f"blocks differ by {100 * record.spread:.0f} %: a restless machine")
 
 
-def _of(dims: Mapping[str, Dim], record: Record) -> bool:
-    extents = record.shape.to_json()
-    return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())
+def _many_failed(records: Sequence[Record]) -> Iterator[Doubt]:
+    failed = Counter((record.status, record.reason) for record in records if not record.ok)
+    if len(records) > FEW_RECORDS and failed.total() > MANY_FAILED * len(records):
+        ((status, reason), count), *_ = failed.most_common(1)
+        yield Doubt(
+            None,
+            f"{failed.total()} of {len(records)} records failed, {count} of them alike: {status}, "
+            f"{reason or 'without a reason'}. Mend the cause (`dietlab doctor` checks this machine) and tune "
+            "into a new folder: a study does not measure its failures again",
+        )
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:

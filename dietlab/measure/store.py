@@ -18,7 +18,9 @@ from dietlab.machine import Hardware
 from dietlab.measure.foreign import recognised
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
-from dietlab.problem import Workload, without_class, workload_from_json
+from dietlab.problem import Shape, Workload, without_class, workload_from_json
+from dietlab.problem.dims import is_shape_of
+from dietlab.scheme.target import space_target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 RECORDS = "records"
 """The name of the file's lines in error messages."""
+
+AFRESH = "Restore the file, or move it away: `dietlab tune` then measures again."
+LEAVE_OUT = "Remove the line: the others stay valid, and `dietlab tune` measures again what a study lacks."
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,7 +132,7 @@ class RecordStore:
             goes_on = path.exists() and cut_truncated(path)
         if goes_on:
             found = read_records(path)
-            self._check_header(found)
+            require_origin(path, found, self._header)
             self.records.extend(found.records)
         else:
             append_line(path, self._header, RECORDS)
@@ -142,16 +147,23 @@ class RecordStore:
             append_line(self.path, record.to_json(), RECORDS)
         self.records.append(record)
 
-    def _check_header(self, file: RecordFile) -> None:
-        found = file.header
-        for name in ("schema_version", "workload", "hardware"):
-            if compared(found, name) != json.loads(json.dumps(compared(self._header, name))):
-                raise RecordError(
-                    f"the records in {self.path} must be continued with their own {name}",
-                    found.get(name),
-                    "Use another folder.",
-                )
-        require_programs(self.path, file, Lowering.from_json(self._header.get("lowering")))
+
+def require_origin(path: Path, file: RecordFile, header: Mapping[str, Any]) -> None:
+    """Checks that records are of the operator, the processor and the programs of a header.
+
+    Raises:
+        RecordError: if they are of others.
+    """
+    header = {"schema_version": SCHEMA_VERSION, **header}
+    for name in ("schema_version", "workload", "hardware"):
+        found = compared(file.header, name)
+        if found != json.loads(json.dumps(compared(header, name))):
+            raise RecordError(
+                f"the records in {path} must have the study's {name}",
+                repr(found),
+                "Put the study's own records back, or use another folder.",
+            )
+    require_programs(path, file, Lowering.from_json(header.get("lowering")))
 
 
 def compared(header: Mapping[str, Any], name: str) -> Any:
@@ -183,14 +195,40 @@ def read_records(path: str | Path) -> RecordFile:
         path: the file.
 
     Raises:
-        RecordError: if the file is missing, of another schema or kind, or damaged before its last line.
+        RecordError: if the file is missing, of another schema or kind, or damaged before its last line, or if
+            a record is of a shape or a processor that is not the header's.
     """
     path = Path(path)
-    with reading(RecordError, "a records file must be readable", path):
+    with reading(RecordError, "a records file must be readable", path, AFRESH):
         lines = read_lines(path)
     header = header_of(path, lines[0])
-    records = [record_of(path, number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
-    return RecordFile(header, tuple(records))
+    numbered = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
+    records = {number: record_of(path, number, line) for number, line in numbered}
+    file = RecordFile(header, tuple(records.values()))
+    _require_measurable(path, file, records)
+    return file
+
+
+def _require_measurable(path: Path, file: RecordFile, records: Mapping[int, Record]) -> None:
+    """Checks that the records, by line, are of shapes of the header's operator and of schemes for its kind of
+    processor. A header may lack these, or name an operator that is not entered here: its records can still be
+    counted and copied."""
+    with reading(RecordError, "the header of records must have all its fields", f"{path}, line 1", AFRESH):
+        try:
+            workload, kernel = file.workload, space_target(file.hardware.kind).KERNEL
+        except DietlabError:
+            return
+    shapes: dict[Shape, bool] = {}
+    for line, record in records.items():
+        if record.shape not in shapes:
+            shapes[record.shape] = is_shape_of(workload.dims, record.shape)
+        if not shapes[record.shape]:
+            invariant, found = f"records must be of shapes of {workload}", str(record.shape)
+        elif not isinstance(record.scheme.kernel, kernel):
+            invariant, found = f"records must be of schemes for {file.hardware.name}", record.scheme.key
+        else:
+            continue
+        raise RecordError(invariant, f"{path}, line {line}: {found}", LEAVE_OUT)
 
 
 def header_of(path: Path, line: str) -> dict[str, Any]:
@@ -209,7 +247,7 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
     raise RecordError(
         f"a records file must begin with a header of schema {SCHEMA_VERSION}",
         f"{path}, which {what or f'begins with {line!r:.80}'}",
-        remedy or "`dietlab tune` and `dietlab survey` write such files: records.jsonl, records.jsonl.gz.",
+        remedy or f"`dietlab tune` and `dietlab survey` write records.jsonl, records.jsonl.gz. {AFRESH}",
     )
 
 
@@ -226,7 +264,7 @@ def record_of(path: Path, number: int, line: str) -> Record:
         raise RecordError(
             "every line of a records file must be JSON",
             f"{where}: {line!r:.80}",
-            "Remove the line: only the last one can be truncated by a crash.",
+            f"{LEAVE_OUT} A crash can truncate only the last one.",
         ) from None
     if isinstance(value, dict) and "schema_version" in value:
         raise RecordError(
@@ -239,7 +277,7 @@ def record_of(path: Path, number: int, line: str) -> Record:
     except DietlabError as error:
         what, remedy = recognised(line)
         found = f"{where}{f' {what}' if what else ''}: {error.value}"
-        raise RecordError(error.invariant, found, remedy or error.remedy) from None
+        raise RecordError(error.invariant, found, remedy or error.remedy or LEAVE_OUT) from None
 
 
 def write_compressed(path: str | Path, header: Mapping[str, Any], records: Iterable[Record]) -> None:

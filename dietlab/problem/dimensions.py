@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dietlab.base.errors import WorkloadError
-from dietlab.problem.dims import Dim, HasDims, Shape, require_elements
+from dietlab.problem.dims import Dim, HasDims, Shape, range_text, require_elements
 
 
 def require_extents(workload: HasDims, names: Sequence[str]) -> None:
@@ -25,10 +25,10 @@ def require_extents(workload: HasDims, names: Sequence[str]) -> None:
             raise WorkloadError(
                 f"{', '.join(names[:-1])} and {names[-1]} must each be an int or a Dim",
                 f"{name}={extent!r}",
-                f"A range is written {name}=Dim({low}, {high}).",
+                f"A range is written {range_text(name, low, high)}.",
             )
         if extent < 1:
-            remedy = f"Give a number of 1 or more, or a range such as {name}=Dim(1, 128)."
+            remedy = f"Give a number of 1 or more, or a range such as {range_text(name, 1, 128)}."
             raise WorkloadError("every dimension must be at least 1", f"{name}={extent}", remedy)
     require_elements(workload, Shape.of(**{name: dim.low for name, dim in workload.dims.items()}))
 
@@ -59,6 +59,11 @@ def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
         shape: a shape, which binds these dimensions.
     """
     return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
+
+
+def operand_sizes(workload: Any, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Returns the size of each operand and of the output for a shape, by name."""
+    return {name: bound(size, shape) for name, size in workload.signature.items()}
 
 
 def dim_to_json(dim: Dim | int) -> list[int] | int:

@@ -7,6 +7,7 @@ import operator
 import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol
 
 from dietlab.base.errors import WorkloadError
@@ -14,6 +15,11 @@ from dietlab.base.errors import WorkloadError
 MOST_ELEMENTS = 2**31 - 1
 """The largest number of elements of an operand: programs and vendor libraries count them in signed 32-bit
 integers."""
+
+
+def range_text(name: str, low: int, high: int) -> str:
+    """Returns how a range is written in Python and, in parentheses, on the command line."""
+    return f"{name}=Dim({low}, {high}) (--dim {name}={low}:{high})"
 
 
 @dataclass(frozen=True, order=True)
@@ -36,7 +42,7 @@ class Dim:
             raise WorkloadError(
                 "a dynamic dimension needs 1 <= low <= high",
                 f"low={self.low}, high={self.high}",
-                "Write Dim(low, high), as in Dim(1, 128); T = 0 is always served and needs no range.",
+                f"Write {range_text('T', 1, 128)}, for example; T = 0 is always served and needs no range.",
             )
 
     def __contains__(self, extent: object) -> bool:
@@ -91,7 +97,13 @@ class Shape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, int]) -> Shape:
-        """Returns the shape of a JSON object made by :meth:`to_json`."""
+        """Returns the shape of a JSON object made by :meth:`to_json`.
+
+        Raises:
+            WorkloadError: if it is no object, or an extent is no int of 0 or more.
+        """
+        if not isinstance(value, Mapping) or not all(_is_extent(extent) for extent in value.values()):
+            raise WorkloadError("a shape must have an int of 0 or more for each dimension", repr(value))
         return cls.of(**{str(name): int(extent) for name, extent in value.items()})
 
     def to_json(self) -> dict[str, int]:
@@ -110,6 +122,16 @@ class Shape:
 
     def __str__(self) -> str:
         return ",".join(f"{name}={extent}" for name, extent in self.bindings)
+
+
+def _is_extent(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+
+
+def is_shape_of(dims: Mapping[str, Dim], shape: Shape) -> bool:
+    """Returns whether a shape binds these dimensions and no others, each within its range."""
+    extents = shape.to_json()
+    return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())
 
 
 def holds(extent: Dim | int, value: int) -> bool:
@@ -144,13 +166,11 @@ def only_dim(workload: HasDims) -> tuple[str, Dim]:
     remedy = (
         "ShapeSet.grid(), ShapeSet.log_uniform() and ShapeSet.layers() choose shapes of several."
         if dims
-        else "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of()."
+        else f"Give one dimension a range, as in {range_text('T', 1, 128)}; shape sets can be listed with "
+        "ShapeSet.of()."
     )
-    raise WorkloadError(
-        "the workload must have exactly one dynamic dimension",
-        f"{len(dims)} ({', '.join(dims) or 'none'})",
-        remedy,
-    )
+    rule = "the workload must have exactly one dynamic dimension"
+    raise WorkloadError(rule, f"{len(dims)} ({', '.join(dims) or 'none'})", remedy)
 
 
 def as_extent(value: Any) -> int:

@@ -8,11 +8,9 @@ from typing import Any, cast
 
 from dietlab.base.errors import WorkloadError, mismatch
 from dietlab.problem.contraction import Workload
-from dietlab.problem.dims import Shape, as_extent
+from dietlab.problem.dims import Shape, as_extent, range_text
+from dietlab.problem.layer_shapes import NAMED
 from dietlab.problem.shapes import ShapeSet
-
-NAMED = 4
-"""The largest number of layers that a message lists."""
 
 
 def length_dim(workload: Workload) -> str:
@@ -26,9 +24,8 @@ def length_dim(workload: Workload) -> str:
         WorkloadError: if no dimension is dynamic.
     """
     if not workload.dims:
-        raise WorkloadError(
-            "at least one dimension must be dynamic", str(workload), "Give a range, as in T=Dim(1, 128)."
-        )
+        remedy = f"Give a range, as in {range_text('T', 1, 128)}."
+        raise WorkloadError("at least one dimension must be dynamic", str(workload), remedy)
     rows = next(axis.name for axis in workload.axes if axis.role == "rows")
     return rows if rows in workload.dims else next(iter(workload.dims))
 
@@ -75,11 +72,8 @@ def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> 
     if not here:
         known = sorted({shape.without(length) for shape in shapes})
         some = "; ".join(map(str, known[:NAMED]))
-        raise WorkloadError(
-            "at least one shape must be of the layer",
-            wanted,
-            f"The set has {len(known)} layers, such as {some}.",
-        )
+        rule = "at least one shape must be of the layer"
+        raise WorkloadError(rule, wanted, f"The set has {len(known)} layers, such as {some}.")
     weights = dict(zip(shapes.shapes, shapes.weights, strict=True))
     held_out = (short for shape, short in here.items() if shape in shapes.held_out)
     chosen = ShapeSet.of({short: weights[shape] for shape, short in here.items()}, held_out)

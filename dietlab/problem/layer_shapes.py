@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dietlab.base.errors import WorkloadError
-from dietlab.problem.dims import MOST_ELEMENTS, Dim, HasDims, Shape, holds
+from dietlab.problem.dims import MOST_ELEMENTS, Dim, HasDims, Shape, holds, range_text
 from dietlab.problem.layers import Layer, Layers, layers_of
 from dietlab.problem.traffic import Lengths, aggregated, weights_of
 
@@ -68,7 +68,8 @@ def _extents(workload: HasDims) -> dict[str, Dim | int]:
         raise WorkloadError(
             "layers need an operator with the dimensions T, N, K",
             workload,
-            "For example Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096)).",
+            "For example Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096)) (dense --dim T=1:512 "
+            "--dim N=64:4096 --dim K=64:4096).",
         )
     return {name: extent for name, extent in found.items() if extent is not None}
 
@@ -80,7 +81,7 @@ def _holds(extents: Mapping[str, Dim | int], layer: Layer) -> bool:
 def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> WorkloadError:
     listed = [f"({layer.N}, {layer.K})" for layer in layers]
     more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
-    ends = (f"{d}={_span([getattr(layer, d) for layer in layers])}" for d in ("N", "K"))
+    ends = (_span(d, [getattr(layer, d) for layer in layers]) for d in ("N", "K"))
     return WorkloadError(
         f"at least one layer must lie in the ranges N={extents['N']}, K={extents['K']}",
         f"(N, K) = {', '.join(listed[:NAMED])}{more}",
@@ -89,16 +90,12 @@ def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> Work
 
 
 def _no_length(extent: Dim | int, lengths: Collection[int]) -> WorkloadError:
-    found = f"{min(lengths)}..{max(lengths)}"
-    return WorkloadError(
-        f"at least one length must lie in the range T={extent}",
-        found,
-        f"All of them lie in T={_span(lengths)}.",
-    )
+    rule, found = f"at least one length must lie in the range T={extent}", f"{min(lengths)}..{max(lengths)}"
+    return WorkloadError(rule, found, f"All of them lie in {_span('T', lengths)}.")
 
 
-def _span(extents: Collection[int]) -> str:
-    return f"Dim({min(extents)}, {max(extents)})"
+def _span(name: str, extents: Collection[int]) -> str:
+    return range_text(name, min(extents), max(extents))
 
 
 def _source(layers: Layers, lengths: Lengths, n: int | None) -> str:

@@ -103,11 +103,8 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
     """
     known = OPERATORS.named(operator)
     if wrong := mismatch(dims, known.dims):
-        raise WorkloadError(
-            f"{operator} must have the dimensions {', '.join(known.dims)}",
-            wrong,
-            f"For example {known.example}.",
-        )
+        rule = f"{operator} must have the dimensions {', '.join(known.dims)}"
+        raise WorkloadError(rule, wrong, f"For example {known.example}.")
     try:
         signature(known.make).bind(**{**dims, **options})
     except TypeError as error:

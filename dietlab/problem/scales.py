@@ -68,8 +68,5 @@ def require_scales(scale: FloatArray) -> None:
     wrong = np.flatnonzero(~np.isfinite(scale))
     if wrong.size:
         first = int(wrong[0])
-        raise WorkloadError(
-            "every scale must be a finite number",
-            f"scale[{first}]={scale[first]}",
-            "Quantise the weights again.",
-        )
+        rule = "every scale must be a finite number"
+        raise WorkloadError(rule, f"scale[{first}]={scale[first]}", "Quantise the weights again.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
 from dietlab.base.errors import WorkloadError, mismatch
-from dietlab.problem.dims import Dim, HasDims, Shape, as_extent, only_dim, require_sizes
+from dietlab.problem.dims import Dim, HasDims, Shape, as_extent, only_dim, range_text, require_sizes
 from dietlab.problem.layer_shapes import ANY_LAYER, weighted_layers
 from dietlab.problem.layers import Layers
 from dietlab.problem.traffic import Lengths, aggregated, read_table
@@ -63,9 +63,7 @@ class ShapeSet(Carded):
                 "weights must sum to 1", math.fsum(self.weights), "Use ShapeSet.of(), which normalises."
             )
         if not self.held_out <= set(self.shapes):
-            raise WorkloadError(
-                "held-out shapes must be members of the set", self.held_out - set(self.shapes)
-            )
+            raise WorkloadError("held-out shapes must be members", self.held_out - set(self.shapes))
         if not 0 <= self.dropped < 1:
             raise WorkloadError("the dropped share must lie in [0, 1)", self.dropped)
 
@@ -104,8 +102,7 @@ class ShapeSet(Carded):
         The step is the range divided by ``n - 1``, rounded up; the last but one lies half a step below the
         largest: ``T = 5, 24, 43, 62, 81, 100, 119, 128`` for ``Dim(1, 128)`` and ``n = 8``.
         """
-        if n < 1:
-            raise WorkloadError("a uniform shape set must have at least one shape", n)
+        _require_some("uniform", n)
         _, dim = only_dim(workload)
         step = max(1, math.ceil((dim.high - dim.low) / max(1, n - 1)))
         first = dim.high - step // 2 - (n - 2) * step
@@ -143,6 +140,7 @@ class ShapeSet(Carded):
             raise WorkloadError(
                 f"the traffic {name} must have an extent in the range {dim}",
                 f"{min(table.counts)}..{max(table.counts)}",
+                "Give the dimension a wider range, or take other shapes.",
             )
         chosen = cls.weighted(workload, counts if n is None else aggregated(counts, n))
         return replace(chosen, source=name if n is None else f"{name}:{n}", dropped=dropped)
@@ -150,6 +148,7 @@ class ShapeSet(Carded):
     @classmethod
     def random(cls, workload: HasDims, n: int, seed: int = 0) -> ShapeSet:
         """Draws ``n`` distinct extents (all of them if there are fewer)."""
+        _require_some("random", n)
         _, dim = only_dim(workload)
         drawn = random.Random(seed).sample(range(dim.low, dim.high + 1), min(n, len(dim)))
         return cls.extents(workload, drawn)
@@ -166,11 +165,13 @@ class ShapeSet(Carded):
         """
         names, dims = ", ".join(workload.dims) or "none", dict(workload.dims)
         if wrong := mismatch(extents, dims):
-            raise WorkloadError(f"a grid must have extents of the dynamic dimensions ({names})", wrong)
+            example = ";".join(f"{name}={dim.low},{dim.high}" for name, dim in dims.items())
+            remedy = f"For example {example}." if dims else ""
+            raise WorkloadError(f"a grid needs extents of the dynamic dimensions ({names})", wrong, remedy)
         chosen = {name: _within(dim, name, extents[name]) for name, dim in dims.items()}
         size = math.prod(map(len, chosen.values()))
         if size > MOST_SHAPES:
-            remedy = "Give fewer extents, or draw some with ShapeSet.log_uniform()."
+            remedy = "Give fewer extents, or draw some with ShapeSet.log_uniform() (--shapes log-uniform:16)."
             raise WorkloadError(f"a grid must have at most {MOST_SHAPES:,} shapes", f"{size:,}", remedy)
         shapes = (Shape.of(**dict(zip(chosen, bound, strict=True))) for bound in product(*chosen.values()))
         return cls._of(workload, dict.fromkeys(shapes, 1.0))
@@ -188,8 +189,7 @@ class ShapeSet(Carded):
         Raises:
             WorkloadError: if ``n`` or ``held_out`` is out of range.
         """
-        if n < 1:
-            raise WorkloadError("a log-uniform shape set must have at least one shape", n)
+        _require_some("log-uniform", n)
         drawn = drawn_shapes(workload.dims, n, random.Random(seed))
         return cls._of(workload, dict.fromkeys(drawn, 1.0)).split(held_out, seed)
 
@@ -255,16 +255,11 @@ class ShapeSet(Carded):
         for extents in where:
             found = frozenset(_having(extents, self.shapes))
             if not found:
-                raise WorkloadError(
-                    "a shape of the set must have the extents to hold out",
-                    dict(extents),
-                    f"It has {self.ranges}.",
-                )
+                rule = "a shape of the set must have the extents to hold out"
+                raise WorkloadError(rule, dict(extents), f"It has {self.ranges}.")
             held_out |= found
         if len(held_out) == len(self):
-            raise WorkloadError(
-                "at least one shape must be left to tune for", f"all {len(self):,} shapes held out"
-            )
+            raise WorkloadError("a shape must be left to tune for", f"all {len(self):,} shapes held out")
         return replace(self, held_out=held_out)
 
     def hold_out_all_but(self, train: Iterable[Shape]) -> ShapeSet:
@@ -333,19 +328,22 @@ class ShapeSet(Carded):
         return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)
 
 
+def _require_some(kind: str, n: int) -> None:
+    if n < 1:
+        raise WorkloadError(f"a {kind} shape set needs at least one shape", n, f"For example 8 ({kind}:8).")
+
+
 def _within(dim: Dim, name: str, extents: int | Iterable[int]) -> tuple[int, ...]:
     """Returns distinct extents of a dimension in ascending order."""
     listed = extents if isinstance(extents, Iterable) else [extents]
     chosen = tuple(sorted({as_extent(extent) for extent in listed}))
     outside = [extent for extent in chosen if extent not in dim]
     if outside or not chosen:
+        wider = range_text(name, min(dim.low, *chosen), max(dim.high, *chosen)) if outside else ""
         raise WorkloadError(
             f"the extents of {name} must lie in its range {dim}, at least one",
             f"{name}={outside[0]}" if outside else f"{name}=[]",
-            f"The operator takes a wider range, as in {name}=Dim({min(dim.low, *chosen)}, "
-            f"{max(dim.high, *chosen)})."
-            if outside
-            else "",
+            f"The operator takes a wider range, as in {wider}." if outside else "",
         )
     return chosen
 
@@ -388,13 +386,12 @@ def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tupl
         seed: equal seeds draw the same layers.
 
     Raises:
-        WorkloadError: if N or K has no range.
+        WorkloadError: if N or K has no range, or ``count`` is below 1.
     """
+    if count < 1:
+        raise WorkloadError("at least one layer must be drawn", count, "For example 12 (held-out/12).")
     dims = {name: workload.dims[name] for name in ("N", "K") if name in workload.dims}
     if len(dims) < 2:
-        raise WorkloadError(
-            "drawing layers needs ranges of N and K",
-            f"{workload}",
-            "Tune it with --dim N=64:4096 --dim K=64:4096.",
-        )
+        remedy = "Tune it with --dim N=64:4096 --dim K=64:4096."
+        raise WorkloadError("drawing layers needs ranges of N and K", f"{workload}", remedy)
     return [(layer["N"], layer["K"]) for layer in drawn_shapes(dims, count, random.Random(seed))]

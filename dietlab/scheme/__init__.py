@@ -1,11 +1,11 @@
 """Stage 1: shape-generic micro-kernels, schemes, the limits that bound both, plans and decision trees."""
 
-from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order, with_rows
 from dietlab.scheme.parameters import with_parameters
 from dietlab.scheme.plan import Plan, Region, heights, needed, plan_for, spans, tiles_of, tiling
 from dietlab.scheme.scheme import Scheme, scheme_with
 from dietlab.scheme.space import Cover, Rejection, Space, build_space, edges_of, parameter_table
+from dietlab.scheme.target import Limit
 from dietlab.scheme.tree import (
     Box,
     Leaf,

@@ -11,10 +11,9 @@ from dietlab.base.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell
 from dietlab.base.errors import SpaceError, require_names, require_type
 from dietlab.machine import Hardware
 from dietlab.problem import Workload, require_workload
-from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import EDGES, Edge, MicroKernel
 from dietlab.scheme.scheme import Scheme
-from dietlab.scheme.target import space_target
+from dietlab.scheme.target import Limit, space_target
 
 if TYPE_CHECKING:
     import pandas as pd

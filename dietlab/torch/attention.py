@@ -72,9 +72,7 @@ def replace_attention(
     for study, form in zip(studies, ("nt", "nn"), strict=True):
         work = require_served(study, BatchMatmul, "products of attention")
         if work.form != form or not holds(work.D, size):
-            raise StudyError(
-                f"the study must be of batch-matmul-{form} with D={size}, the size of a head", work
-            )
+            raise StudyError(f"the study must be of batch-matmul-{form} with D={size}, a head's size", work)
         require_products(work, heads)
         served.append((work, study))
     given = serve(_register, *((work, library_of(study)) for work, study in served))

@@ -83,11 +83,7 @@ def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
     if not isinstance(study.workload, operator):
         raise StudyError(f"{what} need a study of {operator.__name__}", study.workload)
     if not study.hardware.is_same_as(Hardware.detect(measure=False)):
-        raise StudyError(
-            "the study must have been tuned on this processor",
-            study.hardware.name,
-            "Tune here: `dietlab tune`.",
-        )
+        raise StudyError("the study needs this processor", study.hardware.name, "Tune here: `dietlab tune`.")
     threads, cores = torch.get_num_threads(), study.hardware.cores
     if threads != cores:
         warnings.warn(

@@ -16,7 +16,7 @@ from dietlab.base.files import remedy_of, replacing, turn, write_json
 from dietlab.lower.contraction import called_dims
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import find_runtime
-from dietlab.lower.target import lower_target
+from dietlab.lower.target import lower_target, recorded_lowering
 from dietlab.problem import Shape, Workload
 from dietlab.tuning.dispatcher import Dispatcher
 from dietlab.tuning.manifest import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, installed, read_manifest
@@ -90,7 +90,7 @@ class Request:
             "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
             "every_plan": self.every_plan,
             "only": None if only is None else [[shape.to_json() for shape in called] for called in only],
-            "lowering": self.lowering.recorded(dispatcher.hardware),
+            "lowering": recorded_lowering(self.lowering, dispatcher.hardware),
             "rules": dispatcher.to_source(),
             "versions": versions(),
         }

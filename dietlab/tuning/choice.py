@@ -10,11 +10,11 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import ShapeSet, Workload
 from dietlab.scheme import MicroKernel, Scheme, with_rows
 from dietlab.tuning.losses import Losses, Needs
 
-Values = npt.NDArray[np.float64]
 Chosen = tuple[int, ...]
 """Indices of micro-kernels in :attr:`Choice.kernels`, in the order in which they were chosen."""
 

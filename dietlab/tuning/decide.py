@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.cost import Known
 from dietlab.cost.places import squared_exponential
 from dietlab.measure import Trial
@@ -19,7 +20,6 @@ from dietlab.tuning.choice import Choice
 from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.losses import lost
 
-Values = npt.NDArray[np.float64]
 Pair = tuple[Scheme, Shape]
 
 BAND = 0.3

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.base.errors import DispatchError, require_type
 from dietlab.base.files import read_json, reading, write_json
+from dietlab.base.statistics import Values
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, ShapeSet, Workload, axis_of, workload_from_json, workload_to_json
 from dietlab.scheme import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 3
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,11 +188,9 @@ class Dispatcher(Carded):
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
-                f"a dispatcher must have schema {SCHEMA_VERSION}",
-                value.get("schema_version"),
-                "Train it again.",
+                f"a dispatcher must have schema {SCHEMA_VERSION}", repr(value.get("schema_version"))
             )
-        with reading(DispatchError, "a dispatcher must have all its fields", "its JSON", "Train it again."):
+        with reading(DispatchError, "a dispatcher must have all its fields", "its JSON"):
             return cls(
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
@@ -215,7 +213,8 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if the file is unreadable or has another schema.
         """
-        with reading(DispatchError, "a dispatcher file must be readable JSON with all its fields", path):
+        invariant = "a dispatcher file must be readable JSON with all its fields"
+        with reading(DispatchError, invariant, path, "`dietlab dispatch STUDY` trains it again."):
             return cls.from_json(read_json(path))
 
 

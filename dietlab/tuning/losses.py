@@ -11,10 +11,10 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import ShapeSet, Workload
 from dietlab.scheme import Edge, MicroKernel, Scheme, heights, spans
 
-Values = npt.NDArray[np.float64]
 Heights = tuple[int, ...]
 
 UNCOVERED = 1000.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import DispatchError
-from dietlab.base.files import reading
+from dietlab.base.files import read_json, reading
 from dietlab.lower.runtime import RUNTIME_NAME, ffi_version
 from dietlab.lower.target import lower_target
 from dietlab.machine.instruction_sets import Requirements
@@ -45,17 +44,11 @@ AGAIN = "Build it again: `dietlab build`."
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Returns the manifest of a library."""
     path = folder / MANIFEST_NAME
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DispatchError(
-            "a library must have a readable manifest.json beside it",
-            f"{path}: {error}",
-            "Build it with dietlab.build() or `dietlab build`.",
-        ) from None
+    with reading(DispatchError, f"a library must have a readable {MANIFEST_NAME} beside it", path, AGAIN):
+        manifest = read_json(path)
     schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
     if schema != SCHEMA_VERSION:
-        raise DispatchError(f"a library must have schema {SCHEMA_VERSION}", repr(schema), AGAIN)
+        raise DispatchError(f"a library must have schema {SCHEMA_VERSION}", f"{schema!r} in {path}", AGAIN)
     require_fields(path, manifest)
     return dict(manifest)
 
@@ -64,11 +57,8 @@ def require_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     """Checks that a manifest has all :data:`FIELDS`, each of the right type."""
     missing = [name for name in FIELDS if name not in manifest]
     if missing:
-        raise DispatchError(
-            "the manifest of a library must have all of its fields",
-            f"{path} without {', '.join(missing)}",
-            AGAIN,
-        )
+        rule = "the manifest of a library must have all of its fields"
+        raise DispatchError(rule, f"{path} without {', '.join(missing)}", AGAIN)
     for name, expected in FIELDS.items():
         if type(manifest[name]) is not expected:
             raise DispatchError(

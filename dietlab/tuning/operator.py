@@ -15,6 +15,7 @@ from dietlab.base.files import await_turn, reading
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
+from dietlab.measure.timing.contender import Call
 from dietlab.problem import Workload, dtypes_of, precision_of, require_scales, workload_from_json
 from dietlab.tuning.arrays import (
     Array,
@@ -38,8 +39,6 @@ from dietlab.tuning.manifest import (
     require_versions,
     require_whole,
 )
-
-Call = Callable[[], object]
 
 CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, RuntimeError)
 """The errors that array libraries and tvm_ffi raise for arrays that do not fit."""
@@ -73,14 +72,20 @@ def lock_of(folder: Path) -> Path:
 
 
 def _library_folder(path: Path) -> Path:
-    candidates = [path.parent] if path.suffix == ".so" else [path / "library", path]
-    for folder in candidates:
-        if (folder / MANIFEST_NAME).is_file() and (folder / LIBRARY_NAME).is_file():
+    candidates = [path.parent] if path.name == LIBRARY_NAME else [path / "library", path]
+    both = LIBRARY_NAME, MANIFEST_NAME
+    lacking = {folder: [name for name in both if not (folder / name).is_file()] for folder in candidates}
+    for folder, lacks in lacking.items():
+        if not lacks:
             return folder
+    halves = (f"{folder} without {lacks[0]}" for folder, lacks in lacking.items() if len(lacks) == 1)
+    found = next(
+        halves, f"{path} without {' and '.join(both)}" if path.exists() else f"{path}, which is not there"
+    )
     raise DispatchError(
-        "the path must be that of a study, a library folder or a library",
-        path,
-        f"It should hold {LIBRARY_NAME}.",
+        f"the path must be that of a study, a library folder or a library, with {' and '.join(both)}",
+        found,
+        "Copy the folder again, whole, or build the library of a study: `dietlab build STUDY`.",
     )
 
 
@@ -142,7 +147,8 @@ class Operator:
     @cached_property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher that was compiled."""
-        return Dispatcher.from_json(self.manifest)
+        with reading(DispatchError, RIGHT_FIELDS, self.path.parent / MANIFEST_NAME, AGAIN):
+            return Dispatcher.from_json(self.manifest)
 
     @property
     def lowering(self) -> Lowering:

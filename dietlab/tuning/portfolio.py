@@ -8,10 +8,10 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
 from dietlab.base.errors import DispatchError, require_type
+from dietlab.base.statistics import Values
 from dietlab.cost import Known
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, ShapeSet, Workload
@@ -24,7 +24,6 @@ from dietlab.tuning.measured import Reach, reach_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = npt.NDArray[np.float64]
 
 BEYOND = 8
 """The ratio of the extent that represents all shapes beyond the range to the end of the range: at such an

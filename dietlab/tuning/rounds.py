@@ -194,9 +194,7 @@ class Answering:
                 raise MeasureError(f"{what} must be records", shown(record))
             if (record.scheme, record.shape) not in left:
                 pair = f"{record.scheme.key} on {record.shape}"
-                raise MeasureError(
-                    f"{what} must have one record for each scheme and shape of the trials", pair
-                )
+                raise MeasureError(f"{what} needs one record for each scheme and shape of the trials", pair)
             left.remove((record.scheme, record.shape))
             yield record
         if left:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from dietlab.base.errors import StudyError, require_type
+from dietlab.base.errors import StudyError, require_names, require_type
 from dietlab.cost import (
     COST_MODEL,
     Calibrated,
@@ -40,7 +40,8 @@ class Settings:
         seed: the seed of the proposals and of the model.
 
     Raises:
-        StudyError: if a setting is an object in place of a name.
+        StudyError: if a setting is of another type or out of its range, such as an object in place of a name.
+        DietlabError: for an unknown effort.
     """
 
     effort: str = "quick"
@@ -53,6 +54,13 @@ class Settings:
     def __post_init__(self) -> None:
         for what, name in (("strategy", self.strategy), ("cost model", self.cost_model)):
             require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
+        for what in ("effort", "cover", "max_kernels", "seed"):
+            default: object = getattr(Settings, what)
+            require_type(f"the {what} of a study", getattr(self, what), type(default), StudyError)
+        effort_named(self.effort)
+        require_names("the covers of a study", get_args(Cover), [self.cover], StudyError)
+        if self.max_kernels < 1:
+            raise StudyError("a study must have at least one micro-kernel", f"max_kernels {self.max_kernels}")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -63,7 +71,7 @@ class Settings:
     def settings_in(value: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the settings in a JSON value; early files name no cost model."""
         known = {"cost_model": COST_MODEL, **value}
-        return {field.name: known[field.name] for field in fields(Settings)}
+        return Settings(**{field.name: known[field.name] for field in fields(Settings)}).settings
 
     @property
     def timing(self) -> Timing:

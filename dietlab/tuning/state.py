@@ -9,16 +9,14 @@ from random import Random
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.contracts import listed, name_of, require_methods, shown
 from dietlab.base.errors import SpaceError
+from dietlab.base.statistics import Values
 from dietlab.cost import Predicts, adaptation_cost, best_shape
 from dietlab.measure import CacheState, Record
 from dietlab.problem import Shape, ShapeSet
 from dietlab.scheme import Scheme, Space
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from dietlab.base.events import Observer, audience
 from dietlab.lower.decisions import DEFAULTS
+from dietlab.lower.target import recorded_lowering
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Measures, Record, RecordStore, Trial
 from dietlab.problem import Shape, Workload, workload_to_json
@@ -55,5 +56,5 @@ def records_header(workload: Workload, hardware: Hardware, cache: CacheState) ->
         "hardware": hardware.to_json(),
         "versions": versions(),
         "cache": cache,
-        "lowering": DEFAULTS.recorded(hardware),
+        "lowering": recorded_lowering(DEFAULTS, hardware),
     }

@@ -22,7 +22,7 @@ from dietlab.cost import (
 )
 from dietlab.measure import Record, Round, Trial
 from dietlab.measure.record import DECIDE, SEARCH
-from dietlab.measure.timing.rotation import roofline_of
+from dietlab.measure.timing.target import roofline_of
 from dietlab.problem import Shape, ShapeSet
 from dietlab.scheme import Scheme, Space
 from dietlab.tuning.decide import Decision, Pair

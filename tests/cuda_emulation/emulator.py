@@ -113,11 +113,7 @@ class _KernelStruct(ctypes.Structure):
 
 @lru_cache(maxsize=256)
 def build(source: str) -> bytes:
-    """The emulator library of a CUDA source, as the contents of a shared library.
-
-    Raises:
-        EmulatorError: if the source cannot be translated, no compiler is installed or it refuses the code.
-    """
+    """The emulator library of a CUDA source, as the contents of a shared library."""
     compiler = shutil.which(COMPILER)
     if compiler is None:
         raise EmulatorError(
@@ -198,11 +194,7 @@ class TensorMap:
     box: tuple[int, int]
 
     def encoded(self, library: ctypes.CDLL, address: int) -> Any:
-        """Returns the descriptor, of the matrix at this address.
-
-        Raises:
-            EmulatorError: if the driver refuses.
-        """
+        """Returns the descriptor, of the matrix at this address."""
         room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + MAP_ALIGNMENT)
         start = -ctypes.addressof(room) % MAP_ALIGNMENT
         made = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(room, start)
@@ -231,11 +223,7 @@ class Emulated:
 
     @classmethod
     def of(cls, source: str) -> Emulated:
-        """Translates and compiles ``source``.
-
-        Raises:
-            EmulatorError: if that is not possible.
-        """
+        """Translates and compiles ``source``."""
         kernels = {kernel.name: kernel for kernel in translate(source).kernels}
         return cls(source, kernels, load(build(source)))
 
@@ -257,9 +245,6 @@ class Emulated:
             arguments: NumPy arrays (uint16 for bfloat16) and numbers, in order or by the parameters' names.
             shared_bytes: dynamic shared memory of a block.
             cluster: blocks of a cluster, along x.
-
-        Raises:
-            EmulatorError: if a GPU would refuse the launch, or the kernel breaks a rule.
         """
         if name not in self.kernels:
             raise EmulatorError(f"the source has this kernel; it has {', '.join(self.kernels)}", name)
@@ -328,11 +313,7 @@ def check_launch(
     static_bytes: int,
     dynamic_bytes: int,
 ) -> None:
-    """The limits that a launch must keep on every GPU of compute capability 9.0.
-
-    Raises:
-        EmulatorError: if one is broken.
-    """
+    """The limits that a launch must keep on every GPU of compute capability 9.0."""
     if any(not 1 <= size <= limit for size, limit in zip(grid, MAX_GRID, strict=True)):
         raise EmulatorError(f"a grid has 1 to {MAX_GRID} blocks", grid)
     if any(not 1 <= size <= limit for size, limit in zip(block, MAX_BLOCK, strict=True)):

@@ -95,16 +95,8 @@ def vector_add(tvm: Any) -> Any:
     block, thread = schedule.split(loop, [None, 64])
     schedule.bind(block, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
-    target = tvm.target.Target(
-        {
-            "kind": "cuda",
-            "arch": "sm_90",
-            "max_num_threads": 1024,
-            "max_threads_per_block": 1024,
-            "max_shared_memory_per_block": 49152,
-            "host": {"kind": "llvm"},
-        }
-    )
+    most = {"max_num_threads": 1024, "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90", **most, "host": {"kind": "llvm"}})
     with target:
         return tvm.compile(schedule.mod, target=target)
 

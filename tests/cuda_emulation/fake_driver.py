@@ -79,19 +79,12 @@ class FakeDriver:
 
     def launches(self) -> tuple[Launch, ...]:
         """All launches since the start or since :meth:`forget`, in order, those that failed included."""
-        structs = [self.library.fake_launch_at(i).contents for i in range(self.library.fake_launches())]
-        return tuple(
-            Launch(
-                struct.kernel.decode(),
-                tuple(struct.grid),
-                tuple(struct.block),
-                struct.cluster,
-                struct.shared_bytes,
-                struct.stream,
-                struct.code,
-            )
-            for struct in structs
-        )
+        found = []
+        for number in range(self.library.fake_launches()):
+            one = self.library.fake_launch_at(number).contents
+            sizes = tuple(one.grid), tuple(one.block), one.cluster, one.shared_bytes
+            found.append(Launch(one.kernel.decode(), *sizes, one.stream, one.code))
+        return tuple(found)
 
     def forget(self) -> None:
         """Empties the list of launches."""
@@ -128,11 +121,7 @@ class StubDevice:
     name: str = "stub device"
 
     def definitions(self) -> list[str]:
-        """Returns the compiler's options that put the device into the driver.
-
-        Raises:
-            EmulatorError: if the compute capability is unknown.
-        """
+        """Returns the compiler's options that put the device into the driver."""
         if self.compute_capability not in CAPABILITIES:
             known = ", ".join(CAPABILITIES)
             raise EmulatorError(f"the compute capability is one of {known}", self.compute_capability)
@@ -146,11 +135,7 @@ class StubDevice:
 
 
 def install() -> FakeDriver:
-    """Loads the stub driver and runtime, then TVM, whose CUDA sources become emulator libraries from now on.
-
-    Raises:
-        EmulatorError: if TVM is already loaded, or the driver cannot be built.
-    """
+    """Loads the stub driver and runtime, then TVM, whose CUDA sources then become emulator libraries."""
     if "tvm" in sys.modules:
         raise EmulatorError(
             "the stub driver is installed before tvm is imported", None, "Use a child process."
@@ -164,43 +149,23 @@ def _attributes(compute_capability: str, multiprocessors: int, l2_bytes: int) ->
     """Device attributes by their numbers in ``enum CUdevice_attribute`` of cuda.h; clocks in kHz."""
     limits = CAPABILITIES[compute_capability]
     major, minor = map(int, compute_capability.split("."))
-    return {
-        1: MAX_THREADS,
-        2: MAX_BLOCK[0],
-        3: MAX_BLOCK[1],
-        4: MAX_BLOCK[2],
-        5: MAX_GRID[0],
-        6: MAX_GRID[1],
-        7: MAX_GRID[2],
+    threads = {1: MAX_THREADS, **dict(enumerate((*MAX_BLOCK, *MAX_GRID), 2)), 10: 32}
+    clocks = {13: 1_980_000, 36: 2_619_000, 37: 5120}
+    shared = {
         8: STATIC_BYTES,
-        9: 64 << 10,
-        10: 32,
-        12: 64 << 10,
-        13: 1_980_000,
-        16: multiprocessors,
-        36: 2_619_000,
-        37: 5120,
-        38: l2_bytes,
-        39: limits.threads_per_sm,
-        75: major,
-        76: minor,
         81: limits.shared_per_sm_bytes,
-        82: 64 << 10,
         97: limits.shared_per_block_bytes,
-        106: 32,
         111: 1 << 10,
     }
+    device = {16: multiprocessors, 38: l2_bytes, 39: limits.threads_per_sm, 75: major, 76: minor, 106: 32}
+    return {**threads, 9: 64 << 10, 12: 64 << 10, 82: 64 << 10, **clocks, **shared, **device}
 
 
 def build_driver(folder: Path, device: StubDevice) -> tuple[Path, Path]:
     """Compiles the stub driver and the stub runtime.
 
     Returns:
-        the paths of ``libcuda.so.1`` and ``libcudart.so.13`` in ``folder``.
-
-    Raises:
-        EmulatorError: if gcc is missing or refuses.
-    """
+        the paths of ``libcuda.so.1`` and ``libcudart.so.13`` in ``folder``."""
     compiler = shutil.which("gcc")
     if compiler is None:
         raise EmulatorError("gcc compiles the stub driver", "it is not installed", "apt-get install gcc")
@@ -227,20 +192,9 @@ def _load() -> ctypes.CDLL:
 
 
 def _build(compiler: str, path: Path, *options: str) -> None:
-    command = [
-        compiler,
-        "-std=gnu11",
-        "-O1",
-        "-shared",
-        "-fPIC",
-        f"-Wl,-soname,{path.name}",
-        str(HERE / "fake_driver.c"),
-        *options,
-        "-o",
-        str(path),
-        "-ldl",
-        "-lpthread",
-    ]
+    flags = ("-std=gnu11", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{path.name}")
+    output = ("-o", str(path), "-ldl", "-lpthread")
+    command = [compiler, *flags, str(HERE / "fake_driver.c"), *options, *output]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EmulatorError("the stub driver compiles", done.stderr[-4000:])

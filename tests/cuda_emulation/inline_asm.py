@@ -90,11 +90,7 @@ class Scope:
     registers: dict[str, str] = field(default_factory=dict)
 
     def value(self, text: str) -> str:
-        """The C++ expression that a PTX operand stands for, which is a variable if it is a register.
-
-        Raises:
-            EmulatorError: if nothing has that name.
-        """
+        """The C++ expression that a PTX operand stands for, which is a variable if it is a register."""
         text = text.strip()
         name = text.lstrip("%")
         if text == f"%{name}" and name.isdigit() and int(name) < len(self.bound):
@@ -110,11 +106,7 @@ class Scope:
         raise EmulatorError("every operand of inline PTX is bound, declared or known", text)
 
     def expression(self, text: str) -> str:
-        """The C++ expression that a PTX operand is bound to: what instructions write that end later.
-
-        Raises:
-            EmulatorError: if it is bound to none.
-        """
+        """The C++ expression that a PTX operand is bound to: what instructions write that end later."""
         name = text.strip().lstrip("%")
         if not name.isdigit() or int(name) >= len(self.bound):
             raise EmulatorError("a register that is written later is bound to a variable", text)
@@ -152,11 +144,7 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def closing(text: str, opening: int) -> int:
-    """Where the bracket that opens at ``opening`` closes.
-
-    Raises:
-        EmulatorError: if it never does.
-    """
+    """Where the bracket that opens at ``opening`` closes."""
     depth, at = 0, opening
     while at < len(text):
         literal = _LITERAL.match(text, at) if text[at] == '"' else None

@@ -10,17 +10,13 @@ from .inline_asm import REGISTERS, Asm, Instruction, Operand, Scope, instruction
 
 Rule = Callable[[Instruction, "re.Match[str]", Scope], str]
 
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_NAMES = {**REGISTERS, "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _FORMATS = {"f16": "emu::F16", "bf16": "emu::BF16", "tf32": "emu::TF32"}
 _DEPTHS = {"f16": ("8", "16"), "bf16": ("8", "16"), "tf32": ("4", "8")}
 
 
 def translate_asm(source: str) -> str:
-    """``source`` with every ``asm`` statement replaced by C++; lines keep their numbers.
-
-    Raises:
-        EmulatorError: if an instruction is not emulated.
-    """
+    """``source`` with every ``asm`` statement replaced by C++; lines keep their numbers."""
     parts, done = [], 0
     for start, end, asm in statements(source):
         parts += [source[done:start], _block(asm), "\n" * source.count("\n", start, end)]
@@ -80,10 +76,6 @@ def _cp_async(instruction: Instruction, match: re.Match[str], scope: Scope) -> s
         value = scope.value(rest[0])
         read_bytes = f"({value} ? 0 : {size_bytes})" if scope.is_predicate(rest[0]) else value
     return f"emu::cp_async({scope.address(to)}, {scope.address(source)}, {size_bytes}, {read_bytes});"
-
-
-def _wait_group(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    return f"emu::cp_async_wait_group({scope.value(instruction.operands[0])});"
 
 
 def _results(scope: Scope, group: str, c_type: str, call: str) -> str:
@@ -151,10 +143,6 @@ def _wgmma(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     )
 
 
-def _wgmma_wait(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    return f"emu::wgmma_wait_group({scope.value(instruction.operands[0])});"
-
-
 def _load(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     group, address = instruction.operands
     place = _place(instruction, match, scope, address)
@@ -172,43 +160,6 @@ def _place(instruction: Instruction, match: re.Match[str], scope: Scope, address
     return f'emu::{match["space"]}_at({scope.address(address)}, {size}, "{instruction.opcode}")'
 
 
-def _setp(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, left, right = (scope.value(operand) for operand in instruction.operands)
-    c_type = REGISTERS[match["type"]]
-    return f"{to} = emu::as<{c_type}>({left}) {_COMPARISONS[match['how']]} emu::as<{c_type}>({right});"
-
-
-def _selp(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, yes, no, predicate = (scope.value(operand) for operand in instruction.operands)
-    c_type = REGISTERS[match["type"]]
-    return f"emu::assign({to}, {predicate} ? emu::as<{c_type}>({yes}) : emu::as<{c_type}>({no}));"
-
-
-def _move(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, value = (scope.value(operand) for operand in instruction.operands)
-    return f"emu::assign({to}, emu::as<{REGISTERS[match['type']]}>({value}));"
-
-
-def _to_shared(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, address = (scope.value(operand) for operand in instruction.operands)
-    return f"{to} = emu::shared_address((const void*){address});"
-
-
-def _to_other_block(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, address, rank = (scope.value(operand) for operand in instruction.operands)
-    return f"{to} = emu::mapa({address}, {rank});"
-
-
-def _to_other_blocks_shared(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, address, rank = (scope.value(operand) for operand in instruction.operands)
-    return f"{to} = emu::mapa_shared({address}, {rank});"
-
-
-def _convert(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, value = (scope.value(operand) for operand in instruction.operands)
-    return f"{to} = ({REGISTERS[match['to']]})({REGISTERS[match['type']]}){value};"
-
-
 def _barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     number, *count = (scope.value(operand) for operand in instruction.operands)
     if count:
@@ -216,10 +167,6 @@ def _barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> st
     if number != "0":  # a barrier of all threads is number 0 here
         raise _unknown(instruction)
     return "emu::sync_threads(-1);"
-
-
-def _warp_barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    return f"__syncwarp({scope.value(instruction.operands[0])});"
 
 
 def _dp4a(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
@@ -259,12 +206,16 @@ def _bulk_tensor(instruction: Instruction, match: re.Match[str], scope: Scope) -
     )
 
 
-def _set_registers(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    return f'emu::set_registers("{instruction.opcode}", {scope.value(instruction.operands[0])});'
-
-
 def _call_of(text: str) -> Rule:
-    return lambda instruction, match, scope: text
+    """A rule of one call: ``{0}``, ``{1}``, ... are the operands' values, ``{opcode}`` is the instruction;
+    groups of the pattern become types or comparisons in C++."""
+
+    def rule(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+        values = [scope.value(operand) for operand in instruction.operands] if "{0}" in text else []
+        named = {name: _NAMES.get(group, group) for name, group in match.groupdict().items()}
+        return text.format(*values, opcode=instruction.opcode, **named)
+
+    return rule
 
 
 _SPACE = r"(?P<space>shared|global)(?:::cta)?"
@@ -278,7 +229,7 @@ _BARRIER_ORDER = r"(?:\.(?:acquire|release|relaxed)\.(?:cta|cluster))?"
 RULES: list[tuple[str, Rule]] = [
     (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?P<hint>\.L2::cache_hint)?(?:\.L2::\d+B)?", _cp_async),
     (r"cp\.async\.commit_group", _call_of("emu::cp_async_commit_group();")),
-    (r"cp\.async\.wait_group", _wait_group),
+    (r"cp\.async\.wait_group", _call_of("emu::cp_async_wait_group({0});")),
     (r"cp\.async\.wait_all", _call_of("emu::cp_async_wait_all();")),
     (rf"ldmatrix{_MATRIX}", _ldmatrix),
     (rf"stmatrix{_MATRIX}", _stmatrix),
@@ -293,7 +244,7 @@ RULES: list[tuple[str, Rule]] = [
     ),
     (r"wgmma\.fence\.sync\.aligned", _call_of("emu::wgmma_fence();")),
     (r"wgmma\.commit_group\.sync\.aligned", _call_of("emu::wgmma_commit_group();")),
-    (r"wgmma\.wait_group\.sync\.aligned", _wgmma_wait),
+    (r"wgmma\.wait_group\.sync\.aligned", _call_of("emu::wgmma_wait_group({0});")),
     (r"fence\.proxy\.async(?:\.shared::cta)?", _call_of("emu::fence_proxy_async();")),
     (rf"mbarrier\.init{_BARRIER_SPACE}\.b64", _barrier_init),
     (rf"mbarrier\.arrive(?P<tx>\.expect_tx)?{_BARRIER_ORDER}{_BARRIER_SPACE}\.b64", _arrive),
@@ -303,20 +254,26 @@ RULES: list[tuple[str, Rule]] = [
         r"(?:\.multicast::cluster)?",
         _bulk_tensor,
     ),
-    (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers),
+    (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _call_of('emu::set_registers("{opcode}", {0});')),
     (rf"ld{_MEMORY}", _load),
     (rf"st{_MEMORY}", _store),
-    (r"setp\.(?P<how>eq|ne|lt|le|gt|ge)\.(?P<type>[busf]\d+)", _setp),
-    (r"selp\.(?P<type>[busf]\d+)", _selp),
-    (r"mov\.(?P<type>[busf]\d+)", _move),
-    (r"cvta\.to\.shared\.u64", _to_shared),
-    (r"mapa\.u64", _to_other_block),
-    (r"mapa\.shared::cluster\.u32", _to_other_blocks_shared),
+    (
+        r"setp\.(?P<how>eq|ne|lt|le|gt|ge)\.(?P<type>[busf]\d+)",
+        _call_of("{0} = emu::as<{type}>({1}) {how} emu::as<{type}>({2});"),
+    ),
+    (
+        r"selp\.(?P<type>[busf]\d+)",
+        _call_of("emu::assign({0}, {3} ? emu::as<{type}>({1}) : emu::as<{type}>({2}));"),
+    ),
+    (r"mov\.(?P<type>[busf]\d+)", _call_of("emu::assign({0}, emu::as<{type}>({1}));")),
+    (r"cvta\.to\.shared\.u64", _call_of("{0} = emu::shared_address((const void*){1});")),
+    (r"mapa\.u64", _call_of("{0} = emu::mapa({1}, {2});")),
+    (r"mapa\.shared::cluster\.u32", _call_of("{0} = emu::mapa_shared({1}, {2});")),
     (r"barrier\.cluster\.arrive(?:\.release|\.relaxed)?(?:\.aligned)?", _call_of("emu::cluster_arrive();")),
     (r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?", _call_of("emu::cluster_wait();")),
-    (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _convert),
+    (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _call_of("{0} = ({to})({type}){1};")),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", _barrier),
-    (r"bar\.warp\.sync", _warp_barrier),
+    (r"bar\.warp\.sync", _call_of("__syncwarp({0});")),
     (r"(?:fence|membar|prefetch|discard)\b.*", _call_of("")),
     (r"dp4a\.(?P<a>[us]32)\.(?P<b>[us]32)", _dp4a),
 ]

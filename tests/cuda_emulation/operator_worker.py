@@ -25,11 +25,7 @@ from dietlab.machine import Hardware  # noqa: E402
 from dietlab.measure.candidates import Candidates  # noqa: E402
 from dietlab.measure.timing.bench import Bench  # noqa: E402
 from dietlab.measure.timing.process import serve  # noqa: E402
-from dietlab.problem import (  # noqa: E402
-    Shape,
-    tolerance,
-    workload_from_json,
-)
+from dietlab.problem import Shape, tolerance, workload_from_json  # noqa: E402
 from dietlab.scheme import Scheme  # noqa: E402
 from dietlab.scheme.tree import tree_from_json  # noqa: E402
 from dietlab.targets.cuda.device import TvmArrays, TvmOutput  # noqa: E402

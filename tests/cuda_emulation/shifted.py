@@ -17,20 +17,9 @@ class Shifted:
     def __init__(self, whole: Any, first: int, shape: tuple[int, ...], itemsize: int) -> None:
         self._kept = whole
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
-        self._managed = DLManagedTensor(
-            int(whole.data_ptr()) + itemsize * first,
-            CUDA,
-            0,
-            len(shape),
-            2,
-            8 * itemsize,
-            1,
-            ctypes.addressof(self._shape),
-            None,
-            0,
-            None,
-            None,
-        )
+        form = (CUDA, 0, len(shape), 2, 8 * itemsize, 1, ctypes.addressof(self._shape))
+        start = int(whole.data_ptr()) + itemsize * first
+        self._managed = DLManagedTensor(start, *form, None, 0, None, None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, 0

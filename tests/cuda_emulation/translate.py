@@ -75,12 +75,7 @@ class Translation:
 
 
 def translate(source: str) -> Translation:
-    """C++ that does what ``source`` does.
-
-    Raises:
-        EmulatorError: if it has no kernel, or uses a header, an instruction or a form of shared memory that
-            the emulator lacks.
-    """
+    """C++ that does what ``source`` does."""
     text = translate_asm(_INCLUDE.sub(_include, source))
     parts, kernels, done = ['#include "emulator.h"\n#line 1\n'], [], 0
     for kernel, start, body, end in _definitions(text):

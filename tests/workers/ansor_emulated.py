@@ -13,6 +13,8 @@ from typing import Any
 
 from cuda_emulation.fake_driver import image, install
 
+from workers.answers import timed
+
 DRIVER = install()
 
 import numpy as np  # noqa: E402
@@ -25,11 +27,7 @@ from dietlab.machine import Hardware  # noqa: E402
 from dietlab.measure.timing.disturbance import Pace  # noqa: E402
 from dietlab.measure.timing.problem import Problem  # noqa: E402
 from dietlab.measure.timing.process import serve  # noqa: E402
-from dietlab.problem import (  # noqa: E402
-    Shape,
-    Workload,
-    workload_from_json,
-)
+from dietlab.problem import Shape, Workload, workload_from_json  # noqa: E402
 from dietlab.targets.cuda.ansor import GpuPlatform, cuda_module, link  # noqa: E402
 from dietlab.targets.cuda.lowering.cubin import Cubin  # noqa: E402
 
@@ -63,7 +61,7 @@ class Timer:
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["op"] == "time":
-            return {"seconds": 1e-6 * len(self.asked), "retaken": 0, "kept": False, "probe": None}
+            return timed(1e-6 * len(self.asked))
         problem = Problem.make(self._workload, Shape.from_json(request["shape"]))
         poison = np.full(problem.out_shape, np.nan, problem.dtype)
         arrays = [tvm.runtime.tensor(a, tvm.cuda(0)) for a in (*problem.operands.values(), poison)]
@@ -72,14 +70,9 @@ class Timer:
         if DRIVER.failure():
             raise MeasureError("the emulator runs it", DRIVER.failure())
         verdict = problem.verdict(arrays[-1].numpy())
-        self.asked.append(
-            {
-                "max_error": verdict.max_error,
-                "tolerance": verdict.tolerance,
-                "reason": verdict.reason,
-                "launches": [(launch.grid, launch.block) for launch in DRIVER.launches()],
-            }
-        )
+        facts = {"max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason}
+        launches = [(launch.grid, launch.block) for launch in DRIVER.launches()]
+        self.asked.append({**facts, "launches": launches})
         return {**self.asked[-1], "correct": verdict.correct}
 
 
@@ -88,14 +81,8 @@ def tune(request: dict[str, Any]) -> dict[str, Any]:
     workload = workload_from_json(request["workload"])
     timer: Any = Timer(workload)
     pool: Any = Builders()
-    platform = GpuPlatform.open(
-        workload,
-        Hardware.preset(request["hardware"]),
-        Shape.from_json(request["shape"]),
-        timer,
-        pool,
-        assemble,
-    )
+    hardware, shape = Hardware.preset(request["hardware"]), Shape.from_json(request["shape"])
+    platform = GpuPlatform.open(workload, hardware, shape, timer, pool, assemble)
     ansor_worker.BATCH = request["batch"]
     tuner = ansor_worker.Tuner.open(platform, request["trials"], request["seed"])
     state = tuner.batch()

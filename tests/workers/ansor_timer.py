@@ -15,6 +15,7 @@ from typing import Any
 
 from dietlab.measure.timing.process import serve
 from dietlab.targets.cuda.lowering.cubin import read_cubin
+from workers.answers import OPENED, timed
 
 FOLDER = Path(os.environ["ANSOR_STAND_IN"])
 ELF, CUDA = b"\x7fELF\x02\x01", 190
@@ -38,15 +39,10 @@ def architecture_of(cubin: bytes) -> int:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     if request["op"] == "open":
-        return {"version": "", "kind": "library", "unprobed": ""}
+        return OPENED
     if request["op"] == "time":
         CACHES.append(request["cache"])
-        return {
-            "seconds": 1e-6 * TOLD[-1] * (1 + len(CACHES) % 2),
-            "retaken": 0,
-            "kept": False,
-            "probe": None,
-        }
+        return timed(1e-6 * TOLD[-1] * (1 + len(CACHES) % 2))
     return check(request)
 
 

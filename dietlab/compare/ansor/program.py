@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dietlab.problem import NO_EPILOGUE, WORKING, Shape, Workload
+from dietlab.problem.dimensions import operand_sizes
 
 
 def static_program(workload: Workload, shape: Shape, *, free_layout: bool = False) -> Any:
@@ -23,7 +24,7 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
     import tvm
     from tvm import te
 
-    sizes = _sizes(workload, shape)
+    sizes = operand_sizes(workload, shape)
     if free_layout:
         sizes["w"] = sizes["w"][::-1]
     operands = {
@@ -45,13 +46,6 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
     # create_prim_func turns the attribute into layout_free_buffers = [1] of the function.
     function = te.create_prim_func([*operands.values(), result]).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": function.with_attr("tirx.noalias", True)})
-
-
-def _sizes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
-    return {
-        name: tuple(shape[extent] if isinstance(extent, str) else extent for extent in extents)
-        for name, extents in workload.signature.items()
-    }
 
 
 def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:

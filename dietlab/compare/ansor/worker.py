@@ -192,11 +192,8 @@ class Tuner:
     def save(self, path: Path) -> dict[str, Any]:
         """Writes the best program as a library, and returns facts about the library."""
         if self.best is None:
-            raise MeasureError(
-                "at least one candidate must build and run",
-                "; ".join(self.errors[:1]),
-                "Give more trials or seconds.",
-            )
+            rule = "at least one candidate must build and run"
+            raise MeasureError(rule, "; ".join(self.errors[:1]), "Give more trials or seconds.")
         return {"failure_reasons": dict(Counter(self.errors)), **self.platform.save(self.best, path)}
 
 

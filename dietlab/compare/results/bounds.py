@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import LENGTH, Row
 from dietlab.machine import Roofline
-from dietlab.measure.timing.rotation import roofline_of
+from dietlab.measure.timing.target import roofline_of
 from dietlab.problem import Shape
 
 

@@ -345,9 +345,7 @@ class Report(Carded):
                 "Nothing was written.",
             )
         if more := self.lacks(path):
-            raise RecordError(
-                "a report must not replace one with further results", more, "Name another file."
-            )
+            raise RecordError("a report must not replace one with more results", more, "Name another file.")
         write_json(Path(path), self.to_json(), error=RecordError)
 
     def lacks(self, path: str | Path) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dietlab.base.statistics import bootstrap, mean_interval
+from dietlab.base.statistics import Values, bootstrap, mean_interval
 from dietlab.compare.results.criteria import (
     LOWER_IS_BETTER,
     STUDY_MEASURES,
@@ -37,8 +36,6 @@ UNITS = {
     "": ("count", 1.0),
 }
 """For each unit of a criterion: the unit in tables, and the size of the criterion's unit in it."""
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -218,9 +218,7 @@ class ResultTable:
         with reading(RecordError, rule, facts_path(source)):
             facts = read_json(facts_path(source))
         if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(
-                f"a bench must have schema {SCHEMA_VERSION}", facts_path(source), "Run it again."
-            )
+            raise RecordError(f"a bench needs schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
         with reading(RecordError, "the facts of a bench must have all their fields", facts_path(source)):
             reports, about = tuple(map(Report.of_facts, facts["studies"])), facts["about"]
         rows = _rows(text, reports, source)

@@ -40,15 +40,11 @@ class EveryLayer:
         known = {(layer.N, layer.K) for layer in self._tuned}
         both = known & set(self.held_out)
         if both or len(set(self.held_out)) < len(self.held_out):
-            raise DietlabError(
-                "held-out layers must differ from each other and from those of tuning", both or self.held_out
-            )
+            raise DietlabError("held-out layers must differ, also from tuned ones", both or self.held_out)
         most = (len(known), len(self.held_out))
         for effort, counts in self.own.items():
             if not all(0 <= count <= limit for count, limit in zip(counts, most, strict=True)):
-                raise DietlabError(
-                    f"an effort must have at most {most} own libraries, the number of layers", counts, effort
-                )
+                raise DietlabError(f"an effort can have at most {most} own libraries", counts, effort)
 
     def evaluated(self, effort: str) -> Iterator[tuple[Layer, int]]:
         """Yields every layer with every length of an effort."""

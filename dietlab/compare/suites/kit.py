@@ -16,7 +16,8 @@ from dietlab.base.events import Observer, Stage, audience
 from dietlab.base.files import locked, read_json, reading, write_json
 from dietlab.compare.lineup import spread
 from dietlab.compare.results.report import study_folder
-from dietlab.compare.study import RECORDS, Study
+from dietlab.compare.study import Study
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.compare.suites.deadline import Deadline, OutOfTime
 from dietlab.compare.suites.run import ONE_AT_A_TIME
 from dietlab.compare.suites.studies import study_of

@@ -336,17 +336,12 @@ def _processor(bench: Bench, threads: int) -> Hardware:
     """
     here = Hardware.detect(bench.target, measure=False)
     if threads > here.cores:
-        raise StudyError(
-            "threads must be at most the number of cores", threads, f"This machine has {here.cores}."
-        )
+        raise StudyError("there must be as many cores as threads", threads, f"This machine has {here.cores}.")
     for facts in bench.journal.studies.values():
         known = facts.processor
         if not known.is_same_as(here):
-            raise StudyError(
-                f"the bench in {bench.out} must be continued on its own processor",
-                here.name,
-                f"Not {known.name}.",
-            )
+            rule = f"the bench in {bench.out} must be continued on its own processor"
+            raise StudyError(rule, here.name, f"Not {known.name}.")
         if facts.threads == threads:
             return known
     return (here.with_cores(threads) if here.limits.on_host else here).measured()

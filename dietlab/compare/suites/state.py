@@ -88,9 +88,6 @@ def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise StudyError(
-            "the state of a bench must be a file that --state wrote",
-            f"{path}: {error}",
-            "Leave it out to begin anew.",
-        ) from error
+        rule = "the state of a bench must be a file that --state wrote"
+        raise StudyError(rule, f"{path}: {error}", "Leave it out to begin anew.") from error
     return True

@@ -90,9 +90,7 @@ class Task:
     def __post_init__(self) -> None:
         dims = list(self.workload.dims)
         if self.layers is None and len(dims) != 1:
-            raise DietlabError(
-                "a task without layers must have one dynamic dimension", dims, "Name its layers."
-            )
+            raise DietlabError("a task without layers needs one dynamic dimension", dims, "Name its layers.")
         if self.layers is not None and dims != ["T", "N", "K"]:
             raise DietlabError("a task with layers must have the dynamic dimensions T, N and K", dims)
 

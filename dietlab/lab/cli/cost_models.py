@@ -146,9 +146,7 @@ def judge_drafts(files: Iterable[str], counts: Sequence[int], seeds: int) -> tup
     """Returns the rows of :func:`~dietlab.lab.heuristics.agreement.frame_measured`, and the same as text."""
     if len(counts) != 1:
         numbers = ", ".join(map(str, counts))
-        raise DietlabError(
-            "with --drafts, --told must be one number", numbers, f"For example --told {FITTED_ON}."
-        )
+        raise DietlabError("--drafts needs one number in --told", numbers, f"For example --told {FITTED_ON}.")
     rows = []
     for path in map(recorded_file, files):
         frame = frame_measured(Survey.load(path), drawn_beside(path), counts[0], seeds)

@@ -86,11 +86,7 @@ def heuristics_command(
     """
     if (study and drafts) or (path and not drafts):
         given = "--study" if study else "--csv"
-        raise DietlabError(
-            "--drafts must be given without a study, and --csv only with --drafts",
-            given,
-            "Leave one of them out.",
-        )
+        raise DietlabError("--drafts can have no study, and --csv needs it", given, "Leave one of them out.")
     if study is not None:
         run = Study.open(study).run()
         space, model = run.space, run.model

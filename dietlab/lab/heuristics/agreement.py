@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import DietlabError
 from dietlab.base.files import write_whole
+from dietlab.base.statistics import Values
 from dietlab.cost import Adaptation, Analytic, Predicts, Survey, predictor_named
 from dietlab.cost.judging import divided
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
@@ -36,8 +36,6 @@ from dietlab.targets.cuda.limits import gpu_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -237,9 +235,7 @@ def add_rows(path: Path, table: pd.DataFrame) -> None:
     head, _, rows = text.partition("\n")
     known = path.read_text(encoding="utf-8") if path.exists() else f"{head}\n"
     if known.partition("\n")[0] != head:
-        raise DietlabError(
-            "rows can only be added to a table with the same columns", path, "Name another file."
-        )
+        raise DietlabError("added rows need a table with their columns", path, "Name another file.")
     write_whole(path, known + rows)
 
 

@@ -138,9 +138,8 @@ class Heuristics:
             raise _absent(error) from None
         gpus = [gpu.name for gpu in self._module.NvMatmulHeuristicsNvidiaGpu if gpu.name != "END"]
         if self.gpu not in gpus:
-            raise HardwareError(
-                "the GPU must be one that NVIDIA's heuristics know", self.gpu, f"They know {', '.join(gpus)}."
-            )
+            rule = "the GPU must be one that NVIDIA's heuristics know"
+            raise HardwareError(rule, self.gpu, f"They know {', '.join(gpus)}.")
         try:
             self._library: Any = self._module.NvMatmulHeuristicsInterfaceEx(
                 backend=self._module.NvMatmulHeuristicsTarget[TARGETS[target]],
@@ -196,8 +195,5 @@ def gpu_of(hardware: Hardware) -> str:
 
 
 def _absent(reason: object) -> MissingDependencyError:
-    return MissingDependencyError(
-        f"NVIDIA's matmul heuristics must be installed (package {PACKAGE}, 0.1)",
-        reason,
-        f"pip install {PACKAGE}",
-    )
+    rule = f"NVIDIA's matmul heuristics must be installed (package {PACKAGE}, 0.1)"
+    return MissingDependencyError(rule, reason, f"pip install {PACKAGE}")

@@ -102,9 +102,7 @@ class Climb:
         with reading(RecordError, "a file of timed steps must be readable", path):
             value = read_json(path)
             if value["schema_version"] != SCHEMA_VERSION:
-                raise RecordError(
-                    f"a file of timed steps must have schema {SCHEMA_VERSION}", value["schema_version"]
-                )
+                raise RecordError(f"timed steps must have schema {SCHEMA_VERSION}", value["schema_version"])
             rows = [Timed(layer=Layer(**{n: row.pop(n) for n in "TNK"}), **row) for row in value["rows"]]
             return cls(Hardware.from_json(value["hardware"]), tuple(rows), value["about"])
 

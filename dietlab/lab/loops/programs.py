@@ -86,9 +86,7 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
     """
     if step.packs and layer.N % step.tile.cols:
         found = f"N={layer.N}, panels of {step.tile.cols}"
-        raise BuildError(
-            "the width of packed panels must divide the columns", found, "Take a layer whose N is a multiple."
-        )
+        raise BuildError("panels must divide the columns", found, "Take a layer whose N is a multiple.")
     schedule = plain(layer.T, layer.N, layer.K)
     for change in step.recipe:
         try:

@@ -88,9 +88,7 @@ def measure(
     """
     hardware = hardware or Hardware.detect().with_cores(1)
     if rounds < 1 or hardware.cores != 1:
-        raise MeasureError(
-            "programs must be timed for a round or more, on one core", f"{rounds}, {hardware.cores}"
-        )
+        raise MeasureError("timing programs needs a round and one core", f"{rounds}, {hardware.cores}")
     clock, begun = clock_for(1), 0
     contests: list[list[Player]] = []
 

@@ -101,9 +101,7 @@ def evaluate_model(
     chosen = ansor_lengths or lengths
     if outside := set(chosen) - set(lengths):
         names = ", ".join(map(str, sorted(outside)))
-        raise DietlabError(
-            "the lengths of ansor must be among those that are timed", names, "Add them to the lengths."
-        )
+        raise DietlabError("the lengths of ansor must be timed, too", names, "Add them to the lengths.")
     tuned = {shape["T"] for shape in studies[0].shapes}
     lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
@@ -143,9 +141,7 @@ def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
     first, *others = (study.hardware for study in studies)
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
-            raise DietlabError(
-                "the studies of a model must be of one processor and one number of cores", other
-            )
+            raise DietlabError("a model's studies must be of one processor and number of cores", other)
     if others:
         from dietlab.torch.attention import require_products
 

@@ -137,9 +137,7 @@ def twin_of(original: torch.nn.Module) -> torch.nn.Module:
 def require_zentorch() -> None:
     """Checks that ZenDNN's compiler is here and made for this processor."""
     if processor_vendor() != "AuthenticAMD":
-        raise MissingDependencyError(
-            "zentorch needs one of AMD's processors", processor_vendor() or "another"
-        )
+        raise MissingDependencyError("zentorch needs an AMD processor", processor_vendor() or "another")
     if "avx512f" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         rule = "zentorch needs a processor with AVX-512"
         raise MissingDependencyError(rule, "this one has none", "Leave it out.")

@@ -115,11 +115,8 @@ def read_autoheuristic(place: str | Path, gpu: str) -> Published:
         collection = name.partition("_")[2].removesuffix("mm.txt").rstrip("_")
         records += _records(frame, COLLECTIONS.get(collection, collection))
     if not records:
-        raise RecordError(
-            f"a file of records of an {gpu.upper()} must have rows with times",
-            str(place),
-            "Download it again.",
-        )
+        rule = f"a file of records of an {gpu.upper()} must have rows with times"
+        raise RecordError(rule, str(place), "Download it again.")
     digests = tuple((file.name, sha256(content).hexdigest()) for file, content in files)
     known = {digest for _, digest in digests} <= {digest for _, digest in ARCHIVES.values()}
     origin = Origin(REPOSITORY, COMMIT if known else "", LICENCE, digests)
@@ -164,9 +161,7 @@ def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
         raise RecordError("a file of records must be UTF-8 text", f"{name}: {error}") from None
     if not text.endswith("\n"):
         last = text.rpartition("\n")[2]
-        raise RecordError(
-            "the last row of a file of records must end its line", f"{name}: {last!r}", TRUNCATED
-        )
+        raise RecordError("the last row of records must end its line", f"{name}: {last!r}", TRUNCATED)
     head, _, body = text.partition("\n")
     _require_gpu(name, head, gpu)
     try:
@@ -190,15 +185,11 @@ def _require_gpu(name: str, head: str, gpu: str) -> None:
         raise RecordError(rule, name) from None
     limits = gpu_of(Hardware.preset(gpu))
     if found != (limits.compute_capability, limits.smem_per_block_bytes):
-        rule = (
-            f"the records of an {gpu.upper()} must be of compute capability {limits.compute_capability} and "
-        )
+        rule = f"records of an {gpu.upper()} must be of compute capability {limits.compute_capability} and "
         rule += f"{limits.smem_per_block_bytes} bytes of shared memory"
         raise RecordError(rule, f"{name}: {found[0]}, {found[1]}", "Name the GPU that they are of.")
     if not name.startswith(f"{gpu}_"):
-        raise RecordError(
-            f"files of records of an {gpu.upper()} must be named {gpu}_...", name, "Name its GPU."
-        )
+        raise RecordError(f"record files of an {gpu.upper()} must be named {gpu}_...", name, "Name its GPU.")
 
 
 def _cleaned(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import RecordError
-from dietlab.base.statistics import in_single_precision
+from dietlab.base.statistics import Values, in_single_precision
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.lab.published.models import Formula, LearnedTiles, models_of
 from dietlab.lab.published.records import Operator, Published
@@ -26,7 +26,6 @@ from dietlab.tuning.choice import Choice
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]
 
 FITS = 4
@@ -101,8 +100,7 @@ class Times:
         every = {tile for shape in shapes for tile in known[shape] if tile is not None}
         tiles = tuple(sorted(t for t in every if all(t.cut(shape) in known[shape] for shape in shapes)))
         if not tiles:
-            files = ", ".join(collections)
-            rule = f"at least one tile must have been measured on all shapes of {operator} in {files}"
+            rule = f"one tile must be measured on all shapes of {operator} in {', '.join(collections)}"
             found = f"{len(shapes)} shapes, {len(every)} tiles"
             raise RecordError(rule, found, "Take an operator that the file has.")
         seconds = np.array([[known[shape][tile.cut(shape)] for shape in shapes] for tile in tiles])

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import ModelError
+from dietlab.base.statistics import Values
 from dietlab.cost.gaussian_process import unlikeliness
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.lab.published.triton_tile import Pairs
 from dietlab.targets.cuda.bound import step_cycles
-
-Values = npt.NDArray[np.float64]
 
 FEW = 1000
 """The most records on which a Gaussian process is fitted, too: its cost grows with their cube."""
@@ -74,9 +72,7 @@ class LearnedTiles:
 
     def fit(self, pairs: Pairs, seconds: Values) -> LearnedTiles:
         if not len(seconds):
-            raise ModelError(
-                "a model can only be fitted on records of tiles", "none", "Give records of tiles."
-            )
+            raise ModelError("fitting a model needs records of tiles", "none", "Give records of tiles.")
         features, labels = self._features(pairs), np.log(seconds) - self._base(pairs)
         smooth = len(labels) <= FEW and self.over_bound
         seeds = (self.seed * FITS + number for number in range(self.count))
@@ -85,9 +81,7 @@ class LearnedTiles:
 
     def seconds(self, pairs: Pairs) -> Values:
         if not self.trees:
-            raise ModelError(
-                "a model must be fitted before it predicts", "no fit", "Call fit(pairs, seconds)."
-            )
+            raise ModelError("a model must be fitted to predict", "no fit", "Call fit(pairs, seconds).")
         features = self._features(pairs)
         found = np.mean([ask_trees(member, features) for member in self.trees], axis=0)
         if self.smooth is not None:

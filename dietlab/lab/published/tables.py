@@ -142,9 +142,7 @@ def reduce_cuda_l2(folder: Path) -> pd.DataFrame:
 
     files = sorted(folder.glob("cuda_l2_*_speedup_*.csv"))
     if not files:
-        raise RecordError(
-            "the names of CUDA-L2's tables must be cuda_l2_*_speedup_*.csv", folder, "Name its eval_results."
-        )
+        raise RecordError("tables must be named cuda_l2_*_speedup_*.csv", folder, "Name its eval_results.")
     found = []
     for file in files:
         gpu, types, _, mode = file.stem.removeprefix("cuda_l2_").split("_")

@@ -17,9 +17,9 @@ from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import SpaceError
+from dietlab.base.statistics import Values
 from dietlab.cost.formulas import f_occ, f_pad
 from dietlab.machine import Hardware
 from dietlab.problem import IntArray, Role
@@ -30,8 +30,6 @@ from dietlab.targets.cuda.adaptation import IMBALANCE
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.rates import GpuRates, gpu_rates
-
-Values = npt.NDArray[np.float64]
 
 LEAST_EXTENT = 16
 """The least extent of a Triton tile, in elements: its tensor-core product takes no smaller one."""

@@ -49,9 +49,7 @@ _given: Counter[str] = Counter()
 def _tasks() -> Mapping[str, tuple[str, str]]:
     """Returns title and text of each task in the notebook, by the function to write."""
     path = shipped_folder("notebooks") / "puzzles.ipynb"
-    with reading(
-        RecordError, "the tasks of the puzzles must be in their notebook", path, "Install a full wheel."
-    ):
+    with reading(RecordError, "the puzzles' tasks must be in their notebook", path, "Install a full wheel."):
         cells = ["".join(cell["source"]) for cell in read_json(path)["cells"]]
     found, task = dict[str, tuple[str, str]](), ("", "")
     for cell in cells:

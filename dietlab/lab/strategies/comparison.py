@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dietlab.base.errors import DietlabError, RecordError, require_names
 from dietlab.base.events import Event, Observer, RoundFinished, audience
 from dietlab.base.files import read_json, reading, write_json
-from dietlab.base.statistics import median_interval
+from dietlab.base.statistics import Values, median_interval
 from dietlab.cost import Adaptation, Analytic, LearnedPredictor, Survey
 from dietlab.measure import CacheState, Record, ReplayRunner, SyntheticRunner, Trial
 from dietlab.problem import Shape, ShapeSet
@@ -26,8 +26,6 @@ from dietlab.tuning import STRATEGIES, Effort, TuningRun, effort_named, tune
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dietlab.measure.timing.contender import Array, Call, Operands
 from dietlab.measure.timing.disturbance import Taken
 from dietlab.measure.timing.problem import Problem
+from dietlab.measure.timing.rotation import Arena
 from dietlab.problem import WORKING
-
-if TYPE_CHECKING:
-    from dietlab.measure.timing.arena import Arena
 
 GUARD_BYTES = 512
 """The size of the guards before and after an output, in bytes: a multiple of any alignment. A call must not

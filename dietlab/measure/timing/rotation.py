@@ -1,14 +1,19 @@
-"""Rotating operands: the number of copies, and the bytes of a call that come from memory."""
+"""Rotating operands: the number of copies, and memory filled with valid values in their place: a call's time
+does not depend on values, so nothing is copied."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dietlab.base.cards import bytes_text
-from dietlab.machine import Hardware, Roofline
+from dietlab.lower.runtime import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, aligned_empty
+from dietlab.machine import Hardware
 from dietlab.machine.system import free_bytes
-from dietlab.measure.timing.target import timing_target
-from dietlab.problem import Shape, Workload, bound, precision_of
 
 ROTATED_CACHES = 2.0
 """The ratio of the size of all copies to the last-level cache: no copy is still in the cache when its turn
@@ -29,6 +34,11 @@ MOST_PACKED = 64
 
 MOST_PLAIN = 1024
 """The most copies of arrays that are not packed."""
+
+NEAR_ONE = 0x3F80
+"""The bits of 1 in bfloat16, which are the upper half of the bits of 1 in float32. With any sign and any
+lower seven bits, each half of a word is a normal number in float32, bfloat16 and float16; bytes are arbitrary
+integers."""
 
 
 def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> int:
@@ -57,20 +67,63 @@ def shortage(hardware: Hardware, exceeded: int) -> str:
     )
 
 
-def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
-    """Returns the number of bytes that a rotating call fetches from memory: the size of the operands that
-    rotate (the constant operands; without any, all operands and the output). Returns 0 for a small layer,
-    whose limited number of copies fits the last-level cache."""
-    constants = timing_target(hardware.kind).rotated(workload)
-    values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
-    rotated = precision_of(workload).itemsize * values or workload.bytes(shape)
-    level = hardware.last_level_bytes
-    return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0
+class Arena:
+    """Memory that exceeds a cache. Parts of it are taken one after the other, cyclically.
+
+    Args:
+        last_level_bytes: the size of the cache that the parts of a rotation exceed
+            (:func:`copies_beyond`).
+    """
+
+    def __init__(self, last_level_bytes: int) -> None:
+        self._last_level_bytes = last_level_bytes
+        self._memory: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._next = 0
+        self._headers: dict[int, npt.NDArray[np.uint8]] = {}
+
+    def take(
+        self, like: Mapping[str, npt.NDArray[Any]], *, packed: bool, header: bytes = b""
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Returns the next part as arrays of valid values, aligned to cache lines. The part is reused after
+        all other copies of a rotation.
+
+        Args:
+            like: arrays with the shapes and types of the result.
+            packed: whether the arrays replace packed weights, of which a rotation has fewer copies.
+            header: the bytes to write at the beginning of each array. When another part covers these bytes,
+                the valid values are restored: computing with a header's bytes as numbers could be slow.
+        """
+        lines = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in like.values()]
+        size = max(ALIGNMENT_BYTES, sum(lines))
+        # One more, since a rotation may begin at any part.
+        end = size * (1 + copies_beyond(size, self._last_level_bytes, packed=packed))
+        if end > len(self._memory):
+            whole = int(min(MOST_BYTES, ROTATED_CACHES * self._last_level_bytes))
+            self._memory = np.empty(0, np.uint8)  # freed before the new one is allocated
+            self._headers.clear()
+            self._memory = _filled(max(end, whole))
+        # Parts of one size begin at its multiples, so that two of them are the same memory or share none: a
+        # rotation with more calls than parts then meets its own headers.
+        start = -(-self._next // size) * size
+        start = start if start + size <= end else 0
+        self._next = start + size
+        for other in [other for other in self._headers if start <= other < self._next]:
+            before = self._headers.pop(other)
+            self._memory[other : other + len(before)] = before
+        found = {}
+        for (name, array), line in zip(like.items(), lines, strict=True):
+            part = self._memory[start : start + array.nbytes]
+            if header:
+                self._headers[start] = part[: len(header)].copy()
+                part[: len(header)] = np.frombuffer(header, np.uint8)
+            found[name] = part.view(array.dtype).reshape(array.shape)
+            start += line
+        return found
 
 
-def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
-    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown."""
-    of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
-    if hardware.roofline(*of_call) is None:
-        return None
-    return hardware.roofline(*of_call, memory_bytes(workload, shape, hardware))
+def _filled(size: int) -> npt.NDArray[np.uint8]:
+    """Returns memory with random values that are normal numbers in every type."""
+    memory = aligned_empty((-(-size // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES,), np.uint8)
+    halves = np.random.default_rng(0).integers(0, 1 << 16, HUGE_PAGE_BYTES // 2, np.uint16)
+    memory.reshape(-1, HUGE_PAGE_BYTES)[...] = (halves & 0x807F | NEAR_ONE).view(np.uint8)
+    return memory

@@ -1,16 +1,19 @@
-"""The part of a target that measures: its device, the options of timing on it, and a simple model of it."""
+"""The part of a target that measures: its device, the options of timing on it, and a simple model of it; and
+the roofline of a call, which depends on the operands that a device rotates."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from dietlab.machine import Hardware
+from dietlab.machine import Hardware, Roofline
 from dietlab.machine.target import part
 from dietlab.measure.timing.device import Device
 from dietlab.measure.timing.protocol import CacheState
-from dietlab.problem import Shape, Workload
+from dietlab.measure.timing.rotation import copies_beyond
+from dietlab.problem import Shape, Workload, bound, precision_of
 
 
 class TimingTarget(Protocol):
@@ -50,3 +53,22 @@ def timing_target(name: str) -> TimingTarget:
     """Returns the part of a target that measures."""
     found: TimingTarget = part(name, "device")
     return found
+
+
+def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
+    """Returns the number of bytes that a rotating call fetches from memory: the size of the operands that
+    rotate (the constant operands; without any, all operands and the output). Returns 0 for a small layer,
+    whose limited number of copies fits the last-level cache."""
+    constants = timing_target(hardware.kind).rotated(workload)
+    values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
+    rotated = precision_of(workload).itemsize * values or workload.bytes(shape)
+    level = hardware.last_level_bytes
+    return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0
+
+
+def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
+    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown."""
+    of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
+    if hardware.roofline(*of_call) is None:
+        return None
+    return hardware.roofline(*of_call, memory_bytes(workload, shape, hardware))

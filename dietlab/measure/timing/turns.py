@@ -42,7 +42,7 @@ class Player:
     was slow, since the processor did not recover.
 
     Args:
-        correct: whether the result must be correct; None if the contender crashed, hung or refused.
+        correct: whether the result is correct; None if the contender crashed, hung or refused.
         reason: the reason why the result is not correct.
         max_error, tolerance: the largest error of the result and the tolerance; None before the comparison.
         first_seconds: the seconds of the first call at the shape, if

@@ -63,10 +63,8 @@ def parse_table(name: str, text: str) -> Table:
     except ValueError as error:
         raise WorkloadError("a row of a table of traffic reads EXTENT,COUNT", f"{name}: {error}") from None
     if columns != COLUMNS or not counts or len(counts) != len(rows) or min(*counts, *counts.values()) < 1:
-        raise WorkloadError(
-            f"a table of traffic needs the columns {COLUMNS} and distinct extents and counts of 1 or more",
-            name,
-        )
+        rule = f"a table of traffic needs the columns {COLUMNS} and distinct extents and counts of 1 or more"
+        raise WorkloadError(rule, name)
     return Table(name, " ".join(header), counts)
 
 
@@ -87,11 +85,8 @@ def weights_of(lengths: Lengths) -> dict[int, float]:
             raise WorkloadError("every length must have a positive, finite weight", f"{weight} for {extent}")
         weights[extent] = weight
     if not weights:
-        raise WorkloadError(
-            "traffic needs at least one length",
-            "none",
-            f"For example [1, 16, 128], or a table: {', '.join(TABLES)}.",
-        )
+        rule = "traffic needs at least one length"
+        raise WorkloadError(rule, "none", f"For example [1, 16, 128], or a table: {', '.join(TABLES)}.")
     return weights
 
 
@@ -107,7 +102,9 @@ def aggregated(counts: Mapping[int, Count], groups: int) -> dict[int, Count]:
         WorkloadError: if ``groups`` is below 1.
     """
     if groups < 1:
-        raise WorkloadError("traffic must be aggregated to one shape or more", groups)
+        raise WorkloadError(
+            "traffic must be aggregated to one shape or more", groups, "For example 8 (serving:8)."
+        )
     clusters = [[extent] for extent in sorted(counts)]
     weights = [float(counts[extent]) for extent in sorted(counts)]
     centres = [math.log(extent) for extent in sorted(counts)]

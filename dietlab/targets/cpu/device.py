@@ -19,14 +19,13 @@ import numpy as np
 from dietlab.base.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
-from dietlab.measure.timing.arena import Arena
 from dietlab.measure.timing.contender import Call, Operands
 from dietlab.measure.timing.device import GUARD_BYTES, Copy, Placed, TimedBlock
 from dietlab.measure.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.protocol import CACHE_STATES as CACHE_STATES
 from dietlab.measure.timing.protocol import clock_for
-from dietlab.measure.timing.rotation import copies_beyond, exceeded_bytes
+from dietlab.measure.timing.rotation import Arena, copies_beyond, exceeded_bytes
 from dietlab.measure.timing.threads import keep_apart
 from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
 from dietlab.scheme import plan_for
@@ -124,9 +123,8 @@ class HostOutput:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
             fresh = result.contiguous()  # bytes are copied, as NumPy lacks PyTorch's bfloat16
             if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
-                raise MeasureError(
-                    f"a result must be {self.array.dtype} {self.array.shape}", tuple(fresh.shape)
-                )
+                rule = f"a result must be {self.array.dtype} {self.array.shape}"
+                raise MeasureError(rule, tuple(fresh.shape))
             ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
 
     def read(self) -> FloatArray:

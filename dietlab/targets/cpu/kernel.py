@@ -66,9 +66,7 @@ class CpuMicroKernel(MicroKernel):
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise SpaceError(
-                f"the instruction of a CPU's micro-kernel must be one of {', '.join(UNITS)}", repr(self.unit)
-            )
+            raise SpaceError(f"a CPU's instruction must be one of {', '.join(UNITS)}", repr(self.unit))
         if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
             raise SpaceError("a micro-kernel's sizes must be positive", self.key)
         facts = self.facts

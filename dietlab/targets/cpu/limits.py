@@ -67,4 +67,6 @@ class CpuLimits(Limits):
 
 def cpu_of(hardware: Hardware) -> CpuLimits:
     """Returns the limits of a CPU; raises :class:`HardwareError` for another processor."""
-    return hardware.limits_as(CpuLimits, "Use Hardware.detect() or a preset like haswell-1core.")
+    return hardware.limits_as(
+        CpuLimits, "Use Hardware.detect() (--target cpu) or a preset like haswell-1core (--hardware)."
+    )

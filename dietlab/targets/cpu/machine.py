@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import Ceiling
 from dietlab.machine.instruction_sets import FAMILIES
-from dietlab.machine.knob import SIZES, Knob, some_cores, times
+from dietlab.machine.roofline import Ceiling
 from dietlab.machine.system import amx_permitted, cpuinfo, flags, usable_cores
+from dietlab.machine.target import SIZES, Knob, some_cores, times
 from dietlab.measure.timing.process import STARTER
 from dietlab.targets.cpu.limits import VECTOR_BYTES, CpuLimits, cpu_of
 
@@ -75,7 +75,7 @@ def measured(hardware: Hardware) -> Hardware:
         raise HardwareError(
             "measuring a CPU needs apache-tvm",
             "not installed",
-            "Install it, or use Hardware.detect(measure=False) or a preset.",
+            "Install it, or use Hardware.detect(measure=False) or a preset (--hardware).",
         )
     probe = subprocess.run(
         [sys.executable, "-m", STARTER, "dietlab.targets.cpu.probe"],

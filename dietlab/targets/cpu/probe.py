@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dietlab.lower.compiler import compile_library, written
+from dietlab.lower.compiler import compiled, export, require_linker
 from dietlab.lower.runtime import load_library
 from dietlab.lower.store import STORE, fingerprint
 from dietlab.machine import Hardware
@@ -71,13 +71,14 @@ def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
     limits = cpu_of(hardware)
     built_for = f"{limits.llvm_cpu} {limits.lanes} {hardware.cores}"
     key = f"probe {' '.join(loops)} {built_for} {fingerprint(hardware.kind)}"
-    if kept := STORE.load(key):
-        written(path, kept[1])
-        return path
-    from dietlab.targets.cpu.lowering.probe_loops import probe_loops
 
-    compile_library(probe_loops(loops, limits.lanes, hardware.cores), target_of(hardware), path)
-    STORE.keep(key, {}, path.read_bytes())
+    def make() -> None:
+        from dietlab.targets.cpu.lowering.probe_loops import probe_loops
+
+        module = probe_loops(loops, limits.lanes, hardware.cores)
+        export(compiled(module, target_of(hardware)), path, require_linker())
+
+    STORE.write(path, key, make)
     return path
 
 

@@ -7,9 +7,9 @@ from itertools import product
 
 from dietlab.machine import Hardware
 from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, precision_of, smallest, static_extent
-from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import ORDERS, Edge
 from dietlab.scheme.scheme import Scheme
+from dietlab.scheme.target import Limit
 from dietlab.targets.cpu.kernel import TILE_REGISTERS, Along, CpuMicroKernel
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.units import UNITS, WORD_BYTES
@@ -98,7 +98,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     lanes = cpu.lanes
     return (
         Limit(
-            f"a unit of this processor multiplies {workload.dtype}",
+            f"the micro-kernel's unit multiplies {workload.dtype} on this processor",
             0,
             "other units",
             lambda s: int(s.kernel.unit not in cpu.units(workload.dtype)),

@@ -21,15 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
-from dietlab.targets.cuda.unit import WARP, WARP_GROUP, Unit
+from dietlab.targets.cuda.space import COPY_BYTES
+from dietlab.targets.cuda.unit import QUAD, WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]
 """Arrays whose shapes broadcast: ``[tiles, 1]`` with ``[shapes]``, or all ``[pairs]``."""
 
-Values = npt.NDArray[np.float64]
 
 UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
 """The numbers of units in :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four
@@ -77,8 +78,8 @@ BULK_SPEED = 1.4
 """The ratio of the bytes that bulk copies get from L2 in a cycle to the bytes that copies by threads get: 50
 to 62 over 40, in steps of small tiles on an H200 (``data/h200``)."""
 
-COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
-"""The number of bytes of a thread's copy, and of its instructions: an address, and the copy."""
+COPY_INSTRUCTIONS = 2
+"""The number of instructions of a thread's copy of :data:`COPY_BYTES`: an address, and the copy."""
 
 BESIDE = (40.0, 40.0, 100.0)
 """The number of instructions of a warp in a step in addition to copies, reads and multiply-adds, for ``fma``,
@@ -87,9 +88,6 @@ tiles."""
 
 BESIDE_BULK = 60.0
 """The same number for ``tma``, whose workers compute no addresses; an estimate."""
-
-QUAD = 4
-"""The number of steps of the reduction that a float32 thread reads at a time: 16 bytes."""
 
 WAVEFRONTS = 2
 """The number of cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares

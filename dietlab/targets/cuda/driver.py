@@ -115,7 +115,7 @@ def require_gpu(wanted: Hardware) -> Hardware:
         raise MeasureError(
             f"the GPU must run code for {gpu_of(wanted).arch}",
             f"{found.name} with {gpu_of(found).arch}",
-            "Tune or pack for this GPU, as Hardware.detect('cuda') describes it.",
+            "Tune or pack for this GPU: Hardware.detect('cuda'), or --target cuda.",
         )
     return found
 

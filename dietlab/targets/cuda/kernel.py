@@ -107,9 +107,7 @@ class CudaMicroKernel(MicroKernel):
             raise SpaceError("what a producer brings must be computed in whole steps", self.key, remedy)
         if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
             remedy = "Take tma, and no splits."
-            raise SpaceError(
-                "blocks can only share rows that producers bring, or a reduction", self.key, remedy
-            )
+            raise SpaceError("blocks can only share rows of producers or a reduction", self.key, remedy)
         if self.cluster > CLUSTER:
             raise SpaceError(f"a cluster must have at most {CLUSTER} blocks", self.key, "Split it less.")
         divided = {
@@ -120,15 +118,10 @@ class CudaMicroKernel(MicroKernel):
         for what, (extent, share) in divided.items():
             if extent % share:
                 remedy = f"Change the {what} or how many workers share them."
-                raise SpaceError(
-                    f"workers must share the {what} evenly: a multiple of {share}", self.key, remedy
-                )
+                raise SpaceError(f"workers must share a multiple of {share} {what}", self.key, remedy)
         if self.pieces.widest and self.tile_cols > self.pieces.widest:
-            raise SpaceError(
-                f"a worker must compute at most {self.pieces.widest} columns",
-                self.key,
-                "Let more share them.",
-            )
+            rule = f"a worker must compute at most {self.pieces.widest} columns"
+            raise SpaceError(rule, self.key, "Let more share them.")
 
     @property
     def edges(self) -> tuple[Edge, ...]:

@@ -172,4 +172,6 @@ def gpu_of(hardware: Hardware) -> GpuLimits:
     Raises:
         HardwareError: if this is another processor.
     """
-    return hardware.limits_as(GpuLimits, "Use Hardware.detect('cuda') or a preset like h100.")
+    return hardware.limits_as(
+        GpuLimits, "Use Hardware.detect('cuda') (--target cuda) or a preset like h100 (--hardware)."
+    )

@@ -11,8 +11,8 @@ from typing import Any
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import Ceiling
-from dietlab.machine.knob import SIZES, Knob, some_cores
+from dietlab.machine.roofline import Ceiling
+from dietlab.machine.target import SIZES, Knob, some_cores
 from dietlab.targets.cuda.limits import RATES, GpuLimits, float32_lanes, gpu_of
 from dietlab.targets.cuda.rates import SHARED_BYTES, gpu_rates
 
@@ -105,10 +105,8 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     read = partial(_attribute, driver, handle)
     name, capability = _name(driver, handle), (read(MAJOR), read(MINOR))
     if capability < OLDEST:
-        raise HardwareError(
-            f"a GPU must have compute capability {_dotted(OLDEST)} or later",
-            f"{name} with {_dotted(capability)}",
-        )
+        rule = f"a GPU must have compute capability {_dotted(OLDEST)} or later"
+        raise HardwareError(rule, f"{name} with {_dotted(capability)}")
     preset = PRESETS.get(name.partition(" MIG ")[0])
     return Hardware(
         name=name,
@@ -122,11 +120,11 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     )
 
 
-def detect_gpus(driver: Any = None) -> list[Hardware]:
+def detect_gpus() -> list[Hardware]:
     """Returns the GPUs of this machine that dietlab knows; none without a driver."""
     found = []
     with suppress(HardwareError):
-        driver = _library() if driver is None else driver
+        driver = _library()
         for device in range(_count(driver)):
             with suppress(HardwareError):  # one that is too old
                 found.append(detect_gpu(device, driver))
@@ -160,7 +158,7 @@ def _library() -> Any:
         raise HardwareError(
             "describing a GPU needs an NVIDIA driver",
             f"no driver ({missing})",
-            "Install it, or use a preset, as in Hardware.preset('h100').",
+            "Install it, or use a preset, as in Hardware.preset('h100') (--hardware h100).",
         )
     return library
 

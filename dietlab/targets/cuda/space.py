@@ -9,9 +9,9 @@ from math import ceil
 
 from dietlab.machine import Hardware
 from dietlab.problem import Role, Workload, axis_of, batch_of, largest, precision_of
-from dietlab.scheme.limit import Limit
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
+from dietlab.scheme.target import Limit
 from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
 from dietlab.targets.cuda.limits import GpuLimits, gpu_of
 from dietlab.targets.cuda.ring import barrier_bytes, described, missing_registers, registers_of_roles
@@ -124,7 +124,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     return (
         _limit(
-            f"a unit of this processor multiplies {workload.dtype}",
+            f"the micro-kernel's unit multiplies {workload.dtype}",
             0,
             "other units",
             lambda k: int(workload.dtype not in k.pieces.types),

@@ -13,6 +13,9 @@ WARP_GROUP = 128
 """The number of threads that execute ``wgmma`` together: four warps, the first of which has a multiple of
 four as its index (PTX ISA, asynchronous warpgroup level matrix instructions)."""
 
+QUAD = 4
+"""The number of steps of the reduction that a float32 thread reads at a time: 16 bytes."""
+
 
 @dataclass(frozen=True)
 class Pieces:

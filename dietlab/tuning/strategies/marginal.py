@@ -11,10 +11,11 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.cost import Analytic, adaptation_cost
 from dietlab.cost.measured import Measured
 from dietlab.scheme import Scheme
-from dietlab.tuning.state import SearchState, Values
+from dietlab.tuning.state import SearchState
 
 TIES = 1e-3
 """The weight of a scheme's mean time relative to its gain: if no scheme gains, the best on average is

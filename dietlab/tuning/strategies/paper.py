@@ -10,10 +10,11 @@ from random import Random
 
 import numpy as np
 
+from dietlab.base.statistics import Values
 from dietlab.cost import adaptation_cost
 from dietlab.problem import extents
 from dietlab.scheme import Scheme
-from dietlab.tuning.state import SearchState, Values
+from dietlab.tuning.state import SearchState
 from dietlab.tuning.strategies.knobs import Knobs, knobs_of
 
 SHRINKS = 1.1

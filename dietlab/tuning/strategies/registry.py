@@ -90,11 +90,8 @@ def _made(name: str, make: Callable[[], Strategy]) -> Strategy:
     try:
         signature(make).bind()
     except TypeError as error:
-        raise SpaceError(
-            f"it must be possible to make the strategy {name} without arguments",
-            error,
-            "Give them defaults, or enter an object.",
-        ) from None
+        rule = f"it must be possible to make the strategy {name} without arguments"
+        raise SpaceError(rule, error, "Give them defaults, or enter an object.") from None
     made = make()
     require_methods(f"the strategy {name}", made, ("propose",), SpaceError)
     return made

@@ -112,9 +112,7 @@ def draw_space(
     if frame.empty:
         return figure
     if scheme and scheme not in set(frame["scheme"]):
-        raise SpaceError(
-            "the scheme that is shown must be one of the table", scheme, "frame_space() lists them."
-        )
+        raise SpaceError("the shown scheme must be one of the table", scheme, "frame_space() lists them.")
     shown = [name for name in frame if name not in ("scheme", "measured", "seconds")]
     axes = [name for name in shown if frame[name].astype(str).nunique() > 1]
     chosen = frame["scheme"].eq(scheme).to_numpy() if scheme else None

@@ -9,8 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dietlab.base.statistics import Values
 from dietlab.problem import Dim, Shape, ShapeSet, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Split, Tree, intervals, restricted, with_parameters
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-Values = npt.NDArray[np.float64]
 Layer = Mapping[str, int]
 """The extent of every dynamic dimension but the length; empty if there is no other."""
 Beside = tuple[str, "pd.DataFrame"]

@@ -11,6 +11,7 @@ from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Plan
 from dietlab.tuning import Dispatcher
 from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.padding import SHOWN
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from dietlab.view.figures.dispatch_tree import Layer
 
-SHOWN = 128
 PARTS = {
     "compute": ("multiply-adds", PALETTE["needed"]),
     "weights": ("waiting for weights", PALETTE["accent4"]),

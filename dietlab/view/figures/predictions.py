@@ -184,8 +184,7 @@ def feature_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def leading_words(frame: pd.DataFrame, count: int = 3) -> str:
-    """Returns the first few features and their shares: ``"rows (41 %), accumulators (20 %)"``."""
-    return ", ".join(
-        f"{feature_words(r.feature)} ({100 * r.share:.0f} %)" for r in frame.head(count).itertuples()
-    )
+def leading_words(frame: pd.DataFrame) -> str:
+    """Returns the first three features and their shares: ``"rows (41 %), accumulators (20 %)"``."""
+    found = frame.head(3).itertuples()
+    return ", ".join(f"{feature_words(row.feature)} ({100 * row.share:.0f} %)" for row in found)

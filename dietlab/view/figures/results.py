@@ -101,11 +101,8 @@ def cache_of(report: Report, cache: str | None) -> str | None:
     """Returns the given cache state. For None, returns the report's first one, or None if the report has
     none."""
     if cache is not None and cache not in report.caches:
-        raise RecordError(
-            "the report must have the cache state",
-            repr(cache),
-            f"It has: {', '.join(report.caches) or 'none'}.",
-        )
+        rule = "the report must have the cache state"
+        raise RecordError(rule, repr(cache), f"It has: {', '.join(report.caches) or 'none'}.")
     return cache if cache is not None else next(iter(report.caches), None)
 
 

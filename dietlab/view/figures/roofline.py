@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.base.errors import HardwareError, WorkloadError
 from dietlab.compare.results.report import Report
 from dietlab.machine import Hardware
-from dietlab.machine.ceilings import Ceiling, ceilings
+from dietlab.machine.roofline import Ceiling
+from dietlab.machine.target import hardware_target
 from dietlab.problem import USUAL, Shape, Workload, length_dim, require_dtype
 from dietlab.view.figures.base import add_ring, hovering, new_figure
 from dietlab.view.theme import PALETTE, TIE
@@ -30,6 +31,23 @@ STATES = {
 
 DASHES = ("solid", "dash", "dot")
 """The dashes of the ceilings, from the slowest level of memory to the fastest."""
+
+
+def ceilings(hardware: Hardware) -> tuple[Ceiling, ...]:
+    """Returns the known ceilings of a processor, the slowest level first: memory, then the caches that its
+    target knows.
+
+    Raises:
+        HardwareError: if neither the peak nor the memory's bandwidth is known.
+    """
+    if hardware.peak_gflops is None or hardware.dram_gbps is None:
+        raise HardwareError(
+            "a roofline needs a peak and a bandwidth of memory",
+            f"{hardware.name} without them",
+            "Measure them (Hardware.detect()) or take a preset.",
+        )
+    memory = Ceiling("memory", hardware.dram_gbps, hardware.source)
+    return memory, *hardware_target(hardware.kind).ceilings(hardware)
 
 
 def peak_of(hardware: Hardware, dtype: str) -> float:
@@ -83,9 +101,7 @@ def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int
     rows = []
     for length in lengths:
         if length < 1:
-            raise WorkloadError(
-                "a call on a roofline must have rows", f"{name}={length}", "Make it 1 or more."
-            )
+            raise WorkloadError("a call on a roofline needs rows", f"{name}={length}", "Make it 1 or more.")
         shape = Shape.of(**{name: length})
         flops, moved = workload.flops(shape), workload.bytes(shape)
         for ceiling in ceilings(hardware):

@@ -122,10 +122,8 @@ class View:
         for column, shape in enumerate(portfolio.shapes):
             here, scheme = slowdowns[:, column], self.dispatcher and self.dispatcher.scheme(shape)
             if scheme is not None and scheme not in portfolio.schemes:
-                raise DispatchError(
-                    "the dispatcher must have been trained on the portfolio of the map",
-                    f"the scheme {scheme}, which it lacks",
-                )
+                rule = "the dispatcher must have been trained on the portfolio of the map"
+                raise DispatchError(rule, f"the scheme {scheme}, which it lacks")
             found = here.min() if scheme is None else here[portfolio.schemes.index(scheme)]
             yield shape, float(found), shape in portfolio.shapes.held_out
 
@@ -153,9 +151,7 @@ class View:
                 found.setdefault((down, shape[self.x]), []).append(point)
         if points and not found:
             known = f"For example {min(shape for shape, _, _ in points)} is known."
-            raise RecordError(
-                "at least one shape must have the extents that are fixed", Shape.of(**self.fixed), known
-            )
+            raise RecordError("a shape must have the fixed extents", Shape.of(**self.fixed), known)
         mean = geometric_mean if self.look and self.look.ratio else fmean
         worst = min if self.look and self.look.more_is_better else max
         rows = []

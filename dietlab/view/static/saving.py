@@ -63,9 +63,7 @@ def save(figure: Any, path: str | Path) -> Path:
     target = Path(path)
     kind = _kind(target.suffix, str(path))
     if not target.parent.is_dir():
-        raise DietlabError(
-            "a figure can only be saved in a folder that exists", target.parent, "Make it first."
-        )
+        raise DietlabError("a figure must be saved in a folder that exists", target.parent, "Make it first.")
     data = render(figure, kind)
     write_whole(target, data)
     return target

@@ -7,17 +7,17 @@ preset stands for a processor.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dietlab.base.background import require_work
 from dietlab.base.errors import DietlabError, DispatchError, HardwareError, RecordError, WorkloadError
 from dietlab.compare.results import Report, ResultTable
-from dietlab.compare.study import FACTS, RECORDS, REPORT, Study
+from dietlab.compare.study import REPORT, Study, read_facts
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.cost import Known
 from dietlab.machine import Hardware
 from dietlab.measure import Record, read_records
@@ -90,9 +90,8 @@ def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
     study = study_of(source)
     if study is None:
         return choose_portfolio(run)
-    kept = study.folder / FACTS
-    facts: Mapping[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    return choose_portfolio(run, study.shapes, facts.get("max_kernels", study.max_kernels))
+    most = read_facts(study.folder).get("max_kernels", study.max_kernels)
+    return choose_portfolio(run, study.shapes, most)
 
 
 def records_of(

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.errors import DispatchError
+from dietlab.base.statistics import Values
 from dietlab.cost import Known
 from dietlab.problem import Shape, at_layer, length_dim, shapes_of_layer
 from dietlab.problem.shapes import only_dim
@@ -24,7 +24,6 @@ from dietlab.view.figures.dispatch_tree import Layer, dispatch_table
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = npt.NDArray[np.float64]
 
 SHOWN = 5
 """The most shapes that a sentence names."""
@@ -121,9 +120,7 @@ def by_hand(
     workload = at_layer(portfolio.workload, layer)
     name, dim = only_dim(workload)
     if len(plans) != len(cuts) + 1:
-        raise DispatchError(
-            f"{len(cuts)} cuts make {len(cuts) + 1} intervals, each of which needs a plan", len(plans)
-        )
+        raise DispatchError(f"{len(cuts)} cuts need {len(cuts) + 1} plans, one an interval", len(plans))
     used = tuple(sorted({*plans, portfolio.safe_scheme}))
     tree: Tree = Leaf(used.index(plans[-1]))
     for cut, plan in zip(sorted(cuts)[::-1], plans[-2::-1], strict=True):

@@ -156,9 +156,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             )
         wrong = mismatch(map(str, state), self.controls)
         if wrong:
-            raise DietlabError(
-                f"a state must have a value for each of {', '.join(self.controls)}", wrong, WHENCE
-            )
+            raise DietlabError(f"a state needs a value for each of {', '.join(self.controls)}", wrong, WHENCE)
         self._take(state, whole=True, remedy=WHENCE)
         return self
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 
-from dietlab.base.errors import RecordError, StudyError
+from dietlab.base.errors import StudyError
 from dietlab.base.events import (
     Event,
     ModelFitted,
@@ -21,8 +21,8 @@ from dietlab.base.events import (
     StageStarted,
     TrialMeasured,
 )
-from dietlab.base.files import read_json, reading
-from dietlab.compare.study import FACTS, MODEL, RECORDS, Study
+from dietlab.compare.study import FACTS, MODEL, Study, read_facts
+from dietlab.compare.study_manifest import RECORDS
 from dietlab.measure import Record
 from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.measure.store import header_of, record_of
@@ -166,12 +166,11 @@ class StudyTail:
         if _stat(facts)[1] <= self._facts_written:
             return
         self._facts_written = _stat(facts)[1]
-        with reading(RecordError, "the facts that tuning wrote must be readable", facts):
-            value = read_json(facts)
+        value = read_facts(self.study.folder)
         number = len(self._measured)
         if value["held_out_metrics"]:
             yield ModelFitted(1, number, value["held_out_metrics"])
-        yield RoundFinished(1, number, self._failures, self._best, PhaseSeconds(**value["seconds"]))
+        yield RoundFinished(1, number, self._failures, self._best, PhaseSeconds.from_json(value["seconds"]))
 
 
 def _stat(path: Path) -> tuple[int, int]:

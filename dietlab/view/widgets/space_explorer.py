@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import SpaceError
 from dietlab.machine import Hardware
-from dietlab.machine.knob import Knob
-from dietlab.machine.target import hardware_target
+from dietlab.machine.target import Knob, hardware_target
 from dietlab.problem import Workload
 from dietlab.scheme import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.figures.base import hovering, new_figure
@@ -34,6 +33,11 @@ REMEMBERED = 64
 
 PLANS = "Whether plans may cover a shape with tiles of several heights, or pad it as the paper's do"
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
+
+
+def figure_of(hardware: Hardware, knob: Knob) -> int:
+    """Returns the figure of a processor that a knob varies."""
+    return int(getattr(hardware if knob.field == "cores" else hardware.limits, knob.field))
 
 
 def knob_words(knob: Knob, value: int) -> str:
@@ -215,12 +219,14 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
     """Returns a sentence on how the changed limits change the space."""
-    knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
-    if not knobs:
-        return "These are the real limits. What would another processor change?"
+    figures = [(k, figure_of(chip, k), figure_of(hardware, k)) for k in hardware_target(hardware.kind).KNOBS]
     changes = ", ".join(
-        f"{k.label} {knob_words(k, k.of(chip))} instead of {knob_words(k, k.of(hardware))}" for k in knobs
+        f"{knob.label} {knob_words(knob, new)} instead of {knob_words(knob, old)}"
+        for knob, new, old in figures
+        if new != old
     )
+    if not changes:
+        return "These are the real limits. What would another processor change?"
     gained, lost = len(set(space) - real), len(real - set(space))
     if not gained and not lost:
         return f"With {changes}: exactly the same schemes fit."
@@ -228,7 +234,8 @@ def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[S
 
 
 def _controls(hardware: Hardware) -> dict[str, Control]:
-    sliders = {knob.field: _slider(knob, knob.of(hardware)) for knob in hardware_target(hardware.kind).KNOBS}
+    knobs = hardware_target(hardware.kind).KNOBS
+    sliders = {knob.field: _slider(knob, figure_of(hardware, knob)) for knob in knobs}
     return {**sliders, "cover": OneOf("composed", COVERS, label="plans", tooltip=PLANS)}
 
 

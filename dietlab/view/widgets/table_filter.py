@@ -76,17 +76,12 @@ def _holds(frame: pd.DataFrame, tree: ast.expr) -> Mask:
     mask: Mask = np.ones(len(frame), dtype=bool)
     for left, op, right in zip(values, tree.ops, values[1:], strict=False):
         if type(op) not in COMPARISONS:
-            raise RecordError(
-                "a condition must compare by <, <=, ==, !=, >= or >", ast.unparse(tree), EXAMPLE
-            )
+            raise RecordError("a condition needs <, <=, ==, !=, >= or >", ast.unparse(tree), EXAMPLE)
         try:
             held = COMPARISONS[type(op)](left, right)
         except TypeError:
-            raise RecordError(
-                "a number can only be compared with a number, and a text with a text",
-                ast.unparse(tree),
-                EXAMPLE,
-            ) from None
+            rule = "a number can only be compared with a number, and a text with a text"
+            raise RecordError(rule, ast.unparse(tree), EXAMPLE) from None
         mask &= np.broadcast_to(np.array(held, dtype=bool), mask.shape)
     return mask
 
@@ -119,9 +114,7 @@ def _column(frame: pd.DataFrame, name: str) -> Any:
     import pandas as pd
 
     if name not in frame:
-        raise RecordError(
-            "a name in a condition must be that of a column", name, f"They are: {', '.join(map(str, frame))}."
-        )
+        raise RecordError("a condition must name columns", name, f"They are: {', '.join(map(str, frame))}.")
     column = frame[name]
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=float, na_value=np.nan)

@@ -97,11 +97,8 @@ class OnnxRuntime:
 
     def kind(self, workload: Workload) -> Kind:
         if dtypes_of(workload)["out"] == "int8":
-            raise NoFormError(
-                "ONNX Runtime's output of int8 operands must be float32",
-                workload,
-                "Compare with onednn-packed.",
-            )
+            rule = "ONNX Runtime's output of int8 operands must be float32"
+            raise NoFormError(rule, workload, "Compare with onednn-packed.")
         return "prepacked" if "w" in workload.constants else "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:

@@ -85,11 +85,8 @@ class Torch:
     def kind(self, workload: Workload) -> Kind:
         epilogue = workload.epilogue
         if workload.dtype != "float32" and (epilogue.activation != "none" or epilogue.residual):
-            raise NoFormError(
-                "the product must have no epilogue, since PyTorch rounds before each of its steps",
-                workload,
-                "Compare without one.",
-            )
+            rule = "the product must have no epilogue, since PyTorch rounds before each of its steps"
+            raise NoFormError(rule, workload, "Compare without one.")
         return "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
@@ -201,20 +198,14 @@ class OneDnnPacked:
 
     def kind(self, workload: Workload) -> Kind:
         if dtypes_of(workload)["out"] == "int8" and workload.epilogue.residual:
-            raise NoFormError(
-                "the product must have no residual, which oneDNN adds before it rounds to int8",
-                workload,
-                "Compare without a residual.",
-            )
+            rule = "the product must have no residual, which oneDNN adds before it rounds to int8"
+            raise NoFormError(rule, workload, "Compare without a residual.")
         if workload.dtype == "bfloat16":
             if not self._torch.ops.mkldnn._is_mkldnn_bf16_supported():
                 raise NoFormError("oneDNN needs AVX-512 for bfloat16", workload, "Compare float32.")
             if workload.epilogue.residual and workload.epilogue.activation != "none":
-                raise NoFormError(
-                    "the product must have no residual, which PyTorch adds after oneDNN rounds",
-                    workload,
-                    "Compare without a residual.",
-                )
+                rule = "the product must have no residual, which PyTorch adds after oneDNN rounds"
+                raise NoFormError(rule, workload, "Compare without a residual.")
         return require_constant_weights(workload)
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:

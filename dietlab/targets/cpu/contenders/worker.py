@@ -30,7 +30,7 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
     """Returns the contender of that name, as :func:`~dietlab.compare.contenders.opened_contender` does."""
     ours: dict[str, Callable[[], Contender]] = {
         "library": lambda: LibraryContender(options["library"], threads),
-        "libraries": lambda: LibrariesContender(options["libraries"]),
+        "libraries": lambda: LibrariesContender(options["libraries"], threads),
         "ansor": lambda: AnsorContender(options["library"], "cpu", load_tuned),
     }
     return opened_contender(name, VENDORS, threads, ours, get_args(Kind))

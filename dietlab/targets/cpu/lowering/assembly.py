@@ -58,11 +58,8 @@ def assembly_text(
     # LLVM would end the process.
     if scheme.kernel.unit not in cpu_of(hardware).units(workload.dtype):
         units = ", ".join(cpu_of(hardware).units(workload.dtype)) or "none"
-        raise BuildError(
-            "the processor must have the scheme's instruction for multiply-adds",
-            scheme.key,
-            f"Those of {hardware.name} are {units}.",
-        )
+        rule = "the processor must have the scheme's instruction for multiply-adds"
+        raise BuildError(rule, scheme.key, f"Those of {hardware.name} are {units}.")
     compiler.require_tools()
     from dietlab.targets.cpu.lowering.geometry import Geometry
     from dietlab.targets.cpu.lowering.library import library_module

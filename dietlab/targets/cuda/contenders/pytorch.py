@@ -70,11 +70,8 @@ class Eager:
         epilogue = workload.epilogue
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
         if workload.dtype != "float32" and (epilogue.activation in GELU_FORM or added_last):
-            raise NoFormError(
-                "the epilogue must need no further operator, since each of PyTorch's operators rounds",
-                workload,
-                "Compare with torch-compile.",
-            )
+            rule = "the epilogue must need no further operator, since each of PyTorch's operators rounds"
+            raise NoFormError(rule, workload, "Compare with torch-compile.")
         return "plain"
 
     def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:

@@ -41,9 +41,7 @@ def module_maker() -> Any:
         _load_without_driver()
         found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
     if found is None:
-        raise MissingDependencyError(
-            "TVM must be able to make modules of cubins", f"no {CREATE}", "Install apache-tvm."
-        )
+        raise MissingDependencyError("TVM must make modules of cubins", f"no {CREATE}", "Install apache-tvm.")
     return found
 
 
@@ -80,9 +78,7 @@ def _stand_in(name: str, functions: list[str], folder: Path) -> None:
     command = [require_linker(), *flags, str(source), "-o", str(library)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
-        raise MissingDependencyError(
-            f"it must be possible to make a library that stands in for {name}", made.stderr.strip()[-300:]
-        )
+        raise MissingDependencyError(f"a library must stand in for {name}", made.stderr.strip()[-300:])
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 

@@ -11,10 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.tir import bound, int32, registers, span, unrolled, when
-from dietlab.targets.cuda.unit import WARP
-
-QUAD = 4
-"""The number of reduction steps in one read of shared memory along the depth."""
+from dietlab.targets.cuda.unit import QUAD, WARP
 
 WARP_DOWN, WARP_ACROSS = 4, 8
 """The numbers of threads of a warp along rows and columns of the tile: one read uses at most eight different

@@ -114,11 +114,8 @@ def require_compiler() -> Compiler:
     """
     found = next(compilers(), None)
     if found is None:
-        raise MissingDependencyError(
-            "a CUDA compiler must be installed",
-            "no nvcc on the PATH, none in Python packages, no NVRTC",
-            REMEDY,
-        )
+        rule = "a CUDA compiler must be installed"
+        raise MissingDependencyError(rule, "no nvcc on the PATH, none in Python packages, no NVRTC", REMEDY)
     return found
 
 

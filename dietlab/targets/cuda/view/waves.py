@@ -16,7 +16,7 @@ from dietlab.base.errors import WorkloadError
 from dietlab.cost import adaptation_cost
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.machine import Hardware
-from dietlab.measure import CacheState, Record
+from dietlab.measure import Record
 from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_for
@@ -168,20 +168,12 @@ def frame_waves(
 
 
 def waves_cost(
-    workload: Workload,
-    hardware: Hardware,
-    kernel: CudaMicroKernel,
-    registers: int | None = None,
-    cache: CacheState = "rotating",
+    workload: Workload, hardware: Hardware, kernel: CudaMicroKernel, registers: int | None
 ) -> AdaptationCost:
-    """Returns the bound of a micro-kernel with its occupancy.
-
-    Args:
-        registers: the number of registers of a thread (default: an estimate).
-        cache: the place of operands when a call begins.
-    """
+    """Returns the bound of a micro-kernel with its occupancy, with operands in memory when a call begins.
+    ``registers`` are those of a thread (None: an estimate)."""
     blocks = max(1, occupancy_of(kernel, workload, hardware, registers).blocks)
-    return adaptation_cost(workload, hardware, cache=cache, resident={kernel: blocks})
+    return adaptation_cost(workload, hardware, cache="rotating", resident={kernel: blocks})
 
 
 def frame_wave_times(
