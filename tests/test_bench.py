@@ -289,7 +289,7 @@ def test_order_of_the_table_does_not_depend_on_the_order_of_measuring() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("a,b\n1,2\n", "these columns"),
+        ("a,b\n1,2\n", "the right columns"),
         (",".join(COLUMNS) + "\nqkv,x" + "," * (len(COLUMNS) - 2) + "\n", "line 2"),
         (",".join(COLUMNS) + "\nother,1" + "," * (len(COLUMNS) - 2) + "\n", "KeyError"),
     ],
@@ -677,7 +677,7 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(study, StageStarted) and isinstance(ended, StageFinished)
     assert study.stage == ended.stage == "dense-tiny-1t"
     assert advanced.done == started.total and "failed" in advanced.note
-    assert "a linker is installed" in cli("bench", "--summary", "--out", tmp_path, exits=1).stdout
+    assert "a linker must be installed" in cli("bench", "--summary", "--out", tmp_path, exits=1).stdout
 
 
 def test_impossible_runs_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
@@ -806,7 +806,7 @@ def test_a_finished_bench_measures_nothing_and_keeps_to_its_settings(killed: tup
     cli("bench", "--summary", "--out", out)
     assert (out / TABLE).is_file()
     other = cli(*COMMAND[:-1], "mkl", "--out", out, exits=2)
-    assert "has the same against" in (other.stderr or other.output)
+    assert "must be continued with its own against" in (other.stderr or other.output)
 
 
 def test_values_are_frozen() -> None:
@@ -885,7 +885,7 @@ def test_a_bench_is_packed_small(tmp_path: Path) -> None:
     assert ResultTable.load(packed).to_csv() == journal.kept.table.to_csv()
     assert {path.name for path in tmp_path.iterdir()} == {JOURNAL, "packed.csv.gz", "packed.json"}
     other = cli("bench", "--out", tmp_path, "--pack", "table.csv", exits=2)
-    assert "is a .csv.gz" in (other.stderr or other.output)
+    assert "must be a .csv.gz" in (other.stderr or other.output)
 
 
 # The ablation

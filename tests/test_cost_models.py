@@ -399,7 +399,7 @@ def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
         Prior.load(path)
     with pytest.raises(ModelError, match="readable JSON"):
         Prior.load(tmp_path / "nowhere.json")
-    with pytest.raises(ModelError, match="fitted on records; got none"):
+    with pytest.raises(ModelError, match="fitting a prior needs records; got none"):
         Prior.fit([])
     with pytest.raises(ModelError, match="successful records; got none"):
         Prior.fit([replace(recorded(), records=())])
@@ -494,7 +494,7 @@ def test_the_command_judges_records_and_lists_models(mine: Path) -> None:
             "--drafts can only be combined with --told, --seeds, --json; got --model",
         ),
         ("FILE --drafts --operator-from FILE", "got --operator-from. Leave --operator-from out."),
-        ("FILE --operator-from FILE --split pairs", "--told, --seeds, --json only; got --split. Leave"),
+        ("FILE --operator-from FILE --split pairs", "--told, --seeds, --json; got --split. Leave"),
         ("FILE --told 8,many", "--told must have numbers, as in 64,400; got many"),
     ],
 )

@@ -498,7 +498,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_the_remedy_is_told(packages: Path) -> None:
-    told = r"a CUDA compiler is installed; .* pip install nvidia-cuda-nvcc"
+    told = r"a CUDA compiler must be installed; .* pip install nvidia-cuda-nvcc"
     with pytest.raises(MissingDependencyError, match=told):
         require_compiler()
     with pytest.raises(MissingDependencyError):

@@ -86,7 +86,7 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
         (
             KERNEL,
             {"edge": "partitioned"},
-            r"padded, even, rest, checked, and .*; got partitioned, ws\. Choose",
+            r"padded, even, rest, checked; .*; got partitioned, ws\. Choose",
         ),
         # Tensor cores want whole fragments,
         (HALVES, {"rows": 48}, "share a multiple of 32 rows; got 48x64x32"),
@@ -297,7 +297,7 @@ def test_halves_on_a_t4_are_refused_with_the_one_reason() -> None:
     for dtype in ("float16", "bfloat16"):
         with pytest.raises(SpaceError) as caught:
             build_space(typed(DENSE, dtype), Hardware.preset("t4"))
-        assert str(caught.value.invariant).endswith("fits NVIDIA T4")
+        assert str(caught.value.invariant).endswith("must fit NVIDIA T4")
         reason = "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on"
         count = candidates(typed(DENSE, dtype), Hardware.preset("t4"))
         assert caught.value.value == f"none; rejected candidates: {reason} ({count:,})"

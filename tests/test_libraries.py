@@ -343,7 +343,7 @@ def test_load_waits_for_who_is_replacing_the_library(copy: Path) -> None:
 REMEDIES = {
     "Free some space": (errno.ENOSPC, errno.EDQUOT),
     "Make the folder writable": (errno.EROFS, errno.EACCES),
-    "Give a path": (errno.ENOTDIR,),
+    "Choose another path": (errno.ENOTDIR,),
     "The system says why": (errno.EIO,),
 }
 
@@ -371,7 +371,7 @@ ENDED = "\ncollect2: error: ld returned 1 exit status"
     ("said", "told"),
     [
         (NO_SPACE + ENDED, r"the library must be writable; got .*: ld: final link .*Free some space"),
-        ("ld: cannot open output file a.so: Read-only file system", "can be written.*Make the folder"),
+        ("ld: cannot open output file a.so: Read-only file system", "must be writable.*Make the folder"),
         ("/usr/bin/ld: cannot find -lm" + ENDED, "must link; got /usr/bin/ld: cannot find"),
     ],
 )

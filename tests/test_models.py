@@ -419,7 +419,7 @@ def test_a_token_meets_the_experts_that_it_chooses() -> None:
 
 
 def test_no_model_is_longer_than_its_positions() -> None:
-    with pytest.raises(WorkloadError, match="positions for 512 tokens"):
+    with pytest.raises(WorkloadError, match="at most 512 tokens"):
         Model("bert-base", 1, Dim(1, 513)).build()
 
 

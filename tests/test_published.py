@@ -129,7 +129,7 @@ def test_a_tile_is_read_from_its_choice_and_its_key() -> None:
     assert TritonTile.parse(tile.key) == (tile, "", "") and tile.key == "128x64x32.warps4.s3"
     for unknown in ("extern_mm", "type=triton_BLOCK-M=48_BLOCK-K=16_BLOCK-N=32_numstages=3_numwarps=2", ""):
         assert TritonTile.of_choice(unknown) is None
-    with pytest.raises(SpaceError, match=r"powers of two from 16 on; got 8x64x32"):
+    with pytest.raises(SpaceError, match=r"powers of two from 16 on as extents; got 8x64x32"):
         TritonTile(8, 64, 32, 4, 3)
 
 
