@@ -799,6 +799,7 @@ def test_a_killed_bench_goes_on_from_its_state_without_the_packages_of_figures(
 
 def test_a_finished_bench_measures_nothing_and_keeps_to_its_settings(killed: tuple[Path, bytes]) -> None:
     out, _ = killed
+    cli(*COMMAND, "--out", out)
     before = (out / JOURNAL).read_bytes()
     cli(*COMMAND, "--out", out)
     assert (out / JOURNAL).read_bytes() == before

@@ -344,6 +344,7 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
             read(folder)
     assert "--import product:Product" in cli("dispatch", folder, exits=2).stderr
     cli("--import", "product:Product", "dispatch", folder)
+    assert "missing K, N, T. For example --dim T=1:128 --dim" in cli("space", "product", exits=2).stderr
     assert Study.open(folder).workload == work
     # What was measured needs no strategy.
     manifest = json.loads((folder / "manifest.json").read_text())
