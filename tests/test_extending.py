@@ -814,9 +814,9 @@ X_AND_W = r"x float32\[1, 32\], w float32\[64, 32\]; got"
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        (verb(inputs=lambda self, shape, seed=0: None), rf"inputs of Altered at T=1 are {X_AND_W} None"),
+        (verb(inputs=lambda self, shape, seed=0: None), rf"inputs of Altered at T=1 must be {X_AND_W} None"),
         (verb(inputs=lambda self, shape, seed=0: {}), r"inputs of Altered at T=1 must be .*; got none"),
-        (with_inputs(lambda array: array.T), rf"are {X_AND_W} x float32\[32, 1\]"),
+        (with_inputs(lambda array: array.T), rf"must be {X_AND_W} x float32\[32, 1\]"),
         (with_inputs(np.float64), r"must be x float32\[1, 32\], .*; got x float64\[1, 32\], w float64"),
         (with_reference(lambda y: None), r"reference of Altered at T=5 returns finite .*got None"),
         (with_reference(lambda y: y[0]), r"returns finite float64\[5, 64\]; got float64\[64\]"),
