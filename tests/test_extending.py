@@ -331,7 +331,7 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
     saved = {"operator": "product", **DIMS, "T": [1, 16], "dtype": "float32", "class": "product:Product"}
     assert json.loads((folder / "manifest.json").read_text())["workload"] == saved
     registry.replace_entered({})  # as in a process that knows nothing of it
-    told = r"got 'product' in .*json\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
+    told = r"got 'product'.*\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
     for read in (Study.open, lambda path: read_records(path / "records.jsonl").workload):
         with pytest.raises(WorkloadError, match=told):
             read(folder)
