@@ -161,7 +161,8 @@ def call_elsewhere(path: Path, given: Path | str = "", **environment: str) -> tu
     """Returns what a saved model computes in a new process, and what is said."""
     found = path.with_suffix(".found")
     command = [sys.executable, "-c", CALL, str(path), str(found), str(given)]
-    return torch.load(found), called(command, environment).stderr
+    told = called(command, environment).stderr
+    return torch.load(found), told
 
 
 @pytest.fixture(scope="module")

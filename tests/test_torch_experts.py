@@ -43,7 +43,7 @@ def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
     return tuned(tmp_path_factory.mktemp("experts") / "study", here, Dim(16, 256))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def library(study: Study) -> str:
     """A library of groups: without a bias, without an activation."""
     return library_of(study, bias=False, activation="none")

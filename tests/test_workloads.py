@@ -228,6 +228,10 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
             r"^T, N and K must each be an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\) "
             r"\(--dim K=1:8\)\.$",
         ),
+        (
+            {"T": (1, 128)},
+            r"must each be an int or a Dim; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)",
+        ),
         ({"T": [2, 9]}, r"got T=\[2, 9\]\. A range is written T=Dim\(2, 9\)"),
         ({"T": "1:128"}, r"got T='1:128'\. A range is written T=Dim\(1, 128\)"),
         ({"N": 4.0}, r"N and K must each be an int or a Dim; got N=4\.0"),

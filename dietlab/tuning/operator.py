@@ -79,13 +79,12 @@ def _library_folder(path: Path) -> Path:
         if not lacks:
             return folder
     halves = (f"{folder} without {lacks[0]}" for folder, lacks in lacking.items() if len(lacks) == 1)
-    found = next(
-        halves, f"{path} without {' and '.join(both)}" if path.exists() else f"{path}, which is not there"
-    )
+    whole = " and ".join(both)
+    found = next(halves, f"{path} without {whole}" if path.exists() else f"{path}, which is not there")
     raise DispatchError(
-        f"the path must be that of a study, a library folder or a library, with {' and '.join(both)}",
+        "the path must be that of a study, a library folder or a library",
         found,
-        "Copy the folder again, whole, or build the library of a study: `dietlab build STUDY`.",
+        f"Copy the folder again, with {whole}, or build the library of a study: `dietlab build STUDY`.",
     )
 
 
