@@ -89,7 +89,7 @@ test-thorough: $(TEST_STAMP) chromium
 # AMD's library stays as pinned: it fits one release of PyTorch.
 NEWEST := build/newest
 NEWEST_EXTRAS := test,lab,mkl,onnxruntime,openvino,torch,models,heuristics,parquet,rpc,optuna
-NEWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,arrays cards compare cost cost_models dispatch evaluate explore \
+NEWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,arrays cards cost cost_models dispatch evaluate explore \
 	explorers_results files libraries measure models panel record_files results_page rpc saving search shapes strategies \
 	study_cli torch torch_attention torch_chains torch_doors torch_experts torch_found torch_packed torch_situations \
 	vendors view))
