@@ -41,8 +41,6 @@ from .shifted import Shifted  # noqa: E402
 SHIFTED: list[Shifted] = []
 """Owners of what is lent to tensors, for the life of the process."""
 
-FOLDER = tempfile.TemporaryDirectory(prefix="dietlab-emulated-")
-
 
 def assemble(source: str, arch: str) -> Cubin:
     """What the stub driver loads instead of a cubin."""
@@ -68,7 +66,7 @@ def compiled(request: str) -> Path:
         every_plan=value["every_plan"],
         only=value["only"],
     )
-    path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "library.so"
+    path = Path(tempfile.mkdtemp()) / "library.so"
     compile_library(module, hardware, path, assemble=assemble)
     return path
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dietlab.measure.timing.process import WorkerProcess
@@ -65,5 +66,8 @@ class Emulated:
 def emulated_operators() -> Iterator[Emulated]:
     path = os.pathsep.join(map(str, (TESTS, TESTS.parent)))
     environment = {"PYTHONPATH": path, "TVM_CUDA_COMPILE_MODE": "nvcc"}
-    with WorkerProcess("cuda_emulation.operator_worker", environment) as worker:
+    with (
+        TemporaryDirectory(prefix="dietlab-emulated-") as folder,  # the worker is ended, and leaves its files
+        WorkerProcess("cuda_emulation.operator_worker", {**environment, "TMPDIR": folder}) as worker,
+    ):
         yield Emulated(worker)
