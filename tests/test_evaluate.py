@@ -258,6 +258,17 @@ def test_times_are_summed_over_the_trace_by_weight() -> None:
     assert found["best plain vendor"].speedup == pytest.approx((0.75 * 1.5 + 0.25 * 1.0) / 1.25)
 
 
+def test_the_bound_over_a_trace_is_that_of_each_shape() -> None:
+    """The oracle's plan was timed in turns with ours; its library was timed at other moments."""
+    ours, oracle = (
+        HAND_MADE.ours[0],
+        replace(HAND_MADE.ours[0], contender="oracle", speedup=0.8, seconds_median=9.0),
+    )
+    (mine, bound) = replace(HAND_MADE, rows=(ours, oracle), shape_set=ShapeSet.of({ours.shape: 1.0})).trace
+    assert (bound.contender, bound.speedup) == ("oracle", pytest.approx(0.8))
+    assert bound.seconds == pytest.approx(0.8 * mine.seconds)
+
+
 def test_padding_over_the_trace_needs_our_waste_on_every_shape() -> None:
     assert "dietlab's plans" not in {line.policy for line in HAND_MADE.padding}
     ours = (replace(r, padding_waste=0.5) for r in HAND_MADE.rows if r.contender == "dietlab")

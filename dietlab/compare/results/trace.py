@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dietlab.compare.results.parts import BOUND
 from dietlab.compare.results.row import Row
 from dietlab.problem import Shape
 
@@ -36,10 +37,11 @@ def trace_times(
 ) -> Iterator[TraceTime]:
     """Yields the times in one cache state: the time of ``maker``, then the times of ``others`` by name. Each
     time covers the shapes on which the contender and ``ours`` have right results; a contender without such
-    shapes is left out."""
+    shapes is left out. The oracle's time is our time over one plus the regret: its plan was timed in turns
+    with ours, its library was not."""
     mine = _seconds(row for row in ours if row.cache == cache)
     for name, rows in {maker: ours, **others}.items():
-        theirs = mine if name == maker else _seconds(rows)
+        theirs = mine if name == maker else _bound(mine, rows) if name == BOUND else _seconds(rows)
         common = [shape for shape in theirs if shape in mine and shape in weights]
         share = math.fsum(weights[shape] for shape in common)
         if share:
@@ -47,6 +49,10 @@ def trace_times(
             ours_total = math.fsum(weights[shape] * mine[shape] for shape in common)
             speedup = None if name == maker else total / ours_total
             yield TraceTime(name, cache, share, total / share, speedup)
+
+
+def _bound(mine: Mapping[Shape, float], rows: Iterable[Row]) -> dict[Shape, float]:
+    return {row.shape: mine[row.shape] * row.speedup for row in rows if row.shape in mine and row.speedup}
 
 
 def _seconds(rows: Iterable[Row]) -> dict[Shape, float]:
