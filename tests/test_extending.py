@@ -261,7 +261,7 @@ def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
             r"module 'nowhere' of a strategy must be importable; got ModuleNotFoundError.*PATH",
         ),
         ("broken:Chance", r"the module 'broken' of a strategy must be importable; got ZeroDivisionError"),
-        ("beside:Chanse", r"a strategy must be in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
+        ("beside:Chanse", r"beside.py must define a strategy; got 'Chanse'\. Did you mean 'Chance'\?"),
         ("beside:NUMBER", r"the strategy beside:NUMBER must be a class or an object with propose; got 3"),
         ("beside:Bound", r"the strategy beside:Bound must be .* with propose; got the class Bound"),
         ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. For your own, write MODULE:NAME"),
@@ -282,7 +282,7 @@ def test_the_command_line_takes_a_module_of_the_current_folder(beside: Path) -> 
     done = asked("compare", "quickstart", "--strategies", "beside:Chance,random", *smallest)
     assert "| beside:Chance " in done.stdout
     refused = asked("replay", "quickstart", "--effort", "smoke", "--strategy", "beside:Chanse", exits=2)
-    assert refused.stderr.startswith("dietlab: a strategy must be in ") and "Trace" not in refused.stderr
+    assert "must define a strategy" in refused.stderr and "Trace" not in refused.stderr
 
 
 # Files
@@ -343,7 +343,8 @@ def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path
         with pytest.raises(WorkloadError, match=told):
             read(folder)
     assert "--import product:Product" in cli("dispatch", folder, exits=2).stderr
-    cli("--import", "product:Product", "dispatch", folder)
+    done = cli("--import", "product:Product", "dispatch", folder)
+    assert "next: dietlab --import product:Product build" in done.stdout
     assert "missing K, N, T. For example --dim T=1:128 --dim" in cli("space", "product", exits=2).stderr
     assert Study.open(folder).workload == work
     # What was measured needs no strategy.

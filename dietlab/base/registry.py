@@ -275,6 +275,6 @@ def _imported(module: str, place: str, noun: str, error: type[DietlabError]) -> 
         if not hasattr(value, part):
             known = [name for name in dir(value) if not name.startswith("_")]
             file = getattr(sys.modules[module], "__file__", module)
-            raise error(f"{noun} must be in {file}", f"{module}:{place}", closest(part, known))
+            raise error(f"{file} must define {noun}", repr(place), closest(part, known))
         value = getattr(value, part)
     return value

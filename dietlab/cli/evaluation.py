@@ -38,7 +38,9 @@ from dietlab.view.pages.report import render_text, write_html
 )
 @click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
-@click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
+@click.option(
+    "--ansor-seconds", type=click.FloatRange(0), help="Begin no further shape after this; 0 means all shapes."
+)
 @click.option("--json", "json_path", type=OUT_FILE, help="Also write the report here.")
 @quiet_option
 def evaluate_command(

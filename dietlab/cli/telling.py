@@ -11,6 +11,7 @@ import click
 
 from dietlab.base.cards import counted
 from dietlab.base.events import Observer
+from dietlab.base.registry import Registry
 from dietlab.machine import Hardware
 from dietlab.problem import Workload
 from dietlab.view.progress_bar import ProgressBar
@@ -72,5 +73,11 @@ class Telling:
             click.echo(text)
 
     def suggest(self, made: str | Path) -> None:
-        """Prints the next command, as the last line of the result."""
-        self.say(f"next: {NEXT[self._command].format(shlex.quote(str(made)))}")
+        """Prints the next command, as the last line of the result. It imports what this one imported: files
+        of the study name it."""
+        context = click.get_current_context(silent=True)
+        given = context.find_root().params.get("modules", ()) if context else ()
+        entered = (name for registry in Registry.all for name in registry.entered if ":" in name)
+        imports = "".join(f" --import {name}" for name in dict.fromkeys((*given, *entered)))
+        command = NEXT[self._command].format(shlex.quote(str(made)))
+        self.say(f"next: {command.replace('dietlab', 'dietlab' + imports, 1)}")
