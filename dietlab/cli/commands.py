@@ -113,7 +113,7 @@ class CommandGroup(HelpfulGroup):
                 if error.errno not in UNWRITTEN:
                     raise
                 with suppress(OSError):
-                    fault = DietlabError("the output must be writable", error, remedy_of(error))
+                    fault = DietlabError("the output must be writable", error, "Print to a place with room.")
                     click.echo(f"dietlab: {fault}", err=True)
                 _drop_unwritten()
                 sys.exit(128 + received[0] if received else 1)
