@@ -70,6 +70,9 @@ RECORD_FAULTS: list[dict[str, Any]] = [
     *({"seconds": value} for value in (float("nan"), float("inf"), [1.0])),
     {"spread": float("nan")},
     {"spread": "0.1"},
+    {"spread": -5},
+    *({"code_bytes": value} for value in (-3, 1.5, "7", True)),
+    *({"at": value} for value in ("yesterday", "2026-13-01T00:00:00+00:00")),
     {"status": "okay"},
     {"phases": {"compile": "x"}},
     {"phases": {"lunch": 1.0}},
@@ -139,6 +142,110 @@ def test_records_of_another_origin_make_no_study(fields: dict[str, Any], study: 
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps({**json.loads(header), **fields}) + "\n" + rest)
     refused("dispatch", study, str(path))
+
+
+HEADER_FAULTS: list[dict[str, Any]] = [
+    *({name: value} for name in ("workload", "hardware", "versions", "lowering") for value in (7, "x", [])),
+    *({"cache": value} for value in ("cold", 3, [])),
+    *({"lowering": {"short_rows": value}} for value in (-1, 1.5, True, "32")),
+    {"lowering": {"prefetch_all_from": float("nan")}},
+    {"lowering": {"long_rows": 1}},
+]
+
+
+@pytest.mark.parametrize("fields", HEADER_FAULTS, ids=str)
+def test_a_wrong_header_is_refused_when_the_file_is_read(fields: dict[str, Any], study: Path) -> None:
+    path = study / "records.jsonl"
+    header, rest = path.read_text().split("\n", 1)
+    path.write_text(json.dumps({**json.loads(header), **fields}) + "\n" + rest)
+    refused("dispatch", study, f"{path}, line 1: ")
+    for command in ("summary", "check"):
+        done = dietlab("records", command, study)
+        assert done.exit_code == 2 and f"{path}, line 1: " in done.stderr
+
+
+@pytest.mark.parametrize("at", ["", "2026-11-28", "2026-11-28T09:30:00Z", "2026-11-28T09:30:00+01:00"])
+def test_a_record_may_have_any_time_of_iso_8601(at: str) -> None:
+    assert Record.from_json({**RECORD, "at": at}).at == at
+
+
+TREE_FAULTS: list[Any] = [
+    *({"dim": value} for value in ("Q", "N", 5)),
+    *({"at_most": value} for value in ("4", 4.0, True, 0, 1 << 63)),
+    *({"low": value} for value in (True, "0", -1, 99, None, [], {}, {"dim": "T"})),
+    *(True, "0", 1.0, 99, -1, None, []),
+]
+
+
+@pytest.mark.parametrize("fault", TREE_FAULTS, ids=str)
+def test_a_wrong_tree_is_trained_again(fault: Any, study: Path) -> None:
+    path = study / "dispatcher.json"
+    value = json.loads(path.read_text())
+    assert isinstance(value["tree"], dict)
+    tree = {**value["tree"], **fault} if isinstance(fault, dict) else fault
+    path.write_text(json.dumps({**value, "tree": tree}))
+    refused("build", study, str(path), "`dietlab dispatch STUDY` trains it again")
+    trained(study)
+    assert Study.open(study).dispatcher()
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("workload", Dense(T=Dim(1, 8), N=64, K=16).to_json()),
+        ("workload", Dense(T=Dim(1, 16), N=32, K=16).to_json()),
+        ("hardware", {"cores": 2}),
+        ("hardware", {"limits": {"llvm_cpu": "generic"}}),
+    ],
+    ids=str,
+)
+def test_a_dispatcher_of_another_study_is_not_built(part: str, changed: dict[str, Any], study: Path) -> None:
+    path = study / "manifest.json"
+    own = path.read_text()
+    value = json.loads(own)
+    limits = {**value["hardware"]["limits"], **changed.get("limits", {})}
+    value[part] |= {**changed, "limits": limits} if part == "hardware" else changed
+    path.write_text(json.dumps(value))
+    refused("build", study, str(study / "dispatcher.json"), part, f"`dietlab dispatch {study}`")
+    path.write_text(own)
+    assert Study.open(study).dispatcher()
+
+
+NESTED = "[" * 40 + "]" * 40
+"""A text that stands for one that is nested deeper than Python reads."""
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "dispatcher.json", "tuning.json", "model.json"])
+def test_json_that_is_nested_too_deeply_is_refused(
+    name: str, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse_nested(monkeypatch)
+    (study / name).write_text(f'{{"schema_version": {NESTED}}}')
+    refused("build" if name == "dispatcher.json" else "dispatch", study, str(study / name), "too deeply")
+
+
+@pytest.mark.parametrize("line", [1, LINE])
+def test_a_record_that_is_nested_too_deeply_is_refused(
+    line: int, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse_nested(monkeypatch)
+    path = study / "records.jsonl"
+    lines = path.read_text().splitlines()
+    lines[line - 1] = f'{{"schema_version": {NESTED}}}'
+    path.write_text("\n".join(lines) + "\n")
+    refused("dispatch", study, str(path))
+
+
+def _refuse_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the JSON reader refuse :data:`NESTED` as it refuses a text of a thousand levels."""
+    loads = json.loads
+
+    def refusing(text: str | bytes) -> Any:
+        if NESTED in (text if isinstance(text, str) else text.decode()):
+            raise RecursionError("maximum recursion depth exceeded while decoding a JSON array")
+        return loads(text)
+
+    monkeypatch.setattr(json, "loads", refusing)
 
 
 MANIFEST_FAULTS: list[dict[str, Any]] = [

@@ -330,6 +330,22 @@ def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None
         Hardware(**fields)
 
 
+@pytest.mark.parametrize("preset", ["haswell-1core", "a100"])
+@pytest.mark.parametrize("wrong", ["fast", True, [1], {}])
+def test_a_field_of_a_file_that_is_no_number_is_named(preset: str, wrong: object) -> None:
+    value = Hardware.preset(preset).to_json()
+    strings = ("name", "source", "kind", "schema_version", "llvm_cpu", "vector_bytes", "compute_capability")
+    for part in (value, value["limits"]):
+        for name in [name for name in part if name not in (*strings, "limits")]:
+            kept = part[name]
+            part[name] = wrong
+            with pytest.raises(
+                HardwareError, match=f"^{name} must be a number; got {re.escape(repr(wrong))}"
+            ):
+                Hardware.from_json(value)
+            part[name] = kept
+
+
 def test_gpu_is_refused_where_a_cpu_is_needed_and_the_other_way_round() -> None:
     with pytest.raises(HardwareError, match=r"the stage needs a CPU; got NVIDIA T4\. Use Hardware\.detect"):
         cpu_of(Hardware.preset("t4"))

@@ -218,11 +218,15 @@ def read_json(path: str | Path) -> Any:
         OSError: if the file cannot be opened.
         ValueError: as :func:`read_text`, or if it is no JSON.
     """
-    text = read_text(path)
+    return parse_json(read_text(path))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns the value of a JSON text; raises ValueError if it is no JSON, or is nested too deeply."""
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {reason_of(error)}") from None
 
 
 def read_lines(path: str | Path) -> tuple[str, ...]:
@@ -267,7 +271,7 @@ def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy:
         raise error(invariant, f"{path}: {reason_of(wrong):.300}", remedy) from None
 
 
-READING_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError)
+READING_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """The errors that Python raises for a file that is missing, damaged or of another kind."""
 
 
@@ -278,13 +282,13 @@ def reason_of(wrong: Exception) -> str:
         return f"no {wrong}"
     if isinstance(wrong, TypeError | AttributeError | IndexError):
         return "a field of another type"
-    return str(wrong)
+    return "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
 
 
 def _is_whole(line: str) -> bool:
     """Returns whether a line is a JSON object or list; a truncated one never is."""
     try:
-        return isinstance(json.loads(line), dict | list)
+        return isinstance(parse_json(line), dict | list)
     except ValueError:
         return False
 

@@ -282,9 +282,23 @@ class Study(Carded, Settings):
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:
-        """Returns the study's dispatcher; trains it if there is none."""
+        """Returns the study's dispatcher; trains it if there is none.
+
+        Raises:
+            StudyError: if the folder's dispatcher is of another operator or processor.
+        """
         path = self.folder / DISPATCHER
-        return Dispatcher.load(path) if path.exists() else self.dispatch()
+        if not path.exists():
+            return self.dispatch()
+        found = Dispatcher.load(path)
+        for what in ("workload", "hardware"):
+            if getattr(found, what) != getattr(self, what):
+                rule = f"a study's dispatcher must be of the {what} in its {MANIFEST}"
+                again = (
+                    f"Put the study's own {MANIFEST} back, or train again: `dietlab dispatch {self.folder}`."
+                )
+                raise StudyError(rule, f"{path}, which is of another", again)
+        return found
 
     def build(self, observers: Iterable[Observer] = ()) -> Operator:
         """Compiles the dispatcher into ``library/``."""

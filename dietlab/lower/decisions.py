@@ -62,7 +62,7 @@ class Lowering:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, kind = getattr(self, field.name), type(field.default)
-            if type(value) not in ((int, float) if kind is float else (kind,)) or value < 0:
+            if type(value) not in ((int, float) if kind is float else (kind,)) or not value >= 0:
                 raise BuildError(f"a lowering's {field.name} needs a {kind.__name__}, 0 or more", repr(value))
         if not 0 < self.rows_l2_share <= 1:
             raise BuildError("the lowering's rows_l2_share must be above 0 and at most 1", self.rows_l2_share)
@@ -76,10 +76,12 @@ class Lowering:
         :data:`UNRECORDED`.
 
         Raises:
-            RecordError: for an unknown field.
+            RecordError: for an unknown field, or a value that is no object.
             BuildError: for a value out of its range.
         """
-        value = value or {}
+        value = {} if value is None else value
+        if not isinstance(value, Mapping):
+            raise RecordError("a lowering must be a JSON object", f"{value!r:.60}")
         unknown = [name for name in value if name not in UNRECORDED]
         if unknown:
             raise RecordError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import BuildError, DietlabError
-from dietlab.base.files import refusal_of, remedy_of, write_whole
+from dietlab.base.files import READING_ERRORS, parse_json, refusal_of, remedy_of, write_whole
 
 FOLDER = Path("~/.cache/dietlab/compiled")
 """Folder of the store that all studies of a user share."""
@@ -54,11 +54,11 @@ class Store:
             return None
         try:
             line, _, data = entry.read_bytes().partition(b"\n")
-            head = json.loads(line)
+            head = parse_json(line)
             if head.pop("sha256") != _digest(head, data):
                 return None
             os.utime(entry)  # the oldest entry is the least recently used one
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except READING_ERRORS:
             return None
         return head, data
 

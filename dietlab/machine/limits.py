@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 from dietlab.base.errors import HardwareError
@@ -43,11 +44,24 @@ class Limits(ABC):
 
 
 def require_positive(owner: object, *names: str) -> None:
-    """Checks that numbers are positive.
+    """Checks that fields are positive numbers.
+
+    Raises:
+        HardwareError: if one is not.
+    """
+    require_numbers(owner, *names)
+    for name in names:
+        if not getattr(owner, name) > 0:
+            raise HardwareError(f"{name} must be positive", getattr(owner, name))
+
+
+def require_numbers(owner: object, *names: str) -> None:
+    """Checks that fields are numbers.
 
     Raises:
         HardwareError: if one is not.
     """
     for name in names:
-        if not getattr(owner, name) > 0:
-            raise HardwareError(f"{name} must be positive", getattr(owner, name))
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise HardwareError(f"{name} must be a number", repr(value))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from dietlab.base.files import parse_json
 
 OURS = (
     "dietlab reads its records, and databases of MetaSchedule as tables: "
@@ -17,7 +18,7 @@ def recognised(line: str) -> tuple[str, str]:
     if line.rstrip() in ("{", "["):
         return "is JSON over several lines, such as a report, a study's or a model's", ""
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError:
         return "", ""
     found = next((name for name, holds in KNOWN.items() if holds(value)), "")

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import RecordError
-from dietlab.base.files import read_lines, reading
+from dietlab.base.files import parse_json, read_lines, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ def _lines(path: Path) -> list[tuple[int, Any]]:
 
 def _parsed(path: Path, number: int, line: str) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:
         raise RecordError(
             "every line of a database must be JSON", f"{path}, line {number}: {line!r:.80}"

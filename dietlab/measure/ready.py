@@ -6,7 +6,6 @@ line for each scheme with its library's digest, or the reason why it has none. R
 
 from __future__ import annotations
 
-import json
 import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 from dietlab.base.errors import MeasureError
 from dietlab.base.events import Stage
-from dietlab.base.files import append_line, cut_truncated, read_lines, reading, write_whole
+from dietlab.base.files import append_line, cut_truncated, parse_json, read_lines, reading, write_whole
 from dietlab.machine import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Status, Trial
@@ -121,7 +120,7 @@ class ReadyLibraries:
         """
         rule = f"a folder of ready libraries must have a whole {LISTING} of schema {SCHEMA_VERSION}"
         with reading(MeasureError, rule, folder / LISTING, "`dietlab kit pack` makes one; bring it whole."):
-            header, *lines = map(json.loads, read_lines(folder / LISTING))
+            header, *lines = map(parse_json, read_lines(folder / LISTING))
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")
             return cls(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, Protocol, get_args
 
@@ -116,7 +117,8 @@ class Record:
         device: the name of the server that measured; empty for this machine.
 
     Raises:
-        RecordError: for an unknown status, or a time or a spread that no machine can measure.
+        RecordError: for an unknown status, a time, a spread or a size of code that no machine can measure,
+            or an ``at`` that is no time.
     """
 
     scheme: Scheme
@@ -145,8 +147,13 @@ class Record:
                     f"{MOST_SECONDS:g} s, a day",
                     f"{name} {seconds!r}",
                 )
-        if not is_number(self.spread):
-            raise RecordError("the spread of a record must be a finite number", repr(self.spread))
+        if not is_number(self.spread, 0):
+            raise RecordError("the spread of a record must be a finite number, 0 or more", repr(self.spread))
+        size: object = self.code_bytes
+        if not isinstance(size, int) or not is_number(size, 0):
+            raise RecordError("the code_bytes of a record must be a whole number, 0 or more", repr(size))
+        if self.at and not _is_time(self.at):
+            raise RecordError("the time of a record must be in ISO 8601, or empty", repr(self.at))
 
     @property
     def ok(self) -> bool:
@@ -197,7 +204,7 @@ class Record:
                 asked_by=Round.parse(asked_by) if (asked_by := value.get("asked_by")) else None,
                 spread=value.get("spread", 0.0),
                 phases=PhaseSeconds.from_json(value.get("phases", {})),
-                code_bytes=int(value.get("code_bytes", 0)),
+                code_bytes=value.get("code_bytes", 0),
                 resources={str(k): int(v) for k, v in value.get("resources", {}).items()},
                 **texts,
             )
@@ -207,6 +214,14 @@ class Record:
             raise RecordError(
                 "a record must have all its fields", f"{reason_of(wrong)} in {value!r:.200}"
             ) from None
+
+
+def _is_time(text: str) -> bool:
+    try:
+        # Python 3.10 does not know the Z of UTC.
+        return bool(datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text))
+    except ValueError:
+        return False
 
 
 def each_once(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -8,16 +8,17 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity
 from dietlab.base.errors import DietlabError, RecordError
-from dietlab.base.files import append_line, cut_truncated, read_lines, reading, write_whole
+from dietlab.base.files import append_line, cut_truncated, parse_json, read_lines, reading, write_whole
 from dietlab.lower.decisions import Lowering
 from dietlab.machine import Hardware
 from dietlab.measure.foreign import recognised
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
+from dietlab.measure.timing.protocol import CacheState
 from dietlab.problem import Shape, Workload, without_class, workload_from_json
 from dietlab.problem.dims import is_shape_of
 from dietlab.scheme.target import space_target
@@ -235,13 +236,18 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
     """Returns the header, the first line of a file of records.
 
     Raises:
-        RecordError: if the line is no header, or of another schema.
+        RecordError: if the line is no header, is of another schema, or has a wrong field.
     """
     try:
-        header = json.loads(line)
+        header = parse_json(line)
     except ValueError:
         header = None
     if isinstance(header, dict) and header.get("schema_version") == SCHEMA_VERSION:
+        try:
+            _require_fields(header)
+        except DietlabError as error:
+            found = f"{path}, line 1: {error.value}"
+            raise RecordError(error.invariant, found, error.remedy or AFRESH) from None
         return header
     what, remedy = recognised(line)
     raise RecordError(
@@ -249,6 +255,19 @@ def header_of(path: Path, line: str) -> dict[str, Any]:
         f"{path}, which {what or f'begins with {line!r:.80}'}",
         remedy or f"`dietlab tune` and `dietlab survey` write records.jsonl, records.jsonl.gz. {AFRESH}",
     )
+
+
+def _require_fields(header: Mapping[str, Any]) -> None:
+    """Checks the fields of a header, each of which may be missing: older files lack some."""
+    for name in ("workload", "hardware", "versions", "lowering"):
+        if not isinstance(header.get(name), Mapping | None):
+            invariant = f"the {name} in the header of records must be a JSON object"
+            raise RecordError(invariant, f"{header[name]!r:.60}")
+    states = get_args(CacheState)
+    if header.get("cache") not in (None, *states):
+        invariant = f"the cache in the header of records must be one of {', '.join(states)}"
+        raise RecordError(invariant, f"{header['cache']!r:.60}")
+    Lowering.from_json(header.get("lowering"))
 
 
 def record_of(path: Path, number: int, line: str) -> Record:
@@ -259,7 +278,7 @@ def record_of(path: Path, number: int, line: str) -> Record:
     """
     where = f"{path}, line {number}"
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError:
         raise RecordError(
             "every line of a records file must be JSON",

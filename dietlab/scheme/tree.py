@@ -148,6 +148,10 @@ def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
     return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
 
 
+LARGEST_EXTENT = (1 << 63) - 1
+"""The largest extent that a compiled tree compares: the largest integer of 64 bits."""
+
+
 def tree_to_json(tree: Tree) -> Any:
     """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
 
@@ -173,14 +177,14 @@ def tree_from_json(value: Any) -> Tree:
     Raises:
         DispatchError: if it is no tree.
     """
-    if isinstance(value, int):
+    if type(value) is int:
         return Leaf(value)
-    try:
-        return Split(
-            str(value["dim"]),
-            int(value["at_most"]),
-            tree_from_json(value["low"]),
-            tree_from_json(value["high"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise DispatchError("a decision tree must have dim, at_most, low and high", error) from None
+    if not isinstance(value, Mapping) or not {"dim", "at_most", "low", "high"} <= {*value}:
+        invariant = "a decision tree must be a scheme's number, or have dim, at_most, low and high"
+        raise DispatchError(invariant, f"{value!r:.80}")
+    dim, at_most = value["dim"], value["at_most"]
+    if not isinstance(dim, str):
+        raise DispatchError("the dim of a decision tree must be a dimension's name", f"{dim!r:.80}")
+    if type(at_most) is not int or not 0 < at_most <= LARGEST_EXTENT:
+        raise DispatchError("the at_most of a decision tree must be an extent, 1 or more", f"{at_most!r:.80}")
+    return Split(dim, at_most, tree_from_json(value["low"]), tree_from_json(value["high"]))

@@ -32,6 +32,7 @@ from dietlab.scheme import (
     plan_for,
     relabelled,
     route,
+    split_dims,
     tree_from_json,
     tree_to_json,
 )
@@ -72,6 +73,10 @@ class Dispatcher(Carded):
         used = {leaf.scheme for leaf in leaves(self.tree)}
         if not self.schemes or not used <= set(range(len(self.schemes))):
             raise DispatchError("every leaf must name a scheme", sorted(used))
+        if unknown := sorted({*split_dims(self.tree)} - {*self.workload.dims}):
+            known = ", ".join(self.workload.dims) or "none"
+            invariant = f"every split must be of a dynamic dimension of {self.workload}: {known}"
+            raise DispatchError(invariant, ", ".join(unknown))
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dietlab.base.errors import RecordError, StudyError
-from dietlab.base.files import append_line, cut_truncated, read_lines, reading
+from dietlab.base.files import append_line, cut_truncated, parse_json, read_lines, reading
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import Row
 from dietlab.compare.results.table import ResultTable
@@ -142,7 +142,7 @@ def read_journal(path: Path) -> Kept:
 def _lines(path: Path) -> list[dict[str, Any]]:
     rule, remedy = "every line of a bench's rows is JSON", "Remove a damaged line: only the last can be torn."
     with reading(RecordError, rule, path, remedy):
-        values: list[dict[str, Any]] = [json.loads(line) for line in read_lines(path)]
+        values: list[dict[str, Any]] = [parse_json(line) for line in read_lines(path)]
         schema = values[0].get("schema_version") if values else None
     if schema != SCHEMA_VERSION:
         raise RecordError(

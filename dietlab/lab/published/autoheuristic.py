@@ -7,7 +7,6 @@ the GPU, a header, and a row for each measurement: M, K, N, types, strides, choi
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -21,7 +20,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from dietlab.base.errors import RecordError, require_names
-from dietlab.base.files import write_whole
+from dietlab.base.files import parse_json, write_whole
 from dietlab.lab.published.records import Operator, Origin, Published, PublishedRecord
 from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.machine import Hardware
@@ -178,7 +177,7 @@ def _table(name: str, content: bytes, gpu: str) -> pd.DataFrame:
 def _require_gpu(name: str, head: str, gpu: str) -> None:
     """Checks that the file's name and its first line are of the GPU."""
     try:
-        about: Mapping[str, Any] = json.loads(head)
+        about: Mapping[str, Any] = parse_json(head)
         found = ".".join(str(part) for part in about["device_capa"]), int(about["shared_memory"])
     except (ValueError, KeyError, TypeError):
         rule = "the first line of a file of records must be JSON with device_capa and shared_memory"

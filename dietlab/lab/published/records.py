@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dietlab.base.errors import RecordError
-from dietlab.base.files import read_text, reading, write_whole
+from dietlab.base.files import parse_json, read_text, reading, write_whole
 from dietlab.lab.published.triton_tile import TritonTile
 from dietlab.problem.dims import Shape
 
@@ -124,7 +124,7 @@ class Published:
         """Reads the records that :meth:`save` wrote, all or none: a part would be judged as the whole."""
         rule = f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}"
         with reading(RecordError, rule, path, "Fetch them: dietlab fetch-records autoheuristic."):
-            header, *lines = map(json.loads, read_text(path).splitlines())
+            header, *lines = map(parse_json, read_text(path).splitlines())
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")
             origin = Origin(**{**header["origin"], "files": tuple(map(tuple, header["origin"]["files"]))})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.base.errors import MeasureError
+from dietlab.base.files import parse_json
 from dietlab.measure.rpc.server import ASK
 from dietlab.measure.rpc.tracker import Address, address_text, free_server, is_here, is_loopback, listed
 from dietlab.measure.timing.process import serve
@@ -72,7 +73,7 @@ class Client:
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         text = str(self._ask(json.dumps(question)))
         try:
-            answer = json.loads(text)
+            answer = parse_json(text)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):

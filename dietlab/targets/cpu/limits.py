@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.limits import Limits, require_positive
+from dietlab.machine.limits import Limits, require_numbers, require_positive
 from dietlab.targets.cpu.units import UNITS, CpuUnit, units_of
 
 VECTOR_BYTES = (16, 32, 64)
@@ -37,6 +37,7 @@ class CpuLimits(Limits):
 
     def __post_init__(self) -> None:
         require_positive(self, "vector_registers", "l1d_bytes", "l2_bytes")
+        require_numbers(self, "l3_bytes")
         if self.vector_bytes not in VECTOR_BYTES:
             raise HardwareError("vectors must have 16, 32 or 64 bytes", self.vector_bytes)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dietlab.base.errors import HardwareError
 from dietlab.machine import Hardware
-from dietlab.machine.limits import Limits, require_positive
+from dietlab.machine.limits import Limits, require_numbers, require_positive
 from dietlab.targets.cuda.unit import FLOATS, TENSOR_CORES_SINCE
 
 RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
@@ -96,6 +96,7 @@ class GpuLimits(Limits):
             "register_unit",
             "warp_threads",
         )
+        require_numbers(self, "smem_reserved_bytes")
         if self.smem_reserved_bytes < 0:
             raise HardwareError("smem_reserved_bytes must be 0 or more", self.smem_reserved_bytes)
         require_positive(self, *(name for name in ("half_gflops", *RATES) if getattr(self, name) is not None))
