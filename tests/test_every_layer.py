@@ -41,7 +41,7 @@ from dietlab.tuning import (
     train_dispatcher,
     tune,
 )
-from dietlab.tuning.dispatcher import grown
+from dietlab.tuning.tree_growth import grown
 
 EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 KEYS = ("8x32.u4.ws.p0a.even", "6x48.u2.ws.p24a.k256.rest", "1x64.u8.ws.p0.even", "4x16.u8.is.p16.even")

@@ -667,7 +667,7 @@ BAD = {
         *DIMS,
         "--out",
         "x",
-    ): "the operator is one of dense, batch-matmul-nt, batch-matmul-nn; got 'conv'",
+    ): "the operator is one of dense, batch-matmul-nt, batch-matmul-nn, conv2d, conv1d; got 'conv'",
     (
         "tune",
         "dense",

@@ -28,13 +28,13 @@ from dietlab.problem import (
     Epilogue,
     Shape,
     Workload,
-    axis_of,
     batch_of,
     batched,
     extents,
     largest,
     largest_shape,
     make_workload,
+    name_of_role,
     require_dtype,
     smallest_shape,
     tolerance,
@@ -163,7 +163,7 @@ def test_dense_layer_of_an_earlier_version_reads_as_it_was() -> None:
 
 def test_axes_have_roles_and_extents() -> None:
     assert extents(DENSE, Shape.of(T=43)) == {"batch": 1, "rows": 43, "cols": 3, "depth": 5}
-    assert axis_of(DENSE, "depth").name == "K"
+    assert name_of_role(DENSE, "depth") == "K"
     assert dict(DENSE.dims) == {"T": Dim(1, 128)} and dict(Dense(T=4, N=1, K=1).dims) == {}
     assert str(Dense(T=Dim(1, 8), N=2, K=3, bias=True)) == "dense T=1..8 N=2 K=3 +bias"
     assert extents(SCORES, Shape.of(T=43)) == {"batch": 6, "rows": 43, "cols": 43, "depth": 4}
@@ -190,7 +190,7 @@ def test_make_workload_builds_what_the_command_line_names() -> None:
 
 
 def test_unknown_operator_is_named_with_the_known_ones() -> None:
-    known = "one of dense, batch-matmul-nt, batch-matmul-nn"
+    known = f"one of {', '.join(OPERATORS)}"
     with pytest.raises(WorkloadError, match=f"{known}; got 'conv'"):
         make_workload("conv", {})
     with pytest.raises(WorkloadError, match=f"{known}; got None"):

@@ -9,7 +9,8 @@ import click
 
 from dietlab.base.errors import DietlabError
 from dietlab.base.files import write_whole
-from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
+from dietlab.cli.operators import workload_options
+from dietlab.cli.options import cover_option, hardware_option, processor, show
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.problem import Workload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -19,7 +19,7 @@ from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.machine import Hardware
 from dietlab.machine.system import usable_cores
 from dietlab.machine.target import TARGETS
-from dietlab.problem import ACTIVATIONS, OPERATORS, PRECISIONS, USUAL, Dim, ShapeSet, make_workload
+from dietlab.problem import ShapeSet
 from dietlab.problem.dims import HasDims, as_extent, only_dim
 from dietlab.problem.layers import MODELS
 from dietlab.problem.shapes import drawn_layers
@@ -50,84 +50,6 @@ LAYERS_HELP = (
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
 EXAMPLE = "For example --layers bert-base --lengths serving:8."
-
-
-def _default_dims(operator: str) -> list[str]:
-    """Returns ``["T=1:128", ...]`` of an operator's example; none for others' operators, whose example is
-    made up."""
-    return OPERATORS[operator].example.replace("--dim", "").split() if operator in OPERATORS.own else []
-
-
-_WORKLOAD_OPTIONS = (
-    click.argument("operator", default="dense", metavar="[OPERATOR]", type=Named(OPERATORS)),
-    click.option(
-        "--dim",
-        "dims",
-        multiple=True,
-        metavar="NAME=LOW:HIGH",
-        help="A dimension; a range makes it dynamic. Default: "
-        + "; ".join(f"{name}: {' '.join(_default_dims(name))}" for name in OPERATORS.own)
-        + ".",
-    ),
-    click.option("--bias", is_flag=True, help="dense: add a bias."),
-    click.option(
-        "--activation",
-        type=click.Choice(ACTIVATIONS),
-        default="none",
-        show_default=True,
-        help="dense: applied to the sum while it is in registers.",
-    ),
-    click.option("--residual", is_flag=True, help="dense: add residual[T, N] last."),
-    click.option(
-        "--dtype",
-        type=click.Choice(list(PRECISIONS)),
-        default=USUAL,
-        show_default=True,
-        help="Type of the operands. Sums are float32, those of int8 int32. A CPU takes float32, and packed "
-        "int8 and bfloat16 weights; a GPU, floats.",
-    ),
-    click.option(
-        "--out-dtype",
-        type=click.Choice(list(dict.fromkeys(out for p in PRECISIONS.values() for out in p.outputs))),
-        help="dense in int8: type of the output. Default: float32.",
-    ),
-    click.option(
-        "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
-    ),
-)
-
-
-def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that describe an operator; the command gets it as ``workload``."""
-
-    @wraps(command)
-    def with_workload(
-        operator: str,
-        dims: tuple[str, ...],
-        bias: bool,
-        activation: str,
-        residual: bool,
-        dtype: str,
-        out_dtype: str | None,
-        variable_weights: bool,
-        **others: Any,
-    ) -> Any:
-        # Operators of others need not have fields that keep their default.
-        given: dict[str, tuple[Any, Any]] = {
-            "bias": (bias, False),
-            "residual": (residual, False),
-            "constant": (not variable_weights, True),
-            "activation": (activation, "none"),
-            "dtype": (dtype, USUAL),
-            "out_dtype": (out_dtype, None),
-        }
-        options = {name: value for name, (value, usual) in given.items() if value != usual}
-        pairs = dims or _default_dims(operator)
-        return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
-
-    for option in reversed(_WORKLOAD_OPTIONS):
-        with_workload = option(with_workload)
-    return with_workload
 
 
 cover_option = click.option(
@@ -259,20 +181,6 @@ ahead_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
-    dims: dict[str, Dim | int] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            example = "For example --dim T=1:128 or --dim N=2304."
-            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair), example)
-        if name in dims:
-            found = f"{name}={dims[name]} and {pair}"
-            raise DietlabError("a dimension must be given once", found, "Leave one of them out.")
-        dims[name] = Dim.parse(text)
-    return dims
 
 
 def parse_shapes(text: str | None, workload: HasDims, beyond: bool = False) -> ShapeSet:

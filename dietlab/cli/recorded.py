@@ -10,6 +10,7 @@ import click
 
 from dietlab.base.errors import RecordError
 from dietlab.base.shipped import data_names, data_path
+from dietlab.cli.operators import workload_options
 from dietlab.cli.options import (
     effort_option,
     json_option,
@@ -19,7 +20,6 @@ from dietlab.cli.options import (
     show,
     strategy_option,
     threads_option,
-    workload_options,
 )
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option, tuned_for

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dietlab.base.errors import DietlabError
+from dietlab.cli.operators import workload_options
 from dietlab.cli.options import (
     ahead_option,
     cost_model_option,
@@ -27,7 +28,6 @@ from dietlab.cli.options import (
     target_option,
     threads_option,
     transfer_option,
-    workload_options,
 )
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option, tuned_for

@@ -29,7 +29,6 @@ from dietlab.measure.timing.contender import (
     WithConstants,
 )
 from dietlab.problem import OPERATORS, USUAL, Shape, Workload
-from dietlab.problem.dims import holds
 from dietlab.tuning.operator import Operator, load
 
 COMPUTES = ("dense", "batch-matmul", "matmul")
@@ -170,7 +169,7 @@ def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
     if operator.operator != workload.operator:
         return False
     extents = {axis.name: axis.at(shape) for axis in workload.axes}
-    return all(holds(axis.extent, extents[axis.name]) for axis in operator.axes)
+    return all(axis.low <= extents[axis.name] <= axis.high for axis in operator.axes)
 
 
 def prepared(operator: Operator, constants: Operands) -> Prepared:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.lower.runtime import compacted
-from dietlab.problem import Shape, Workload, axis_of, precision_of, smallest_shape
+from dietlab.problem import Shape, Workload, name_of_role, precision_of, smallest_shape
 from dietlab.tuning import Operator
 
 CALLS = 2000
@@ -41,14 +41,14 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
     decide = _least(lambda: [plan(*extents) for extents in calls], 1) / len(calls)
     nothing = _least(lambda: [idle(*extents) for extents in calls], 1) / len(calls)
     found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
-    if axis_of(workload, "rows").name not in workload.dims:
+    if name_of_role(workload, "rows") not in workload.dims:
         return found
     return found | {"python_call_us": round(_least(_empty_call(op, workload), CALLS) * 1e6, 2)}
 
 
 def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
     """Returns a call with zero rows; other dynamic extents are the lowest of their ranges."""
-    rows = axis_of(workload, "rows").name
+    rows = name_of_role(workload, "rows")
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
     dtype = precision_of(workload, "out").numpy
     operands, out = workload.inputs(shape), compacted(np.zeros(workload.output_shape(shape), dtype))

@@ -13,7 +13,7 @@ import numpy as np
 from dietlab.base.errors import ModelError
 from dietlab.base.statistics import Values
 from dietlab.measure import Record
-from dietlab.problem import Role, Shape, Workload, axis_of
+from dietlab.problem import Role, Shape, Workload, name_of_role
 from dietlab.scheme import Scheme, tiling
 
 Program = tuple[Hashable, Shape]
@@ -159,12 +159,12 @@ def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
     A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
     same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on
     each row."""
-    rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
+    rows, granule = name_of_role(workload, "rows"), scheme.kernel.granule
     others: tuple[Role, ...] = "cols", "depth"
     if (
         not scheme.kernel.reserves
         or tuple(workload.dims) != (rows,)
-        or rows in [axis_of(workload, role).name for role in others]
+        or rows in [name_of_role(workload, role) for role in others]
     ):
         return shape
     return Shape.of(**{rows: -(-shape[rows] // granule) * granule})

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from dietlab.problem import Epilogue, Role, Shape, Weights, Workload, axis_of, batched
+from dietlab.problem import (
+    Epilogue,
+    Role,
+    Shape,
+    Weights,
+    Workload,
+    axes_of,
+    batched,
+    extents,
+    name_of_role,
+    static_extent,
+)
+from dietlab.problem.dims import Window
 
 Extent = int | str
 """A static extent, or the name of a dynamic dimension."""
@@ -16,12 +29,43 @@ Sizes = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Patches:
+    """The input of a convolution, ``x[images, *sizes, channels]``: each row of the contraction is what the
+    kernel covers of it at one position.
+
+    Args:
+        images: the name of the number of images.
+        windows: the kernel's positions along each dimension of an image.
+        channels: the number of input channels.
+    """
+
+    images: str
+    windows: tuple[Window, ...]
+    channels: Extent
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dimensions that the number of rows depends on."""
+        return (self.images, *(window.dim for window in self.windows))
+
+    def positions(self, sizes: Sizes) -> tuple[Any, ...]:
+        """Returns the extents of an output image."""
+        return tuple(window.positions(sizes[window.dim]) for window in self.windows)
+
+    @property
+    def elements(self) -> int:
+        """The number of the kernel's elements."""
+        return prod(window.kernel for window in self.windows)
+
+
+@dataclass(frozen=True)
 class Contraction:
     """``y[batch, rows, cols]``, summed over ``depth``, with its epilogue.
 
     ``dims`` are the dynamic dimensions in the workload's order; ``rows`` counts as dynamic even if it is
     static. ``batch`` is None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``,
-    that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``, ``[depth, cols]``.
+    or that of ``patches``; that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``,
+    ``[depth, cols]``.
     """
 
     dims: tuple[str, ...]
@@ -31,6 +75,18 @@ class Contraction:
     batch: Extent | None
     weights: Weights
     epilogue: Epilogue
+    patches: Patches | None
+
+    @property
+    def gathers(self) -> bool:
+        """True if the rows of the input are copied from an image."""
+        return self.patches is not None and any(window.moves for window in self.patches.windows)
+
+    def derived(self, sizes: Sizes) -> Sizes:
+        """Returns the dynamic dimensions and, for a convolution, the number of rows they give."""
+        if self.patches is None:
+            return sizes
+        return {**sizes, self.rows: prod(self.patches.positions(sizes), start=sizes[self.patches.images])}
 
     def value(self, extent: Extent, sizes: Sizes) -> Any:
         """Returns a static extent as it is, and the call's extent of a dynamic dimension."""
@@ -38,17 +94,24 @@ class Contraction:
 
     def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
         """Returns the extents of a call's arrays by name, in order."""
+        sizes = self.derived(sizes)
         rows, cols, depth = (self.value(e, sizes) for e in (self.rows, self.cols, self.depth))
         batch = () if self.batch is None else (self.value(self.batch, sizes),)
+        out: tuple[Any, ...] = (*batch, rows, cols)
         shapes: dict[str, tuple[Any, ...]] = {
             "x": (*batch, rows, depth),
             "w": (*batch, depth, cols) if self.weights == "direct" else (*batch, cols, depth),
         }
+        if self.patches is not None:
+            image, channels = self.patches.dims, self.value(self.patches.channels, sizes)
+            shapes["x"] = (*(sizes[name] for name in image), channels)
+            shapes["w"] = (cols, channels, *(window.kernel for window in self.patches.windows))
+            out = (sizes[self.patches.images], *self.patches.positions(sizes), cols)
         if self.epilogue.bias:
             shapes["bias"] = (cols,)
         if self.epilogue.residual:
-            shapes["residual"] = (*batch, rows, cols)
-        return {**shapes, "y": (*batch, rows, cols)}
+            shapes["residual"] = out
+        return {**shapes, "y": out}
 
 
 def contraction_of(workload: Workload) -> dict[str, Any]:
@@ -59,22 +122,45 @@ def contraction_of(workload: Workload) -> dict[str, Any]:
         "batch": _extent(workload, "batch") if batched(workload) else None,
         "weights": workload.weights,
         "epilogue": workload.epilogue,
+        "patches": _patches(workload),
     }
+
+
+def _patches(workload: Workload) -> Patches | None:
+    """Returns the input of a convolution; None if the rows of the input are those of the contraction."""
+    images, *others = axes_of(workload, "rows")
+    windows = tuple(axis.extent for axis in others if isinstance(axis.extent, Window))
+    if not windows:
+        return None
+    channels = axes_of(workload, "depth")[-1]
+    return Patches(images.name, windows, channels.name if channels.dims else channels.low)
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:
     """Returns the dimensions that a library's functions take: the rows first if they are static, then the
     dynamic dimensions in the workload's order."""
-    rows = axis_of(workload, "rows").name
+    if patches := _patches(workload):
+        return tuple(dict.fromkeys((*patches.dims, *workload.dims)))
+    rows = name_of_role(workload, "rows")
     return tuple(workload.dims) if rows in workload.dims else (rows, *workload.dims)
 
 
 def sizes_of(workload: Workload, shape: Shape) -> dict[str, int]:
-    """Returns every extent of a shape by the name of its axis."""
-    return {axis.name: axis.at(shape) for axis in workload.axes}
+    """Returns every extent of a shape by the name of its axis, of a dimension that an axis depends on, and of
+    a role that several axes share."""
+    known = {axis.name: axis.at(shape) for axis in workload.axes}
+    for axis in workload.axes:
+        if isinstance(axis.extent, Window):
+            known[axis.extent.dim] = (
+                axis.extent.size if isinstance(axis.extent.size, int) else shape[axis.extent.dim]
+            )
+    return known | {
+        name_of_role(workload, role): extent
+        for role, extent in extents(workload, shape).items()
+        if role != "batch"
+    }
 
 
 def _extent(workload: Workload, role: Role) -> Any:
-    axis = axis_of(workload, role)
-    dynamic = not isinstance(axis.extent, int) or role == "rows"  # a library serves any number of rows
-    return axis.name if dynamic else axis.extent
+    extent = None if role == "rows" else static_extent(workload, role)  # a library serves any number of rows
+    return name_of_role(workload, role) if extent is None else extent

@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Contraction
 from dietlab.scheme import Leaf, Scheme, Tree, boxes, heights
 
 
@@ -53,10 +54,10 @@ def choice(tree: Tree, sizes: Mapping[str, Any]) -> Any:
     )
 
 
-def plan_function(name: str, dims: Sequence[str], tree: Tree) -> Any:
+def plan_function(name: str, contraction: Contraction, tree: Tree) -> Any:
     """Returns ``name(*dims) -> int``: the number of the scheme that the tree chooses."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"global_symbol": name})
-        T.Return(choice(tree, {dim: T.arg(dim, T.int64()) for dim in dims}))
+        T.Return(choice(tree, contraction.derived({dim: T.arg(dim, T.int64()) for dim in contraction.dims})))
     return builder.get()

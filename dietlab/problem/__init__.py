@@ -9,22 +9,25 @@ from dietlab.problem.contraction import (
     Role,
     Weights,
     Workload,
-    axis_of,
+    axes_of,
     batch_of,
     batched,
     dtypes_of,
+    extent_at,
     extents,
     extents_of,
+    gathered,
     largest,
     largest_shape,
+    name_of_role,
     precision_of,
     smallest,
     smallest_shape,
     static_extent,
 )
+from dietlab.problem.convolution import Conv1d, Conv2d
 from dietlab.problem.dense import Dense
-from dietlab.problem.dimensions import bound
-from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.dims import Dim, Shape, bound
 from dietlab.problem.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.problem.layer import at_layer, length_dim, shapes_of_layer
 from dietlab.problem.operators import (
@@ -51,6 +54,8 @@ __all__ = [
     "Activation",
     "Axis",
     "BatchMatmul",
+    "Conv1d",
+    "Conv2d",
     "Dense",
     "Dim",
     "Epilogue",
@@ -65,17 +70,20 @@ __all__ = [
     "Weights",
     "Workload",
     "at_layer",
-    "axis_of",
+    "axes_of",
     "batch_of",
     "batched",
     "bound",
     "dtypes_of",
+    "extent_at",
     "extents",
     "extents_of",
+    "gathered",
     "largest",
     "largest_shape",
     "length_dim",
     "make_workload",
+    "name_of_role",
     "precision_of",
     "require_dtype",
     "require_entered",

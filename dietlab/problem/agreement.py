@@ -16,13 +16,11 @@ from dietlab.problem.contraction import (
     Role,
     Weights,
     Workload,
-    batched,
     dtypes_of,
     precision_of,
     smallest_shape,
 )
-from dietlab.problem.dimensions import bound
-from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.dims import Dim, Shape, Size, Window, bound, window_size
 from dietlab.problem.epilogue import Epilogue
 from dietlab.problem.precision import require_dtype
 
@@ -80,24 +78,30 @@ def _axes(workload: Workload) -> tuple[str, object] | None:
     if others:
         return "axes, each an Axis", shown(others[0])
     roles = sorted(axis.role for axis in workload.axes)
-    if roles not in (sorted(get_args(Role)), sorted(set(get_args(Role)) - {"batch"})):
+    windows = any(isinstance(axis.extent, Window) for axis in workload.axes)
+    known = sorted(set(roles)) if windows else roles
+    if known not in (sorted(get_args(Role)), sorted(set(get_args(Role)) - {"batch"})):
         return "an axis of each role: rows, cols and depth, perhaps one batch", ", ".join(roles)
-    ranges = {axis.name: axis.extent for axis in workload.axes if isinstance(axis.extent, Dim)}
+    ranges = {name: dim for axis in workload.axes for name, dim in axis.dims.items()}
     if dict(workload.dims) != ranges:
         return f"dims with the ranges of its axes, {_said(ranges)}", _said(workload.dims)
     return None
 
 
 def _operands(workload: Workload) -> tuple[str, object] | None:
-    names = {axis.role: axis.name if isinstance(axis.extent, Dim) else axis.extent for axis in workload.axes}
-    rows, cols, depth = (names[role] for role in ("rows", "cols", "depth"))
-    batch = (names["batch"],) if batched(workload) else ()
-    sizes = {"x": (*batch, rows, depth)}
-    sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth)
+    names: dict[Role, list[Size]] = {}
+    for axis in workload.axes:
+        names.setdefault(axis.role, []).append(axis.name if isinstance(axis.extent, Dim) else axis.extent)
+    (rows, *positions), (cols,), (*kernel, depth) = (names[role] for role in ("rows", "cols", "depth"))
+    batch = (*names.get("batch", ()),)
+    image = (window_size(window) for window in positions)
+    sizes: dict[str, tuple[Size, ...]] = {"x": (*batch, rows, *image, depth)}
+    sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth, *kernel)
     sizes |= {"scale": (cols,)} if precision_of(workload).scaled else {}
     sizes |= {"bias": (cols,)} if workload.epilogue.bias else {}
-    sizes |= {"residual": (*batch, rows, cols)} if workload.epilogue.residual else {}
-    sizes["out"] = (*batch, rows, cols)
+    out = (*batch, rows, *positions, cols)
+    sizes |= {"residual": out} if workload.epilogue.residual else {}
+    sizes["out"] = out
     found = {name: tuple(size) for name, size in workload.signature.items()}
     if list(found.items()) != list(sizes.items()):
         return f"the signature {_said(sizes)}, as its axes and weights have it", _said(found)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
 from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
-from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
-from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
+from dietlab.problem.dims import Dim, Shape, Size, bound
 from dietlab.problem.epilogue import NO_EPILOGUE, Epilogue
 from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
 
@@ -113,7 +113,7 @@ class BatchMatmul:
         return precision_of(self).itemsize * values
 
     @property
-    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+    def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of ``x``, ``w`` and ``out``; dynamic extents by name."""
         length, products, size = named(self, DIMENSIONS)
         depth, cols = (size, length) if self.form == "nt" else (length, size)

@@ -1,24 +1,25 @@
 """The contraction with named axes: every operator of this package is one.
 
 The space, the cost model and the lowering use only the *roles* of axes (the words of BLAS): the output has
-``rows`` x ``cols``, perhaps in a ``batch`` of independent products, and the sum runs over ``depth``. An
-operator's file gives each axis its role, and says how the second operand lies in memory and whether it is
-constant.
+``rows`` x ``cols``, perhaps in a ``batch`` of independent products, and the sum runs over ``depth``. Several
+axes may share a role, as the images, lines and columns of a convolution's output are its rows. An operator's
+file gives each axis its role, and says how the second operand lies in memory and whether it is constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
+from dietlab.problem.dims import Dim, Shape, Size, Window
 from dietlab.problem.epilogue import Epilogue
 from dietlab.problem.precision import FloatArray, Precision, require_dtype
-from dietlab.problem.shapes import Dim, Shape
 
 Role = Literal["batch", "rows", "cols", "depth"]
 Weights = Literal["packed", "transposed", "direct"]
@@ -31,23 +32,54 @@ Inputs = Mapping[str, FloatArray]
 IntArray = npt.NDArray[np.int64]
 
 
+Extent = int | Dim | Window
+"""The extent of an axis: a number, the range of the dimension of its name, or the positions of a window."""
+
+
 @dataclass(frozen=True)
 class Axis:
-    """A named loop of a contraction, its extent (static or a range) and its role.
+    """A named loop of a contraction, its extent and its role.
 
     Args:
-        name: the dimension's name.
-        extent: a number, or the range of a dynamic dimension.
+        name: the axis's name; a dynamic axis is the dimension of this name.
+        extent: a number, the range of a dynamic dimension, or the positions of a window on a dimension.
         role: the axis's part in the product.
     """
 
     name: str
-    extent: int | Dim
+    extent: Extent
     role: Role
+
+    @property
+    def _size(self) -> int | Dim:
+        return self.extent.size if isinstance(self.extent, Window) else self.extent
+
+    def _of(self, size: Any) -> Any:
+        return self.extent.positions(size) if isinstance(self.extent, Window) else size
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimension that the extent depends on, with its range; none if the axis is static."""
+        name = self.extent.dim if isinstance(self.extent, Window) else self.name
+        return {name: self._size} if isinstance(self._size, Dim) else {}
+
+    @property
+    def low(self) -> int:
+        """The smallest extent."""
+        return int(self._of(self._size.low if isinstance(self._size, Dim) else self._size))
+
+    @property
+    def high(self) -> int:
+        """The largest extent."""
+        return int(self._of(self._size.high if isinstance(self._size, Dim) else self._size))
 
     def at(self, shape: Shape) -> int:
         """Returns the extent for a shape."""
-        return shape[self.name] if isinstance(self.extent, Dim) else self.extent
+        return int(self.of(shape))
+
+    def of(self, sizes: Shape | Mapping[str, Any]) -> Any:
+        """Returns the extent for dynamic dimensions that may be expressions."""
+        return self._of(next((sizes[name] for name in self.dims), self._size))
 
 
 @runtime_checkable
@@ -95,7 +127,7 @@ class Workload(Protocol):
         """Returns the number of bytes that any implementation must move at least once."""
 
     @property
-    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+    def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
@@ -132,8 +164,8 @@ def precision_of(workload: Workload, operand: str = "x") -> Precision:
     return require_dtype(require_dtype(workload.dtype).type_of(operand, workload.out_dtype))
 
 
-def axis_of(workload: Workload, role: Role) -> Axis:
-    """Returns the axis with a role.
+def axes_of(workload: Workload, role: Role) -> tuple[Axis, ...]:
+    """Returns the axes with a role.
 
     Args:
         workload: the operator.
@@ -142,10 +174,38 @@ def axis_of(workload: Workload, role: Role) -> Axis:
     Raises:
         WorkloadError: if there is none.
     """
-    for axis in workload.axes:
-        if axis.role == role:
-            return axis
+    if found := tuple(axis for axis in workload.axes if axis.role == role):
+        return found
     raise WorkloadError("the contraction must have an axis of the role", role)
+
+
+def name_of_role(workload: Workload, role: Role) -> str:
+    """Returns the name by which trees and libraries call a role's extent: the name of its axis or, if several
+    axes share the role, the role.
+
+    Args:
+        workload, role: the operator, and the role of the axis.
+    """
+    axis, *others = axes_of(workload, role)
+    return role if others else axis.name
+
+
+def gathered(workload: Workload) -> bool:
+    """Returns whether the rows of a contraction are collected from the input: a window moves over it.
+
+    Args:
+        workload: the operator.
+    """
+    return any(isinstance(axis.extent, Window) and axis.extent.moves for axis in workload.axes)
+
+
+def extent_at(workload: Workload, role: Role, shape: Shape) -> int:
+    """Returns the extent of a role for a shape.
+
+    Args:
+        workload, role, shape: the operator, the role, and one of the operator's shapes.
+    """
+    return prod(axis.at(shape) for axis in axes_of(workload, role))
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
@@ -154,8 +214,10 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     Args:
         workload, shape: the operator and one of its shapes.
     """
-    found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
-    return {"batch": 1, **found}
+    found: dict[Role, int] = {"batch": 1}
+    for axis in workload.axes:
+        found[axis.role] = found.get(axis.role, 1) * axis.at(shape)
+    return found
 
 
 def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
@@ -164,40 +226,39 @@ def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArr
     Args:
         workload, shapes: the operator and some of its shapes.
     """
-    found: dict[Role, IntArray] = {
-        axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
-    }
-    return {"batch": np.ones(len(shapes), np.int64), **found}
+    found: dict[Role, IntArray] = {"batch": np.ones(len(shapes), np.int64)}
+    for axis in workload.axes:
+        extent = np.array([axis.at(shape) for shape in shapes], np.int64)
+        found[axis.role] = found.get(axis.role, 1) * extent
+    return found
 
 
 def largest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of an axis, or the upper end of a dynamic one.
+    """Returns the static extent of a role, or its largest one.
 
     Args:
         workload, role: the operator, and the role of the axis.
     """
-    extent = axis_of(workload, role).extent
-    return extent.high if isinstance(extent, Dim) else extent
+    return prod(axis.high for axis in axes_of(workload, role))
 
 
 def smallest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of an axis, or the lower end of a dynamic one.
+    """Returns the static extent of a role, or its smallest one.
 
     Args:
         workload, role: the operator, and the role of the axis.
     """
-    extent = axis_of(workload, role).extent
-    return extent.low if isinstance(extent, Dim) else extent
+    return prod(axis.low for axis in axes_of(workload, role))
 
 
 def static_extent(workload: Workload, role: Role) -> int | None:
-    """Returns the extent of a static axis; None for a dynamic one.
+    """Returns the extent of a role whose axes are static; None for a dynamic one.
 
     Args:
         workload, role: the operator, and the role of the axis.
     """
-    extent = axis_of(workload, role).extent
-    return None if isinstance(extent, Dim) else extent
+    axes = axes_of(workload, role)
+    return None if any(axis.dims for axis in axes) else prod(axis.low for axis in axes)
 
 
 def smallest_shape(workload: Workload) -> Shape:
@@ -236,11 +297,13 @@ def batch_of(workload: Workload) -> int | None:
     Raises:
         WorkloadError: if their number is dynamic.
     """
-    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
-    if isinstance(batch, Dim):
+    if not batched(workload):
+        return None
+    batch = static_extent(workload, "batch")
+    if batch is None:
         raise WorkloadError(
             "the batch axis must be static",
-            batch,
+            axes_of(workload, "batch")[0].extent,
             "batched() returns whether there is one; extents(), its extent.",
         )
     return batch

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
-from dietlab.problem.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
-from dietlab.problem.dims import Dim, Shape
+from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
+from dietlab.problem.dims import Dim, Shape, Size, bound
 from dietlab.problem.epilogue import Activation, Epilogue
 from dietlab.problem.precision import USUAL, FloatArray, require_dtype
 from dietlab.problem.scales import require_output, require_sums, scales_for
@@ -117,10 +117,10 @@ class Dense:
         return sum(require_dtype(dtype).itemsize * elements[name] for name, dtype in dtypes_of(self).items())
 
     @property
-    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+    def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
         rows, cols, depth = named(self, DIMENSIONS)
-        shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
+        shapes: dict[str, tuple[Size, ...]] = {"x": (rows, depth), "w": (cols, depth)}
         if require_dtype(self.dtype).scaled:
             shapes["scale"] = (cols,)
         if self.bias:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dietlab.base.errors import WorkloadError
-from dietlab.problem.dims import Dim, HasDims, Shape, range_text, require_elements
+from dietlab.problem.dims import Dim, HasDims, Shape, bound, range_text, require_elements
 
 
 def require_extents(workload: HasDims, names: Sequence[str]) -> None:
@@ -49,16 +49,6 @@ def named(workload: Any, names: Sequence[str]) -> tuple[int | str, ...]:
     """Returns the size of an operand as in a signature: for each dimension its extent or, if dynamic, its
     name."""
     return tuple(name if isinstance(e := getattr(workload, name), Dim) else int(e) for name in names)
-
-
-def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
-    """Returns the size of an operand for a shape.
-
-    Args:
-        size: the size in the signature: numbers and names of dynamic dimensions.
-        shape: a shape, which binds these dimensions.
-    """
-    return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
 
 
 def operand_sizes(workload: Any, shape: Shape) -> dict[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol
@@ -80,6 +80,55 @@ class Dim:
             ) from None
 
 
+@dataclass(frozen=True)
+class Window:
+    """The extent of an axis that counts the positions of a window on a dimension of the input.
+
+    Args:
+        dim: the name of the dimension.
+        size: its extent, or its range.
+        kernel: the number of elements in the window.
+        stride: the distance from one position to the next.
+        before, after: the numbers of zeros that are added to both ends of the dimension.
+        dilation: the distance from one element of the window to the next.
+    """
+
+    dim: str
+    size: int | Dim
+    kernel: int = 1
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+
+    def positions(self, size: Any) -> Any:
+        """Returns the number of positions for a size, as PyTorch's ``Conv2d`` defines it."""
+        reach = self.dilation * (self.kernel - 1) + 1
+        return (size + (self.before + self.after - reach)) // self.stride + 1
+
+    def over(self, size: int, element: int) -> slice:
+        """Returns the elements of the padded dimension that one of the kernel's elements meets."""
+        first = element * self.dilation
+        return slice(first, first + (self.positions(size) - 1) * self.stride + 1, self.stride)
+
+    @property
+    def moves(self) -> bool:
+        """False if the positions are the elements: the window has one element, no stride and no zeros."""
+        return (self.kernel, self.stride, self.before, self.after) != (1, 1, 0, 0)
+
+    @property
+    def least(self) -> int:
+        """The smallest size with a position."""
+        return max(1, self.dilation * (self.kernel - 1) + 1 - self.before - self.after)
+
+    def __str__(self) -> str:
+        return f"O{self.dim}"
+
+
+Size = int | str | Window
+"""An extent in a signature: a number, the name of a dynamic dimension, or the positions of a window."""
+
+
 @dataclass(frozen=True, order=True)
 class Shape:
     """One binding of all dynamic dimensions; ``shape["T"]`` is an extent.
@@ -147,8 +196,32 @@ class HasDims(Protocol):
         """The ranges of the dynamic dimensions, by name."""
 
     @property
-    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+    def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of the operands; dynamic extents by name."""
+
+
+def window_size(extent: Size | Dim) -> Size:
+    """Returns the size of the dimension that a window moves over, as in a signature."""
+    assert isinstance(extent, Window)
+    return extent.dim if isinstance(extent.size, Dim) else extent.size
+
+
+def bound(size: Sequence[Size], shape: Shape) -> tuple[int, ...]:
+    """Returns the size of an operand for a shape.
+
+    Args:
+        size: the size in the signature: numbers, names of dynamic dimensions, and positions of windows.
+        shape: a shape, which binds these dimensions.
+    """
+    return tuple(size_at(extent, shape) for extent in size)
+
+
+def size_at(extent: Size, shape: Shape | Mapping[Any, int]) -> int:
+    """Returns an extent of a signature for a shape."""
+    if isinstance(extent, Window):
+        size = shape[extent.dim] if isinstance(extent.size, Dim) else extent.size
+        return int(extent.positions(size))
+    return shape[extent] if isinstance(extent, str) else extent
 
 
 def only_dim(workload: HasDims) -> tuple[str, Dim]:
@@ -195,11 +268,11 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
         WorkloadError: if one has more.
     """
     for name, size in workload.signature.items():
-        bound = [shape[extent] if isinstance(extent, str) else extent for extent in size]
-        if math.prod(bound) > MOST_ELEMENTS:
+        found = bound(size, shape)
+        if math.prod(found) > MOST_ELEMENTS:
             raise WorkloadError(
                 f"an operand must have at most {MOST_ELEMENTS:,} elements (2**31 - 1)",
-                f"{name}[{', '.join(map(str, bound))}] with {math.prod(bound):,}",
+                f"{name}[{', '.join(map(str, found))}] with {math.prod(found):,}",
                 "Make an extent smaller, or divide the operator into several.",
             )
 

@@ -16,6 +16,7 @@ from dietlab.base.registry import Registry
 from dietlab.problem.agreement import METHODS, REMEDY, require_workload
 from dietlab.problem.batch_matmul import BatchMatmul
 from dietlab.problem.contraction import Workload
+from dietlab.problem.convolution import Conv1d, Conv2d
 from dietlab.problem.dense import Dense
 from dietlab.problem.shapes import Dim
 
@@ -79,6 +80,18 @@ OPERATORS: Registry[OperatorKind] = Registry(
             )
             for form in ("nt", "nn")
         },
+        "conv2d": OperatorKind(
+            Conv2d,
+            Conv2d.from_json,
+            ("N", "H", "W", "IC", "OC"),
+            "--dim N=1 --dim H=7:80 --dim W=7:80 --dim IC=64 --dim OC=96",
+        ),
+        "conv1d": OperatorKind(
+            Conv1d,
+            Conv1d.from_json,
+            ("N", "L", "IC", "OC"),
+            "--dim N=1 --dim L=50:900 --dim IC=64 --dim OC=96",
+        ),
     },
     _operator,
     WorkloadError,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from dietlab.problem import IntArray, Shape, ShapeSet, Workload, axis_of, extents
+from dietlab.problem import IntArray, Shape, ShapeSet, Workload, extent_at, extents
 from dietlab.scheme.micro_kernel import COMPOSED, Edge, Kernel, MicroKernel, with_rows
 from dietlab.scheme.scheme import Scheme, scheme_with
 
@@ -184,7 +184,7 @@ def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
     Args:
         workload, shapes: the operator and a set of its shapes.
     """
-    rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
+    rows = [extent_at(workload, "rows", shape) for shape in shapes]
     known = sorted(set(rows))
     since = dict(zip(known, [min(known[0], 1), *(extent + 1 for extent in known)], strict=False))
     return [(since[extent], extent) for extent in rows]

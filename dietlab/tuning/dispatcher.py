@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.base.errors import DispatchError, require_type
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.base.statistics import Values
 from dietlab.machine import Hardware
-from dietlab.problem import Shape, ShapeSet, Workload, axis_of, workload_from_json, workload_to_json
+from dietlab.problem import (
+    Shape,
+    ShapeSet,
+    Workload,
+    extent_at,
+    name_of_role,
+    workload_from_json,
+    workload_to_json,
+)
 from dietlab.scheme import (
     Box,
     Leaf,
@@ -40,6 +47,7 @@ from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import Reach, beyond_measured
 from dietlab.tuning.portfolio import Portfolio
+from dietlab.tuning.tree_growth import grown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +90,7 @@ class Dispatcher(Carded):
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
         """The micro-kernels to compile: all that some scheme needs for the shapes that the tree assigns to
         it."""
-        rows = axis_of(self.workload, "rows").name
+        rows = name_of_role(self.workload, "rows")
         reached = boxes(self.tree, {rows: (1, None)})
         found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
         return tuple(sorted({kernel for kernels in found for kernel in kernels}))
@@ -98,7 +106,7 @@ class Dispatcher(Carded):
 
     def plan(self, shape: Shape) -> Plan[MicroKernel]:
         """Returns the plan that covers ``shape``."""
-        return plan_for(self.scheme(shape), axis_of(self.workload, "rows").at(shape))
+        return plan_for(self.scheme(shape), extent_at(self.workload, "rows", shape))
 
     def to_source(self) -> str:
         """Returns the rules as a Python function, for people to read."""
@@ -191,10 +199,8 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if the value has another schema, or lacks a field.
         """
-        if value.get("schema_version") != SCHEMA_VERSION:
-            raise DispatchError(
-                f"a dispatcher must have schema {SCHEMA_VERSION}", repr(value.get("schema_version"))
-            )
+        if (found := value.get("schema_version")) != SCHEMA_VERSION:
+            raise DispatchError(f"a dispatcher must have schema {SCHEMA_VERSION}", repr(found))
         with reading(DispatchError, "a dispatcher must have all its fields", "its JSON"):
             return cls(
                 workload_from_json(value["workload"]),
@@ -265,77 +271,6 @@ def train_dispatcher(
     for name, dim in dims.items():
         tree = Split(name, dim.high, tree, safe)
     return _dispatcher(portfolio, tree, weights)
-
-
-def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float) -> Tree:
-    """Grows a tree over several dimensions from the root. Each split has the least loss if both sides take
-    their best choice, and must save more than ``price``.
-
-    A split that saves too little by itself may allow a second split that saves much, so the search looks one
-    level ahead. The threshold of a split is the largest extent of the side below: extents between two shapes
-    belong to the side above.
-
-    Args:
-        losses: the loss of each choice on each shape, ``[shape, choice]``.
-        extents: for each dimension, the extent of every shape, ``[shape]``.
-    """
-    best = Leaf(int(losses.sum(axis=0).argmin()))
-    least = losses[:, best.scheme].sum()
-    found = _best_split(losses, extents, price)
-    if found is None or found.loss > least - price:
-        return best
-    below = extents[found.dim] <= found.at_most
-    sides = [
-        grown(losses[part], {name: column[part] for name, column in extents.items()}, price)
-        for part in (below, ~below)
-    ]
-    return Split(found.dim, found.at_most, *sides)
-
-
-class _Cut(NamedTuple):
-    loss: float
-    dim: str
-    at_most: int
-
-
-MOST_AHEAD = 24
-"""The number of splits for which the search looks one level ahead: the splits with the least loss by
-themselves."""
-
-
-def _best_split(
-    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, ahead: bool = True
-) -> _Cut | None:
-    """Returns the split with the least loss. With ``ahead``, either side may be split once more, which adds
-    ``price`` to the loss."""
-    cuts: list[_Cut] = []
-    for dim, column in extents.items():
-        order = column.argsort(kind="stable")
-        sums = losses[order].cumsum(axis=0)
-        ends = np.flatnonzero(np.diff(column[order]))
-        totals = sums[ends].min(axis=1) + (sums[-1] - sums[ends]).min(axis=1)
-        cuts += [
-            _Cut(float(total), dim, int(column[order[end]])) for total, end in zip(totals, ends, strict=True)
-        ]
-    cuts.sort()
-    if not ahead:
-        return cuts[0] if cuts else None
-    return min((_with_next_split(losses, extents, price, cut) for cut in cuts[:MOST_AHEAD]), default=None)
-
-
-def _with_next_split(
-    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
-) -> _Cut:
-    """Returns a split with its loss after further splits of its sides. A side is split if this saves more
-    than the ``price`` of a split."""
-    total = 0.0
-    below = extents[cut.dim] <= cut.at_most
-    for part in (below, ~below):
-        inside = {name: column[part] for name, column in extents.items()}
-        further = _best_split(losses[part], inside, price, ahead=False)
-        one = float(losses[part].sum(axis=0).min())
-        total += min(one, further.loss + price if further else one)
-    return cut._replace(loss=total)
 
 
 def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from dietlab.problem import Shape, ShapeSet, Workload, axis_of
+from dietlab.problem import Shape, ShapeSet, Workload, name_of_role
 from dietlab.problem.shapes import drawn_shapes
 
 DENSE_SHAPES = 256
@@ -82,7 +82,7 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     between the lengths of its shapes. If many lengths and layers are given, some of them represent their
     neighbours: the grid grows no faster than the given shapes.
     """
-    name = axis_of(workload, "rows").name
+    name = name_of_role(workload, "rows")
     most = MOST_GRIDS * max(limit, len(shapes))
     lengths: list[dict[str, int]] = [{}]
     if name in workload.dims:

@@ -17,6 +17,7 @@ from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
 from dietlab.measure.timing.contender import Call
 from dietlab.problem import Workload, dtypes_of, precision_of, require_scales, workload_from_json
+from dietlab.problem.dims import Size, Window, size_at
 from dietlab.tuning.arrays import (
     Array,
     as_input,
@@ -232,11 +233,10 @@ class Operator:
         return self._explain({**given, **({} if out is None else {"out": out})}, error)
 
     def _empty_output(self, operands: Sequence[Array]) -> Array:
-        sizes: dict[int | str, int] = {}
+        sizes: dict[Size, int] = {}
         for name, array in zip(self._inputs, operands, strict=True):
             sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
-        shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
-        return empty_like(operands[0], shape)
+        return empty_like(operands[0], [size_at(e, sizes) for e in self.workload.signature["out"]])
 
     def _explain(self, given: Mapping[str, Array], error: Exception) -> DietlabError:
         if isinstance(error, DietlabError):
@@ -289,6 +289,7 @@ class Layer:
         self._run = operator.library.run
         self._constants = [as_tensor(array) for array in constants]
         self._cols = cols
+        self._windows = [e for e in operator.workload.signature["out"] if isinstance(e, Window)]
         types = dtypes_of(operator.workload)
         # None: the output is of the input's type.
         self._out_dtype = None if types["x"] == types["out"] else types["out"]
@@ -308,7 +309,8 @@ class Layer:
         # Every line here adds to each call, of some microseconds.
         try:
             if out is None:
-                out = empty_like(x, (x.shape[0], self._cols), self._out_dtype)
+                sizes = (w.positions(size) for w, size in zip(self._windows, x.shape[1:], strict=False))
+                out = empty_like(x, (x.shape[0], *sizes, self._cols), self._out_dtype)
             elif overlap(x, out) or (residual is not None and overlap(residual, out)):
                 raise ValueError("out shares memory with an operand")
             others = () if residual is None else (as_input(residual),)

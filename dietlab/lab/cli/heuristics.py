@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dietlab.base.errors import DietlabError
+from dietlab.cli.operators import workload_options
 from dietlab.cli.options import (
     cover_option,
     hardware_option,
@@ -17,7 +18,6 @@ from dietlab.cli.options import (
     processor,
     shapes_option,
     show,
-    workload_options,
 )
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.compare.study import Study

@@ -22,7 +22,7 @@ from dietlab.problem import (
     FloatArray,
     Shape,
     Workload,
-    axis_of,
+    name_of_role,
     precision_of,
     require_inputs,
     require_reference,
@@ -78,8 +78,8 @@ class Problem:
 
     @classmethod
     def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-        rows = axis_of(workload, "rows")
-        least = Shape.of(**{**shape.to_json(), **({rows.name: 1} if rows.name in workload.dims else {})})
+        rows = name_of_role(workload, "rows")
+        least = Shape.of(**{**shape.to_json(), **({rows: 1} if rows in workload.dims else {})})
         constants = _constants(workload, least, seed)
         operands = {
             name: constants[name][0] if name in constants else aligned(value)

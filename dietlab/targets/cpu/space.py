@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from itertools import product
 
 from dietlab.machine import Hardware
-from dietlab.problem import NO_EPILOGUE, Workload, batched, largest, precision_of, smallest, static_extent
+from dietlab.problem import (
+    NO_EPILOGUE,
+    Workload,
+    batched,
+    gathered,
+    largest,
+    precision_of,
+    smallest,
+    static_extent,
+)
 from dietlab.scheme.micro_kernel import ORDERS, Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.scheme.target import Limit
@@ -86,7 +95,8 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
-    cut = workload.weights == "packed" and not precision_of(workload).narrow  # see layout_limits()
+    cut = workload.weights == "packed" and not precision_of(workload).narrow and not gathered(workload)
+    # see layout_limits()
     blocks = (0, *(parts if cut else ()))
     own = (*PREFETCHES, *([FAR] if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in own), *((*OWN_AND_NEXT, block) for block in blocks))
@@ -130,7 +140,7 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = static_extent(workload, "depth") is not None
-    in_batch = batched(workload)
+    in_batch, copied = batched(workload), gathered(workload)
     return (
         Limit(
             f"a unit that multiplies {workload.dtype} is the micro-kernel's",
@@ -164,6 +174,12 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             0,
             "exceptions",
             lambda s: (s.kernel.block > 0) * ((not packed) + (s.order != "ws") + (not s.composed)),
+        ),
+        Limit(
+            "rows that are copied from an image are whole, under composed tiles of float32",
+            0,
+            "exceptions",
+            lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + (s.kernel.unit != "fma")),
         ),
         Limit(
             "weights of less than 32 bits are packed, along a depth known beforehand, under composed tiles",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dietlab.problem import Workload, axis_of, batch_of, require_dtype
+from dietlab.problem import Workload, batch_of, require_dtype, static_extent
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
 
@@ -80,13 +80,13 @@ def described(workload: Workload) -> bool:
     to the next.
     """
     lengths = ("depth", "cols" if workload.weights == "direct" else "depth")
-    extents = [axis_of(workload, role).extent for role in lengths]  # type: ignore[arg-type]
+    extents = [static_extent(workload, role) for role in lengths]  # type: ignore[arg-type]
     return batch_of(workload) is None and whole_lines(workload.dtype, extents)
 
 
 def whole_lines(dtype: str, extents: Iterable[object]) -> bool:
     """Returns whether bulk copies serve the type, and all extents make lines that begin at multiples of 16
-    bytes. A dynamic extent (a name, no number) makes no such lines."""
+    bytes. A dynamic extent (None, or a name) makes no such lines."""
     itemsize = require_dtype(dtype).itemsize
     return dtype in PIECES["tma"].types and all(
         isinstance(extent, int) and extent * itemsize % LINE_BYTES == 0 for extent in extents

@@ -8,7 +8,8 @@ from itertools import product
 from math import ceil
 
 from dietlab.machine import Hardware
-from dietlab.problem import Role, Workload, axis_of, batch_of, largest, precision_of
+from dietlab.problem import Role, Workload, batch_of, largest, precision_of, static_extent
+from dietlab.problem.dims import Window
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.scheme.target import Limit
@@ -122,7 +123,9 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     itemsize = precision_of(workload).itemsize
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
+    windows = sum(isinstance(axis.extent, Window) for axis in workload.axes)
     return (
+        _limit("the input's rows lie in memory one after the other", 0, "windows over it", lambda k: windows),
         _limit(
             f"the micro-kernel's unit multiplies {workload.dtype}",
             0,
@@ -257,8 +260,8 @@ def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
     """Returns the number of columns of the output that whole clusters leave over; 1 if their number is
     dynamic.
     """
-    cols = axis_of(workload, "cols").extent
-    return cols % (kernel.cols * kernel.multicast) if isinstance(cols, int) else 1
+    cols = static_extent(workload, "cols")
+    return 1 if cols is None else cols % (kernel.cols * kernel.multicast)
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
@@ -280,7 +283,7 @@ def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) 
     itemsize, held = precision_of(workload).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
-        width = copied_elements(axis_of(workload, along[operand]).extent, itemsize)
+        width = copied_elements(static_extent(workload, along[operand]), itemsize)
         if not gpu.asynchronous or width * itemsize < LEAST_ASYNCHRONOUS_BYTES:
             elements = ceil(lines * kernel.step / kernel.threads)
             held += elements if width == 1 else ceil(elements * itemsize / 4)

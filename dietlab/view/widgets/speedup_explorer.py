@@ -16,7 +16,7 @@ from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.compare.study import MODEL, Study
 from dietlab.cost import CostModel
-from dietlab.problem import Shape, axis_of, workload_from_json
+from dietlab.problem import Shape, extent_at, workload_from_json
 from dietlab.scheme import Scheme, plan_for
 from dietlab.view.figures.base import MICRO, add_ring, new_figure
 from dietlab.view.figures.results import frame_speedup
@@ -225,7 +225,7 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
-        rows = axis_of(workload_from_json(report.workload), "rows").at(shape)
+        rows = extent_at(workload_from_json(report.workload), "rows", shape)
         return f"{shape}: {report.maker} covers it by {plan_for(Scheme.from_key(plan), rows)}."
     except DietlabError:
         return f"{shape}: {plan}."

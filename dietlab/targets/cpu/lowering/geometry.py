@@ -14,7 +14,7 @@ from dietlab.lower.contraction import Contraction, Extent, Sizes, contraction_of
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import ALIGNMENT_BYTES
 from dietlab.machine import Hardware
-from dietlab.problem import WORKING, Dim, Precision, Workload, axis_of, precision_of
+from dietlab.problem import WORKING, Precision, Workload, name_of_role, precision_of
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient, vector
@@ -255,9 +255,9 @@ class Tile:
 def _short(workload: Workload, short_rows: int) -> int:
     """Returns the last length with a separate program; 0 if there is none, because strides and depth do not
     depend on the rows' dimension, or its range begins above ``short_rows``."""
-    rows = axis_of(workload, "rows")
+    rows = name_of_role(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
-    shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows
+    shared = rows in others and rows in workload.dims and workload.dims[rows].low <= short_rows
     return short_rows if shared else 0
 
 

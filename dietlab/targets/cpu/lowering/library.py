@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import tvm
@@ -24,6 +25,7 @@ from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
 from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
+from dietlab.targets.cpu.lowering.patches import PATCHES_FUNCTION, patches_function
 from dietlab.targets.cpu.lowering.region import call, region, tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
@@ -69,14 +71,16 @@ def library_module(
     }
     if geometry.weights == "transposed":
         functions[PANEL_FUNCTION] = panel_function(geometry)
+    if geometry.gathers:
+        functions[PATCHES_FUNCTION] = patches_function(geometry)
     for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
         if UNITS[unit].staged_words:
             functions[stage_name(unit)] = stage_function(unit, geometry)
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
         "run": _run(geometry, chosen, names, tree),
-        "plan": plan_function("plan", geometry.dims, tree),
-        "idle": plan_function("idle", geometry.dims, Leaf(0)),
+        "plan": plan_function("plan", geometry, tree),
+        "idle": plan_function("idle", geometry, Leaf(0)),
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, any_plan, names, None)
@@ -120,6 +124,8 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = _arrays(geometry, handles, shapes)
+        derived = geometry.derived(sizes).items()
+        sizes = {name: extent if name in sizes else T.bind(extent) for name, extent in derived}
         weights = arrays.get("packed", arrays.get("w"))
         residual, bias = arrays.get("residual"), arrays.get("bias")
         scratch = _scratch(geometry, served)
@@ -254,6 +260,8 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
         cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
         needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}
         known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
+        if geometry.patches is not None:
+            known["w"] = (cols, geometry.patches.channels, *(w.kernel for w in geometry.patches.windows))
         shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
@@ -281,6 +289,8 @@ def _packed_floats(geometry: Geometry) -> Any:
     with IRBuilder() as builder, T.prim_func():
         T.func_name("packed_floats")
         T.func_attr({"global_symbol": "packed_floats"})
-        cols, depth = (T.arg(name, T.int64()) for name in ("cols", "depth"))
-        T.Return(int64(geometry.packed_floats(cols, depth)))
+        windows = () if geometry.patches is None else geometry.patches.windows
+        names = ("cols", "depth", *(f"kernel_{window.dim}" for window in windows))
+        cols, *steps = (T.arg(name, T.int64()) for name in names)
+        T.Return(int64(geometry.packed_floats(cols, prod(steps[1:], start=steps[0]))))
     return builder.get()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -126,6 +126,7 @@ class Position:
         columns: its core's first column tile, and one past the last.
         begin: the first step of its K-block.
         batch: the index of its product.
+        gathered: the first row of the copy of the input (:mod:`~dietlab.targets.cpu.lowering.patches`).
     """
 
     row_tile: Any
@@ -134,6 +135,7 @@ class Position:
     columns: tuple[Any, Any]
     begin: Any = 0
     batch: Any = 0
+    gathered: Any = 0
 
 
 @contextmanager
@@ -183,15 +185,20 @@ def k_blocks_of_tile(tiling: Tiling, begin: Any, parts: Any) -> Iterator[Any]:
         yield T.bind(begin + part * tiling.kernel.block)
 
 
+def rows_together(tiling: Tiling) -> Any:
+    """Returns the number of rows whose input stays in a core's L2; at least those of a tile."""
+    kernel = tiling.kernel
+    return most(kernel.rows, tiling.geometry.block_rows(x_words(kernel, tiling.depth), kernel.block))
+
+
 @contextmanager
 def row_blocks(tiling: Tiling) -> Iterator[RowBlock]:
     """Yields blocks of row tiles, each of which reads all weights once. Blocks are equal: a short last one
     would compute for less time than its weights take to arrive. A stationary input needs no blocks."""
-    kernel = tiling.kernel
     if tiling.scheme.order == "is":
         yield RowBlock(0, tiling.row_tiles)
         return
-    together = most(kernel.rows, tiling.geometry.block_rows(x_words(kernel, tiling.depth), kernel.block))
+    together = rows_together(tiling)
     blocks = T.bind(int64(ceil_div(tiling.rows, together)))
     with T.serial(int64(0), blocks) as block:
         first, last = _part(tiling.row_tiles, block, blocks)
@@ -199,9 +206,12 @@ def row_blocks(tiling: Tiling) -> Iterator[RowBlock]:
 
 
 @contextmanager
-def tiles(tiling: Tiling, block: RowBlock, core: Any) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
+def tiles(
+    tiling: Tiling, block: RowBlock, core: Any, before_row: Callable[[Any], None] = lambda row: None
+) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
     """Yields the row tile and the column tile of this core's share of a block, and its columns. The inner
-    loop is cut where a share begins or ends."""
+    loop is cut where a share begins or ends. ``before_row`` emits what comes before the columns of a row
+    tile, where these are the inner loop."""
     stationary, columns = tiling.scheme.order == "ws", int64(tiling.column_tiles)
     outer, inner = (columns, block.tiles) if stationary else (block.tiles, columns)
     own: tuple[Any, Any] = (0, tiling.column_tiles)
@@ -215,6 +225,8 @@ def tiles(tiling: Tiling, block: RowBlock, core: Any) -> Iterator[tuple[Any, Any
     with T.serial(*ends) as o:
         if tiling.geometry.cores > 1:
             begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
+        if not stationary:
+            before_row(block.first + o)
         with T.serial(begin, end) as i:
             row, column = (i, o) if stationary else (o, i)
             yield block.first + row, column, own

@@ -75,7 +75,7 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> N
     with T.serial(int64(0), int64(blocks)) as block:
         rows = [T.bind(w[source, vector(block * lanes, lanes)]) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)):
-            _store(out, block * lanes + k + below, column, lanes)
+            _store(out, _row(geometry, block * lanes + k) + below, column, lanes)
     first = blocks * lanes if isinstance(blocks, int) else T.bind(blocks * lanes)
     left = depth - first
     if isinstance(left, int) and not left:
@@ -84,7 +84,16 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> N
         rows = [T.bind(masked_load(w, source * depth + first, int64(left), lanes)) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)[: left if isinstance(left, int) else lanes]):
             with nullcontext() if isinstance(left, int) else when(k < left):
-                _store(out, first + k + below, column, lanes)
+                _store(out, _row(geometry, first + k) + below, column, lanes)
+
+
+def _row(geometry: Geometry, k: Any) -> Any:
+    """Returns the step of the reduction at which weight ``k`` of a column is used. A convolution's weights
+    ``w[cols, channels, KH, KW]`` are used in the order of the input, ``[KH, KW, channels]``."""
+    if geometry.patches is None or geometry.patches.elements == 1:
+        return k
+    elements, channels = int64(geometry.patches.elements), geometry.patches.channels
+    return tirx.truncmod(int64(k), elements) * channels + tirx.truncdiv(int64(k), elements)
 
 
 def exchanged(rows: list[Any], lanes: int) -> list[Any]:

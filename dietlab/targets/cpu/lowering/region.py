@@ -23,12 +23,14 @@ from dietlab.targets.cpu.lowering.loop_nest import (
     k_blocks,
     k_blocks_of_tile,
     row_blocks,
+    rows_together,
     share,
     tiles,
 )
 from dietlab.targets.cpu.lowering.matrix_tile import configured
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
+from dietlab.targets.cpu.lowering.patches import PATCHES_FUNCTION
 from dietlab.targets.cpu.lowering.prefetch import NextProduct, first_prefetched_line, prefetching_tiles
 from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
 from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, switch, when
@@ -85,11 +87,22 @@ def _prepared(tiling: Tiling) -> Iterator[Tiling]:
             # The copy is written by one name and type and read by others: other memory to the compiler.
             forget(pointers[1], pointers[1])
             yield replace(tiling, operands=replace(operands, x=copy))
+    elif tiling.geometry.gathers:
+        with allocated(_gathered_rows(tiling) * tiling.depth) as copy:
+            yield replace(tiling, operands=replace(operands, scratch=copy))
     elif operands.scratch is not None:
         yield tiling
     else:
         with scratch_buffer([tiling.scheme], tiling.geometry, tiling.depth) as scratch:
             yield replace(tiling, operands=replace(operands, scratch=scratch))
+
+
+def _gathered_rows(tiling: Tiling) -> Any:
+    """Returns the largest number of rows that are copied at a time: those of a tile, or those of a block of
+    tiles, which has at most two tiles more than its share of L2."""
+    if tiling.scheme.order == "is":
+        return tiling.kernel.rows
+    return rows_together(tiling) + 2 * tiling.kernel.rows
 
 
 def _cover_panels(tiling: Tiling, batch: Any, ahead: NextProduct, columns: tuple[Any, Any]) -> None:
@@ -126,13 +139,45 @@ def _cover_tiles(tiling: Tiling, core: Any) -> None:
 
     A tile has the same core in all its parts, since all parts of a row block are divided equally.
     """
-    with (
-        k_blocks(tiling) as (first_step, parts),
-        row_blocks(tiling) as block,
-        tiles(tiling, block, core) as (row, column, columns),
-        k_blocks_of_tile(tiling, first_step, parts) as begin,
-    ):
-        _tile(tiling, Position(row, column, block, columns, begin))
+    with k_blocks(tiling) as (first_step, parts), row_blocks(tiling) as block:
+        gathered: Any = 0
+        if tiling.geometry.gathers and tiling.scheme.order == "ws":
+            gathered = _gather(tiling, block.first, block.first + block.tiles)
+        with (
+            tiles(tiling, block, core, partial(_gather_tile, tiling)) as (row, column, columns),
+            k_blocks_of_tile(tiling, first_step, parts) as begin,
+        ):
+            if tiling.geometry.gathers and tiling.scheme.order == "is":
+                gathered = _first_row(tiling, row)
+            _tile(tiling, Position(row, column, block, columns, begin, gathered=gathered))
+
+
+def _gather_tile(tiling: Tiling, row_tile: Any) -> None:
+    """Copies the input's rows of one row tile, if they are copied from an image."""
+    if tiling.geometry.gathers:
+        _gather(tiling, row_tile, row_tile + 1)
+
+
+def _gather(tiling: Tiling, first_tile: Any, end_tile: Any) -> Any:
+    """Copies the input's rows of some row tiles from an image into scratch; returns the first row."""
+    patches, sizes = tiling.geometry.patches, tiling.operands.sizes
+    assert patches is not None and tiling.operands.scratch is not None
+    first = T.bind(_first_row(tiling, first_tile))
+    rows = tirx.min(_first_row(tiling, end_tile), int64(tiling.rows)) - first
+    pointers = [tiling.operands.x.access_ptr("r"), tiling.operands.scratch.access_ptr("w")]
+    call(
+        tiling.functions[PATCHES_FUNCTION], [*pointers, first, rows, *(sizes[name] for name in patches.dims)]
+    )
+    return first
+
+
+def _first_row(tiling: Tiling, row_tile: Any) -> Any:
+    """Returns the first row of a composed row tile; beyond the last tile, the number of rows or more."""
+    most = tiling.scheme.rows
+    if tiling.scheme.edge == "rest":
+        return row_tile * most
+    low = tirx.truncdiv(int64(tiling.rows), int64(tiling.row_tiles))
+    return row_tile * low + tirx.min(row_tile, tiling.rows - low * tiling.row_tiles)
 
 
 def _transpose_panels(tiling: Tiling, batch: Any, ahead: NextProduct, column_tile: Any) -> None:
@@ -211,6 +256,8 @@ def _call_tile(
     row = at.batch * tiling.rows + (0 if matrix else first)
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(tiling))  # type: ignore[union-attr]
+    elif geometry.gathers:
+        x = operands.scratch.access_ptr("r", offset=(first - at.gathered) * tiling.depth)  # type: ignore[union-attr]
     else:
         x = tiling.x.at(row, at.begin)
     w, place = _weights_pointer(tiling, at, column), row * tiling.cols + column

@@ -11,6 +11,7 @@ from dietlab.base.errors import MissingDependencyError
 from dietlab.compare.vendor import GELU_FORM, absent, import_torch, sequence
 from dietlab.measure.timing.contender import Call, NoFormError, Prepared, WithConstants
 from dietlab.problem import Shape, Workload, largest_shape
+from dietlab.problem.dimensions import operand_sizes
 from dietlab.targets.cuda.contenders.tensors import FLOATS, GpuSetting, Tensor, Tensors
 
 MODE = "max-autotune-no-cudagraphs"
@@ -184,9 +185,5 @@ def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:
 
 def _example(workload: Workload, operands: Tensors) -> Tensors:
     """Returns operands of the largest shape, all zeros."""
-    largest = largest_shape(workload)
-
-    def size(name: str) -> list[int]:
-        return [e if isinstance(e, int) else largest[e] for e in workload.signature[name]]
-
-    return {name: tensor.new_zeros(size(name)) for name, tensor in operands.items()}
+    sizes = operand_sizes(workload, largest_shape(workload))
+    return {name: tensor.new_zeros(sizes[name]) for name, tensor in operands.items()}

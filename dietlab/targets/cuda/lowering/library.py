@@ -63,8 +63,8 @@ def library_module(
     heights = needed_heights(schemes, tree, geometry.size, every_plan=every_plan, only=only)
     entries = {
         "run": _run(geometry, schemes, heights, tree, only),
-        "plan": plan_function("plan", geometry.dims, tree),
-        "idle": plan_function("idle", geometry.dims, Leaf(0)),
+        "plan": plan_function("plan", geometry, tree),
+        "idle": plan_function("idle", geometry, Leaf(0)),
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, schemes, heights, None, only)

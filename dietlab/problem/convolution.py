@@ -1,0 +1,278 @@
+"""Convolutions over images and sequences, channels last, with weights in PyTorch's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.base.errors import WorkloadError
+from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
+from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
+from dietlab.problem.dims import Dim, Shape, Size, Window, bound
+from dietlab.problem.epilogue import Activation, Epilogue
+from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
+
+Sides = Any
+"""An option of a kernel: a number, or one for each dimension of the image (for padding, perhaps a pair)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """The options of :class:`Conv1d` and :class:`Conv2d`, and what follows from them.
+
+    As a contraction, its rows are the output's pixels (``N``, ``OH`` and ``OW``), its columns are the output
+    channels, and its depth are the elements under the kernel (``KH``, ``KW`` and ``IC``).
+    """
+
+    kernel: Sides = 3
+    stride: Sides = 1
+    padding: Sides = 0
+    dilation: Sides = 1
+    bias: bool = False
+    activation: Activation = "none"
+    residual: bool = False
+    dtype: str = USUAL
+
+    image: ClassVar[tuple[str, ...]] = ()
+    operator: ClassVar[str] = ""
+    out_dtype: ClassVar[None] = None
+    weights: ClassVar[Weights] = "packed"
+
+    def __post_init__(self) -> None:
+        for option, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+            object.__setattr__(self, option, self._sides(option, least))
+        _ = self.epilogue
+        require_dtype(self.dtype, FLOATS)
+        for name in ("IC", "OC"):
+            if isinstance(found := getattr(self, name), Dim):
+                rule = "the channels of a convolution must be numbers"
+                raise WorkloadError(rule, f"{name}={found}", f"For example {name}={found.high}.")
+        for window in self.windows:
+            size = window.size.low if isinstance(window.size, Dim) else window.size
+            if type(size) is int and size >= 1 > window.positions(size):
+                raise WorkloadError(
+                    "the kernel must fit into the padded image",
+                    f"{window.dim}={size} with padding {window.before} and {window.after}, and a kernel of "
+                    f"{window.kernel} elements with dilation {window.dilation}",
+                    f"{window.dim} is at least {window.least}.",
+                )
+        require_extents(self, self._names)
+
+    def _sides(self, option: str, least: int) -> Any:
+        """Returns an option as one value for each dimension of the image; pads as pairs."""
+        given, count = getattr(self, option), len(self.image)
+        sides = tuple(given) if isinstance(given, (tuple, list)) else (given,) * count
+        pairs = [tuple(side) if isinstance(side, (tuple, list)) else (side, side) for side in sides]
+        numbers = [number for pair in pairs for number in pair]
+        right = len(pairs) == count and all(len(pair) == 2 for pair in pairs)
+        right &= all(type(number) is int and number >= least for number in numbers)
+        if option != "padding":
+            right &= all(pair[0] == pair[1] for pair in pairs)
+        if not right:
+            raise WorkloadError(
+                f"{option} must be a number of {least} or more, or one for each of {', '.join(self.image)}"
+                + (", or a pair of numbers (before, after) for each" if option == "padding" else ""),
+                f"{option}={given!r}",
+                f"For example {option}={max(1, least)}.",
+            )
+        return tuple(pairs if option == "padding" else (pair[0] for pair in pairs))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("N", *self.image, "IC", "OC")
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The kernel's positions along each dimension of the image."""
+        sides = zip(self.image, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple(
+            Window(name, getattr(self, name), kernel, stride, pads[0], pads[1], dilation)
+            for name, kernel, stride, pads, dilation in sides
+        )
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Images, output pixels, output channels, and the elements under the kernel, each with its role."""
+        given: Any = self
+        return (
+            Axis("N", given.N, "rows"),
+            *(Axis(f"O{window.dim}", window, "rows") for window in self.windows),
+            Axis("OC", given.OC, "cols"),
+            *(Axis(f"K{window.dim}", window.kernel, "depth") for window in self.windows),
+            Axis("IC", given.IC, "depth"),
+        )
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
+        return dynamic(self, self._names)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Operands that are packed once: weights and bias."""
+        return ("w", "bias") if self.bias else ("w",)
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """Bias, activation and residual."""
+        return Epilogue(self.bias, self.activation, self.residual)
+
+    def flops(self, shape: Shape) -> int:
+        """Returns two for each element under the kernel, output pixel and channel; elements beyond the image
+        and the epilogue are counted as if they were inside, or nothing."""
+        return 2 * prod(axis.at(shape) for axis in self.axes)
+
+    def bytes(self, shape: Shape) -> int:
+        """Returns the bytes of all operands and the output, each once."""
+        types = dtypes_of(self)
+        return sum(
+            require_dtype(types[name]).itemsize * prod(bound(size, shape))
+            for name, size in self.signature.items()
+        )
+
+    @property
+    def signature(self) -> Mapping[str, tuple[Size, ...]]:
+        """Shapes of the operands, in the order of a call, and of ``out``."""
+        images, *image, inner, outer = named(self, self._names)
+        out = (images, *self.windows, outer)
+        shapes: dict[str, tuple[Size, ...]] = {"x": (images, *image, inner)}
+        shapes["w"] = (outer, inner, *(window.kernel for window in self.windows))
+        if self.bias:
+            shapes["bias"] = (outer,)
+        if self.residual:
+            shapes["residual"] = out
+        return {**shapes, "out": out}
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output, ``[N, OH, OW, OC]`` or ``[N, OL, OC]``."""
+        return bound(self.signature["out"], shape)
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """Returns random operands: standard normal float32 numbers, rounded to the dtype. Weights do not
+        depend on the image's size."""
+        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3}
+        return {
+            name: precision_of(self, name).standard_normal((seed, seeds[name]), bound(size, shape))
+            for name, size in self.signature.items()
+            if name != "out"
+        }
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the result in float64: the sum of shifted images times the kernel's elements."""
+        x = np.pad(inputs["x"].astype(np.float64), [(0, 0), *self.padding, (0, 0)])
+        w = inputs["w"].astype(np.float64)
+        windows = list(zip(self.windows, inputs["x"].shape[1:], strict=False))
+        result: npt.NDArray[np.float64] = np.zeros(
+            (len(x), *(window.positions(size) for window, size in windows), len(w))
+        )
+        for element in product(*map(range, self.kernel)):
+            met: Any = [each.over(size, at) for (each, size), at in zip(windows, element, strict=True)]
+            under: Any = (slice(None), slice(None), *element)
+            result += x[(slice(None), *met)] @ w[under].T
+        return self.epilogue.reference(result, inputs.get("bias"), inputs.get("residual"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value, options included."""
+        return {
+            "operator": self.operator,
+            **{name: dim_to_json(getattr(self, name)) for name in self._names},
+            "kernel": list(self.kernel),
+            "stride": list(self.stride),
+            "padding": [list(pair) for pair in self.padding],
+            "dilation": list(self.dilation),
+            "bias": self.bias,
+            "activation": self.activation,
+            "residual": self.residual,
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Returns the operator of a JSON object made by :meth:`to_json`."""
+        names = ("N", *cls.image, "IC", "OC")
+        given: dict[str, Any] = {name: field for name, field in value.items() if name != "operator"}
+        return cls(**{**given, **{name: dim_from_json(value[name]) for name in names}})
+
+    def __str__(self) -> str:
+        dims = " ".join(f"{name}={getattr(self, name)}" for name in self._names)
+        options = [f"kernel={_text(self.kernel)}"]
+        for option, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            text = _text(getattr(self, option))
+            options += [] if text == str(usual) else [f"{option}={text}"]
+        parts = (self.operator, dims, *options, precision_of(self).shown(), str(self.epilogue))
+        return " ".join(filter(None, parts))
+
+
+def _text(sides: Sequence[Any]) -> str:
+    """Returns an option's values as short as they can be written: ``1``, ``1x2`` or ``(0,1)x(1,1)``."""
+    texts = []
+    for side in sides:
+        pair = side if isinstance(side, tuple) else (side, side)
+        texts.append(str(pair[0]) if pair[0] == pair[1] else f"({pair[0]},{pair[1]})")
+    return texts[0] if len(set(texts)) == 1 else "x".join(texts)
+
+
+@dataclass(frozen=True)
+class Conv2d(Convolution):
+    """A convolution over images: ``y[n, oh, ow, oc]`` is the sum over ``kh``, ``kw`` and ``ic`` of
+    ``x[n, oh * stride + kh * dilation - padding, ..., ic] * w[oc, ic, kh, kw]``, with an epilogue.
+
+    Operands are ``x[N, H, W, IC]``, ``w[OC, IC, KH, KW]`` (PyTorch's order), ``bias[OC]``,
+    ``residual[N, OH, OW, OC]`` and ``y[N, OH, OW, OC]``, where ``OH`` and ``OW`` are
+    ``(size + padding before and after - dilation * (kernel - 1) - 1) // stride + 1``, as in PyTorch.
+
+    Args:
+        N: the number of images.
+        H, W: the height and the width of an image, in pixels.
+        IC, OC: the numbers of input and output channels, no ranges.
+        kernel, stride, dilation: a number, or one for each of H and W.
+        padding: the number of zeros around the image: a number, one for each of H and W, or a pair
+            ``(before, after)`` for each.
+        bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
+        dtype: ``float32``, ``float16`` or ``bfloat16`` for operands and output; sums are float32.
+
+    Raises:
+        WorkloadError: if an extent or option is invalid, or the smallest image gives no output.
+    """
+
+    N: Dim | int
+    H: Dim | int
+    W: Dim | int
+    IC: int
+    OC: int
+
+    image = ("H", "W")
+    operator = "conv2d"
+
+
+@dataclass(frozen=True)
+class Conv1d(Convolution):
+    """A convolution over sequences, ``x[N, L, IC]`` and ``w[OC, IC, KL]``; see :class:`Conv2d`.
+
+    Args:
+        N: the number of sequences.
+        L: the length of a sequence.
+        IC, OC: the numbers of input and output channels, no ranges.
+        kernel, stride, dilation: numbers.
+        padding: the number of zeros before and after the sequence, or ``((before, after),)``.
+        bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
+        dtype: the type of operands and output.
+
+    Raises:
+        WorkloadError: if an extent or option is invalid, or the shortest sequence gives no output.
+    """
+
+    N: Dim | int
+    L: Dim | int
+    IC: int
+    OC: int
+
+    image = ("L",)
+    operator = "conv1d"

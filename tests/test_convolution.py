@@ -1,0 +1,245 @@
+"""Convolutions: the operator as a value, and libraries that serve every image."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import cli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dietlab.base.errors import DispatchError, SpaceError, WorkloadError
+from dietlab.compare.study import Study
+from dietlab.lower.program import compile_plans
+from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
+from dietlab.machine import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.problem import (
+    Conv1d,
+    Conv2d,
+    Dense,
+    Dim,
+    Shape,
+    ShapeSet,
+    Workload,
+    extents,
+    largest,
+    name_of_role,
+    require_workload,
+    smallest,
+    static_extent,
+    workload_from_json,
+    workload_to_json,
+)
+from dietlab.scheme import Leaf, Scheme, build_space
+
+torch = pytest.importorskip("torch")
+
+ONE_CORE = Hardware.preset("zen4-1core")
+LAYER = Conv2d(N=1, H=Dim(7, 80), W=Dim(7, 80), IC=16, OC=24, padding=1)
+sides = st.tuples(st.integers(1, 4), st.integers(1, 4))
+strides = st.tuples(st.integers(1, 3), st.integers(1, 3))
+pads = st.tuples(*[st.tuples(st.integers(0, 3), st.integers(0, 3))] * 2)
+
+
+def of_torch(work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
+    """Returns PyTorch's result in float64, channels last."""
+    x, w = (torch.tensor(inputs[name]).double() for name in ("x", "w"))
+    given = [pad for pair in reversed(work.padding) for pad in pair]
+    padded = torch.nn.functional.pad(x.movedim(-1, 1), given)
+    form = torch.nn.functional.conv2d if x.ndim == 4 else torch.nn.functional.conv1d
+    bias = torch.tensor(inputs["bias"]).double() if work.bias else None
+    return form(padded, w, bias, work.stride, 0, work.dilation).movedim(1, -1).numpy()
+
+
+@given(sides, strides, pads, strides, st.integers(1, 12), st.integers(1, 12))
+def test_the_reference_is_pytorchs(
+    kernel: Any, stride: Any, padding: Any, dilation: Any, height: int, width: int
+) -> None:
+    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    reach = [dilation[at] * (kernel[at] - 1) + 1 for at in (0, 1)]
+    if any(reach[at] > size + sum(padding[at]) for at, size in enumerate((height, width))):
+        with pytest.raises(WorkloadError, match=r"must fit into the padded image; .* is at least \d"):
+            Conv2d(N=2, H=height, W=width, IC=3, OC=4, **options)
+        return
+    work = Conv2d(N=2, H=height, W=width, IC=3, OC=4, bias=True, **options)
+    inputs = work.inputs(Shape(()))
+    right = work.reference(inputs)
+    assert right.shape == work.output_shape(Shape(()))
+    np.testing.assert_allclose(right, of_torch(work, inputs), atol=1e-9)
+    require_workload(work)
+    assert workload_from_json(json.loads(json.dumps(workload_to_json(work)))) == work
+
+
+def test_a_sequence_is_an_image_of_one_line() -> None:
+    work = Conv1d(N=2, L=Dim(4, 9), IC=3, OC=4, kernel=5, padding=((4, 0),), bias=True)
+    inputs = work.inputs(Shape.of(L=7))
+    assert inputs["w"].shape == (4, 3, 5) and work.output_shape(Shape.of(L=7)) == (2, 7, 4)
+    np.testing.assert_allclose(work.reference(inputs), of_torch(work, inputs), atol=1e-9)
+    assert str(work) == "conv1d N=2 L=4..9 IC=3 OC=4 kernel=5 padding=(4,0) +bias"
+
+
+def test_roles_are_products_of_axes() -> None:
+    work = replace(LAYER, N=Dim(1, 4), stride=2)
+    assert extents(work, Shape.of(N=2, H=9, W=8)) == {"batch": 1, "rows": 40, "cols": 24, "depth": 144}
+    assert (smallest(work, "rows"), largest(work, "rows")) == (16, 6400)
+    assert (static_extent(work, "depth"), static_extent(work, "rows")) == (144, None)
+    assert (name_of_role(work, "rows"), name_of_role(work, "cols")) == ("rows", "OC")
+    assert str(work) == "conv2d N=1..4 H=7..80 W=7..80 IC=16 OC=24 kernel=3 stride=2 padding=1"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"kernel": 0}, "kernel must be a number of 1 or more, or one for each of H, W; got kernel=0"),
+        ({"kernel": (3, 3, 3)}, r"one for each of H, W; got kernel=\(3, 3, 3\)"),
+        ({"stride": 1.5}, "got stride=1.5"),
+        ({"stride": ((1, 2), 1)}, "got stride="),
+        ({"padding": -1}, r"or a pair of numbers \(before, after\) for each; got padding=-1"),
+        ({"dilation": True}, "got dilation=True"),
+        ({"kernel": 10}, "H=7 with padding 1 and 1, and a kernel of 10 elements"),
+        (
+            {"IC": Dim(8, 64)},
+            r"channels of a convolution must be numbers; got IC=8\.\.64\. For example IC=64",
+        ),
+        ({"H": 0}, "every dimension must be at least 1; got H=0"),
+        ({"activation": "tanh"}, "an activation"),
+        ({"dtype": "int8"}, "int8"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(WorkloadError, match=complaint):
+        replace(LAYER, **options)
+
+
+# --- libraries ------------------------------------------------------------------------------------
+
+
+def library_of(work: Workload, key: str, folder: Path, cores: int = 1) -> Any:
+    """Returns the functions of a library of one scheme."""
+    path = folder / "library.so"
+    hardware = ONE_CORE.with_cores(cores)
+    compile_plans(work, hardware, [Scheme.from_key(key)], Leaf(0), path)
+    return load_library(path, "cpu", cores)
+
+
+def computed(library: Any, work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
+    """Returns the result for operands; elements that the library does not write are NaN."""
+    packed = aligned_empty((int(library.packed_floats(*inputs["w"].shape)),))
+    library.pack(*(as_tensor(inputs[name]) for name in work.constants), packed)
+    sizes = (w.positions(size) for w, size in zip(work.windows, inputs["x"].shape[1:], strict=False))
+    out = np.full((len(inputs["x"]), *sizes, len(inputs["w"])), np.nan, np.float32)
+    others = [as_tensor(inputs["residual"])] if "residual" in inputs else []
+    library.run(as_tensor(inputs["x"]), packed, *others, as_tensor(out))
+    return out
+
+
+KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x16.u1.is.p16.rest")
+
+
+@settings(max_examples=12)
+@given(
+    sides,
+    strides,
+    pads,
+    strides,
+    st.sampled_from((1, 3, 16, 20)),
+    st.sampled_from((3, 16, 40)),
+    st.sampled_from(KEYS),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
+    st.booleans(),
+)
+def test_every_image_is_served(
+    tmp_path_factory: pytest.TempPathFactory,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    inner: int,
+    outer: int,
+    key: str,
+    images: list[tuple[int, int, int]],
+    rich: bool,
+) -> None:
+    extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
+    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), IC=inner, OC=outer, **options, **extras)
+    library = library_of(work, key, tmp_path_factory.mktemp("convolution"))
+    for number, height, width in images:
+        inputs = work.inputs(Shape.of(N=number, H=height, W=width))
+        np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_two_cores_serve_every_image(key: str, tmp_path: Path) -> None:
+    library = library_of(LAYER, key, tmp_path, cores=2)
+    for height, width in ((7, 7), (9, 31), (40, 12)):
+        inputs = LAYER.inputs(Shape.of(H=height, W=width))
+        np.testing.assert_allclose(computed(library, LAYER, inputs), LAYER.reference(inputs), atol=2e-3)
+
+
+def test_a_kernel_of_one_element_is_the_dense_product_bit_by_bit(tmp_path: Path) -> None:
+    dense, work = Dense(T=Dim(1, 900), N=24, K=16), replace(LAYER, kernel=1, padding=0)
+    for name in ("conv", "dense"):
+        (tmp_path / name).mkdir()
+    inputs = work.inputs(Shape.of(H=13, W=21))
+    x = inputs["x"].reshape(-1, 16)
+    library = library_of(dense, KEYS[0], tmp_path / "dense")
+    packed = aligned_empty((int(library.packed_floats(24, 16)),))
+    library.pack(as_tensor(inputs["w"].reshape(24, 16)), packed)
+    right = np.empty((len(x), 24), np.float32)
+    library.run(as_tensor(x), packed, as_tensor(right))
+    found = computed(library_of(work, KEYS[0], tmp_path / "conv"), work, inputs)
+    np.testing.assert_array_equal(found.reshape(-1, 24), right)
+
+
+def test_zeros_beyond_the_image_do_not_meet_other_images(tmp_path: Path) -> None:
+    """What lies beside an image in memory, another one or NaN, is no part of it."""
+    work = replace(LAYER, N=Dim(1, 3))
+    inputs = work.inputs(Shape.of(N=3, H=9, W=9))
+    inputs["x"][1] = np.nan
+    found = computed(library_of(work, KEYS[0], tmp_path), work, inputs)
+    assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
+
+
+def test_a_study_of_a_convolution_ends_in_a_library(tmp_path: Path) -> None:
+    shapes = ShapeSet.of({Shape.of(H=h, W=w): 1.0 for h, w in ((7, 7), (14, 20), (28, 28), (56, 60))})
+    study = Study.create(tmp_path / "study", LAYER, ONE_CORE, shapes, "smoke", max_kernels=4)
+    study.tune(SyntheticRunner(ONE_CORE))
+    study.dispatch()
+    operator = study.build()
+    inputs = LAYER.inputs(Shape.of(H=33, W=47))
+    layer = operator.pack(inputs["w"])
+    np.testing.assert_allclose(layer(inputs["x"]), LAYER.reference(inputs), atol=2e-3)
+    assert layer(inputs["x"][:, :5]).shape == (1, 5, 47, 24)
+    with pytest.raises(DispatchError, match=r"x \[1, H, W, 16\], out \[1, OH, OW, 24\]: float32, contig"):
+        layer(inputs["x"].transpose(0, 3, 1, 2))
+    with pytest.raises(DispatchError, match=r"w \[24, 16, 3, 3\]"):
+        operator.pack(inputs["w"][:, :, :2])
+
+
+def test_the_command_line_describes_a_kernel() -> None:
+    dims = ("--dim", "N=1", "--dim", "L=50:900", "--dim", "IC=64", "--dim", "OC=96")
+    kernel = ("--kernel", "5", "--padding", "4:0", "--hardware", "zen4-1core")
+    said = cli("space", "conv1d", *dims, *kernel).stdout
+    assert said.startswith("conv1d N=1 L=50..900 IC=64 OC=96 kernel=5 padding=(4,0) on ")
+    said = cli("space", "conv2d", "--kernel", "3x5", "--stride", "2", "--hardware", "zen4-1core").stdout
+    assert "kernel=3x5 stride=2" in said
+    assert "'3x' is not a number" in cli("space", "conv2d", "--kernel", "3x", exits=2).stderr
+    assert "got kernel" in cli("space", "dense", "--kernel", "3", exits=2).stderr
+
+
+def test_a_gpu_s_programs_do_not_read_images_yet() -> None:
+    with pytest.raises(SpaceError, match="the input's rows lie in memory one after the other"):
+        build_space(LAYER, Hardware.preset("h200"))
+
+
+def test_rows_that_are_copied_are_whole() -> None:
+    deep, pixels = replace(LAYER, IC=2048), replace(LAYER, IC=2048, kernel=1, padding=0)
+    blocks = {work: {s.kernel.block for s in build_space(work, ONE_CORE).schemes} for work in (deep, pixels)}
+    assert blocks[deep] == {0} and len(blocks[pixels]) > 1
