@@ -1000,7 +1000,11 @@ def test_a_replay_counts_each_record_once(short: Space) -> None:
     few = short.restricted_to(list(short)[::2])
     trials = [Trial(scheme, LENGTHS.shapes) for scheme in few]
     stamped = [
-        replace(made, phases=PhaseSeconds(compile=2.0, measure=1.0), at=f"{number}")
+        replace(
+            made,
+            phases=PhaseSeconds(compile=2.0, measure=1.0),
+            at=f"2026-01-01T{number // 60:02}:{number % 60:02}:00",
+        )
         for number, made in enumerate(RUNNER.measure(SHORT, trials))
     ]
     seen = Recorder()
