@@ -56,6 +56,8 @@ if TYPE_CHECKING:  # the one list of public names, which is read at run time, to
     from dietlab.measure import Trial as Trial
     from dietlab.measure import read_records as read_records
     from dietlab.problem import BatchMatmul as BatchMatmul
+    from dietlab.problem import Conv1d as Conv1d
+    from dietlab.problem import Conv2d as Conv2d
     from dietlab.problem import Dense as Dense
     from dietlab.problem import Dim as Dim
     from dietlab.problem import Shape as Shape
