@@ -19,6 +19,7 @@ from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
+from dietlab.measure.timing.problem import Problem
 from dietlab.problem import (
     Conv1d,
     Conv2d,
@@ -74,6 +75,23 @@ def test_the_reference_is_pytorchs(
     np.testing.assert_allclose(right, of_torch(work, inputs), atol=1e-9)
     require_workload(work)
     assert workload_from_json(json.loads(json.dumps(workload_to_json(work)))) == work
+
+
+@pytest.mark.parametrize("kernel", [1, 3, (1, 5)])
+def test_the_tolerance_is_of_whole_rows(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Correct results of a deep sum pass, a missing element of the kernel does not; also of a call so long
+    that only some rows of a dense product would be compared."""
+    monkeypatch.setattr("dietlab.measure.timing.problem.MOST_FLOPS", 1e5)
+    work = Conv2d(N=1, H=Dim(5, 40), W=Dim(5, 40), IC=512, OC=24, kernel=kernel, padding=2)
+    problem = Problem.make(work, Shape.of(H=11, W=7))
+    right = of_torch(work, problem.operands)
+    assert problem.verdict(right.astype(np.float32)).correct
+    w = problem.operands["w"].copy()
+    w[0, :, 0, 0] = 0.0
+    missing = of_torch(work, {**problem.operands, "w": w}).astype(np.float32)
+    assert "an error of" in problem.verdict(missing).reason
+    magnitude = float(np.abs(right).max())
+    assert 1e-7 * magnitude < problem.tolerance < 0.02 * magnitude
 
 
 def test_a_sequence_is_an_image_of_one_line() -> None:

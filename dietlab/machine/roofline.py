@@ -16,12 +16,12 @@ class Ceiling:
     Args:
         level: the level that is read.
         gbps: the bandwidth of all cores or multiprocessors together, in GB/s.
-        told_by: the source of the number, in words.
+        source: the source of the number, in words.
     """
 
     level: Level
     gbps: float
-    told_by: str
+    source: str
 
 
 def above_roofline(shares: Iterable[float | None]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, name
 from dietlab.problem.dims import Dim, Shape, Size, Window, bound
 from dietlab.problem.epilogue import Activation, Epilogue
 from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Sides = Any
 """An option of a kernel: a number, or one for each dimension of the image (for padding, perhaps a pair)."""
@@ -125,8 +128,8 @@ class Convolution:
         return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
-        """Returns two for each element under the kernel, output pixel and channel; elements beyond the image
-        and the epilogue are counted as if they were inside, or nothing."""
+        """Returns the flops of the product, ``2 N OH OW OC KH KW IC``. Products with zeros beyond the image
+        count, the epilogue does not."""
         return 2 * prod(axis.at(shape) for axis in self.axes)
 
     def bytes(self, shape: Shape) -> int:

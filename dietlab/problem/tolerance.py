@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.problem.contraction import Inputs, Workload, precision_of
+from dietlab.problem.dims import Window
 from dietlab.problem.epilogue import Activation, Epilogue
 from dietlab.problem.precision import WORKING, FloatArray
 
@@ -71,7 +74,7 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
 
 
 def _after_float_sums(workload: Workload, inputs: Inputs) -> float:
-    bound = _relative_bound(workload.epilogue, inputs["x"].shape[-1])
+    bound = _relative_bound(workload.epilogue, _under_kernel(workload) * inputs["x"].shape[-1])
     return bound * WORKING.epsilon * max(_magnitude(workload, inputs), 1e-30) + 1e-30
 
 
@@ -90,11 +93,20 @@ def _relative_bound(epilogue: Epilogue, depth: int) -> float:
 
 
 def _magnitude(workload: Workload, inputs: Inputs) -> float:
-    """Returns an upper bound of the sum of the magnitudes of an output's terms."""
+    """Returns an upper bound of the sum of the magnitudes of an output's terms. Under a kernel of several
+    elements, the norm of a row is at most the largest norm of an element times the root of their number."""
+    elements, w = _under_kernel(workload), inputs["w"]
+    weights = w.reshape(len(w), -1) if workload.weights == "packed" else w
     product = _largest_norm(inputs["x"], -1) * _largest_norm(
-        inputs["w"], -2 if workload.weights == "direct" else -1
+        weights, -2 if workload.weights == "direct" else -1
     )
+    product *= float(np.sqrt(elements))
     return product + sum(_largest(inputs[name]) for name in ("bias", "residual") if name in inputs)
+
+
+def _under_kernel(workload: Workload) -> int:
+    """Returns the number of the kernel's elements; 1 for a product without windows."""
+    return prod(axis.extent.kernel for axis in workload.axes if isinstance(axis.extent, Window))
 
 
 def _largest(operand: FloatArray) -> float:

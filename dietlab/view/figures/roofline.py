@@ -230,7 +230,7 @@ def _add_ceilings(
             mode="lines",
             line={"color": PALETTE["best_vendor"], "dash": dash, "width": 2},
             hoverinfo="text",
-            hovertext=f"<b>{ceiling.level}: {ceiling.gbps:,.0f} GB/s</b><br>{escape(ceiling.told_by)}"
+            hovertext=f"<b>{ceiling.level}: {ceiling.gbps:,.0f} GB/s</b><br>{escape(ceiling.source)}"
             f"<br>reaches the peak from {ridge:.3g} FLOP/byte on",
         )
     first = min(peak / ceiling.gbps for ceiling in levels)
