@@ -96,7 +96,7 @@ def _magnitude(workload: Workload, inputs: Inputs) -> float:
     """Returns an upper bound of the sum of the magnitudes of an output's terms. Under a kernel of several
     elements, the norm of a row is at most the largest norm of an element times the root of their number."""
     elements, w = _under_kernel(workload), inputs["w"]
-    weights = w.reshape(len(w), -1) if workload.weights == "packed" else w
+    weights = w.reshape(len(w), prod(w.shape[1:])) if workload.weights == "packed" else w
     product = _largest_norm(inputs["x"], -1) * _largest_norm(
         weights, -2 if workload.weights == "direct" else -1
     )
