@@ -55,20 +55,20 @@ def of_torch(work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
     padded = torch.nn.functional.pad(x.movedim(-1, 1), given)
     form = torch.nn.functional.conv2d if x.ndim == 4 else torch.nn.functional.conv1d
     bias = torch.tensor(inputs["bias"]).double() if work.bias else None
-    return form(padded, w, bias, work.stride, 0, work.dilation).movedim(1, -1).numpy()
+    return form(padded, w, bias, work.stride, 0, work.dilation, work.groups).movedim(1, -1).numpy()
 
 
-@given(sides, strides, pads, strides, st.integers(1, 12), st.integers(1, 12))
+@given(sides, strides, pads, strides, st.sampled_from((1, 2, 6)), st.integers(1, 12), st.integers(1, 12))
 def test_the_reference_is_pytorchs(
-    kernel: Any, stride: Any, padding: Any, dilation: Any, height: int, width: int
+    kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int, height: int, width: int
 ) -> None:
-    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     reach = [dilation[at] * (kernel[at] - 1) + 1 for at in (0, 1)]
     if any(reach[at] > size + sum(padding[at]) for at, size in enumerate((height, width))):
         with pytest.raises(WorkloadError, match=r"must fit into the padded image; .* is at least \d"):
-            Conv2d(N=2, H=height, W=width, IC=3, OC=4, **options)
+            Conv2d(N=2, H=height, W=width, IC=6, OC=12, **options)
         return
-    work = Conv2d(N=2, H=height, W=width, IC=3, OC=4, bias=True, **options)
+    work = Conv2d(N=2, H=height, W=width, IC=6, OC=12, bias=True, **options)
     inputs = work.inputs(Shape(()))
     right = work.reference(inputs)
     assert right.shape == work.output_shape(Shape(()))
@@ -120,6 +120,8 @@ def test_roles_are_products_of_axes() -> None:
         ({"stride": ((1, 2), 1)}, "got stride="),
         ({"padding": -1}, r"or a pair of numbers \(before, after\) for each; got padding=-1"),
         ({"dilation": True}, "got dilation=True"),
+        ({"groups": 0}, "groups must be a number of 1 or more; got groups=0"),
+        ({"groups": 5}, "groups=5 with IC=16 and OC=24. They divide by 8"),
         ({"kernel": 10}, "H=7 with padding 1 and 1, and a kernel of 10 elements"),
         (
             {"IC": Dim(8, 64)},

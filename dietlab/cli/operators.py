@@ -79,6 +79,12 @@ _WORKLOAD_OPTIONS = (
         for option, text in SIDES.items()
     ),
     click.option(
+        "--groups",
+        type=click.IntRange(min=1),
+        default=1,
+        help="conv1d, conv2d: groups of channels. As many as channels make it depthwise. Default: 1.",
+    ),
+    click.option(
         "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
     ),
 )
@@ -108,6 +114,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "dtype": (dtype, USUAL),
             "out_dtype": (out_dtype, None),
             **{option: (others.pop(option), None) for option in SIDES},
+            "groups": (others.pop("groups"), 1),
         }
         options = {name: value for name, (value, usual) in given.items() if value != usual}
         pairs = dims or _default_dims(operator)

@@ -36,12 +36,14 @@ class Patches:
     Args:
         images: the name of the number of images.
         windows: the kernel's positions along each dimension of an image.
-        channels: the number of input channels.
+        channels: the number of input channels of a group.
+        groups: the number of groups of channels; each is a product of its own, with its part of the columns.
     """
 
     images: str
     windows: tuple[Window, ...]
-    channels: Extent
+    channels: int
+    groups: int = 1
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -103,8 +105,9 @@ class Contraction:
             "w": (*batch, depth, cols) if self.weights == "direct" else (*batch, cols, depth),
         }
         if self.patches is not None:
-            image, channels = self.patches.dims, self.value(self.patches.channels, sizes)
-            shapes["x"] = (*(sizes[name] for name in image), channels)
+            image, channels, groups = self.patches.dims, self.patches.channels, self.patches.groups
+            cols *= groups
+            shapes["x"] = (*(sizes[name] for name in image), channels * groups)
             shapes["w"] = (cols, channels, *(window.kernel for window in self.patches.windows))
             out = (sizes[self.patches.images], *self.patches.positions(sizes), cols)
         if self.epilogue.bias:
@@ -132,8 +135,9 @@ def _patches(workload: Workload) -> Patches | None:
     windows = tuple(axis.extent for axis in others if isinstance(axis.extent, Window))
     if not windows:
         return None
-    channels = axes_of(workload, "depth")[-1]
-    return Patches(images.name, windows, channels.name if channels.dims else channels.low)
+    channels = axes_of(workload, "depth")[-1].low
+    groups = axes_of(workload, "batch")[0].low if batched(workload) else 1
+    return Patches(images.name, windows, channels, groups)
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,14 @@ class Convolution:
     """The options of :class:`Conv1d` and :class:`Conv2d`, and what follows from them.
 
     As a contraction, its rows are the output's pixels (``N``, ``OH`` and ``OW``), its columns are the output
-    channels, and its depth are the elements under the kernel (``KH``, ``KW`` and ``IC``).
+    channels, and its depth are the elements under the kernel (``KH``, ``KW`` and ``IC / groups``).
     """
 
     kernel: Sides = 3
     stride: Sides = 1
     padding: Sides = 0
     dilation: Sides = 1
+    groups: int = 1
     bias: bool = False
     activation: Activation = "none"
     residual: bool = False
@@ -51,12 +52,14 @@ class Convolution:
     def __post_init__(self) -> None:
         for option, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, option, self._sides(option, least))
-        _ = self.epilogue
+        _, given = self.epilogue, cast(Any, self)
         require_dtype(self.dtype, FLOATS)
         for name in ("IC", "OC"):
             if isinstance(found := getattr(self, name), Dim):
                 rule = "the channels of a convolution must be numbers"
                 raise WorkloadError(rule, f"{name}={found}", f"For example {name}={found.high}.")
+        if type(self.groups) is not int or self.groups < 1:
+            raise WorkloadError("groups must be a number of 1 or more", f"groups={self.groups!r}")
         for window in self.windows:
             size = window.size.low if isinstance(window.size, Dim) else window.size
             if type(size) is int and size >= 1 > window.positions(size):
@@ -67,6 +70,12 @@ class Convolution:
                     f"{window.dim} is at least {window.least}.",
                 )
         require_extents(self, self._names)
+        if any(getattr(self, name) % self.groups for name in ("IC", "OC")):
+            raise WorkloadError(
+                "groups must divide the numbers of input and output channels",
+                f"groups={self.groups} with IC={given.IC} and OC={given.OC}",
+                f"They divide by {gcd(given.IC, given.OC)}.",
+            )
 
     def _sides(self, option: str, least: int) -> Any:
         """Returns an option as one value for each dimension of the image; pads as pairs."""
@@ -102,14 +111,16 @@ class Convolution:
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
-        """Images, output pixels, output channels, and the elements under the kernel, each with its role."""
+        """Images, output pixels, groups, output channels of a group, and the elements under the kernel, each
+        with its role: groups are products of their own."""
         given: Any = self
         return (
             Axis("N", given.N, "rows"),
             *(Axis(f"O{window.dim}", window, "rows") for window in self.windows),
-            Axis("OC", given.OC, "cols"),
+            *([Axis("G", self.groups, "batch")] if self.groups > 1 else ()),
+            Axis("OC", given.OC // self.groups, "cols"),
             *(Axis(f"K{window.dim}", window.kernel, "depth") for window in self.windows),
-            Axis("IC", given.IC, "depth"),
+            Axis("IC", given.IC // self.groups, "depth"),
         )
 
     @property
@@ -128,7 +139,7 @@ class Convolution:
         return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
-        """Returns the flops of the product, ``2 N OH OW OC KH KW IC``. Products with zeros beyond the image
+        """Returns the flops of the product, ``2 N OH OW OC KH KW IC / groups``. Products with zeros beyond the image
         count, the epilogue does not."""
         return 2 * prod(axis.at(shape) for axis in self.axes)
 
@@ -146,7 +157,8 @@ class Convolution:
         images, *image, inner, outer = named(self, self._names)
         out = (images, *self.windows, outer)
         shapes: dict[str, tuple[Size, ...]] = {"x": (images, *image, inner)}
-        shapes["w"] = (outer, inner, *(window.kernel for window in self.windows))
+        within: Any = inner
+        shapes["w"] = (outer, within // self.groups, *(window.kernel for window in self.windows))
         if self.bias:
             shapes["bias"] = (outer,)
         if self.residual:
@@ -178,8 +190,14 @@ class Convolution:
         for element in product(*map(range, self.kernel)):
             met: Any = [each.over(size, at) for (each, size), at in zip(windows, element, strict=True)]
             under: Any = (slice(None), slice(None), *element)
-            result += x[(slice(None), *met)] @ w[under].T
+            result += self._by_group(x[(slice(None), *met)], w[under])
         return self.epilogue.reference(result, inputs.get("bias"), inputs.get("residual"))
+
+    def _by_group(self, x: FloatArray, w: FloatArray) -> Any:
+        """Returns the product of ``x[..., IC]`` and ``w[OC, IC / groups]``, group by group."""
+        split = x.reshape(*x.shape[:-1], self.groups, w.shape[1])
+        by_group = w.reshape(self.groups, len(w) // self.groups, w.shape[1])
+        return np.einsum("...gi,goi->...go", split, by_group, optimize=True).reshape(*x.shape[:-1], len(w))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the operator as a JSON value, options included."""
@@ -190,6 +208,7 @@ class Convolution:
             "stride": list(self.stride),
             "padding": [list(pair) for pair in self.padding],
             "dilation": list(self.dilation),
+            "groups": self.groups,
             "bias": self.bias,
             "activation": self.activation,
             "residual": self.residual,
@@ -209,6 +228,7 @@ class Convolution:
         for option, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
             text = _text(getattr(self, option))
             options += [] if text == str(usual) else [f"{option}={text}"]
+        options += [] if self.groups == 1 else [f"groups={self.groups}"]
         parts = (self.operator, dims, *options, precision_of(self).shown(), str(self.epilogue))
         return " ".join(filter(None, parts))
 
@@ -227,7 +247,7 @@ class Conv2d(Convolution):
     """A convolution over images: ``y[n, oh, ow, oc]`` is the sum over ``kh``, ``kw`` and ``ic`` of
     ``x[n, oh * stride + kh * dilation - padding, ..., ic] * w[oc, ic, kh, kw]``, with an epilogue.
 
-    Operands are ``x[N, H, W, IC]``, ``w[OC, IC, KH, KW]`` (PyTorch's order), ``bias[OC]``,
+    Operands are ``x[N, H, W, IC]``, ``w[OC, IC / groups, KH, KW]`` (PyTorch's order), ``bias[OC]``,
     ``residual[N, OH, OW, OC]`` and ``y[N, OH, OW, OC]``, where ``OH`` and ``OW`` are
     ``(size + padding before and after - dilation * (kernel - 1) - 1) // stride + 1``, as in PyTorch.
 
@@ -238,6 +258,7 @@ class Conv2d(Convolution):
         kernel, stride, dilation: a number, or one for each of H and W.
         padding: the number of zeros around the image: a number, one for each of H and W, or a pair
             ``(before, after)`` for each.
+        groups: the number of groups of channels; the output channels of a group see its input channels only.
         bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
         dtype: ``float32``, ``float16`` or ``bfloat16`` for operands and output; sums are float32.
 
@@ -257,7 +278,7 @@ class Conv2d(Convolution):
 
 @dataclass(frozen=True)
 class Conv1d(Convolution):
-    """A convolution over sequences, ``x[N, L, IC]`` and ``w[OC, IC, KL]``; see :class:`Conv2d`.
+    """A convolution over sequences, ``x[N, L, IC]`` and ``w[OC, IC / groups, KL]``; see :class:`Conv2d`.
 
     Args:
         N: the number of sequences.
@@ -265,6 +286,7 @@ class Conv1d(Convolution):
         IC, OC: the numbers of input and output channels, no ranges.
         kernel, stride, dilation: numbers.
         padding: the number of zeros before and after the sequence, or ``((before, after),)``.
+        groups: the number of groups of channels.
         bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
         dtype: the type of operands and output.
 

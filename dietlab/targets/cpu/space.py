@@ -182,6 +182,12 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + (s.kernel.unit != "fma")),
         ),
         Limit(
+            "packed weights are those of one product",
+            0,
+            "other products",
+            lambda s: (largest(workload, "batch") - 1) if packed and in_batch else 0,
+        ),
+        Limit(
             "weights of less than 32 bits are packed, along a depth known beforehand, under composed tiles",
             0,
             "exceptions",
