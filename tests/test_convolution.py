@@ -37,7 +37,9 @@ from dietlab.problem import (
     workload_from_json,
     workload_to_json,
 )
-from dietlab.scheme import Leaf, Scheme, build_space
+from dietlab.scheme import Leaf, Scheme, Split, build_space
+from dietlab.tuning import Dispatcher, build
+from dietlab.view import frame_map
 
 torch = pytest.importorskip("torch")
 
@@ -303,6 +305,46 @@ def test_a_study_of_a_convolution_ends_in_a_library(tmp_path: Path) -> None:
         layer(inputs["x"].transpose(0, 3, 1, 2))
     with pytest.raises(DispatchError, match=r"w \[24, 16, 3, 3\]"):
         operator.pack(inputs["w"][:, :, :2])
+
+
+def of_rows(at_most: int) -> Dispatcher:
+    """Returns a dispatcher with one scheme for images of few output pixels, and another for all others."""
+    schemes = tuple(Scheme.from_key(key) for key in ("4x16.u1.ws.p0.rest", "8x32.u4.ws.p0.even"))
+    tree = Split("H", 80, Split("rows", at_most, Leaf(0), Leaf(1)), Leaf(1))
+    return Dispatcher(replace(LAYER, W=Dim(3, 90)), ONE_CORE, schemes, tree)
+
+
+def test_a_tree_may_split_the_rows(tmp_path: Path) -> None:
+    dispatcher = of_rows(200)
+    library = build(dispatcher, tmp_path / "library")
+    for height, width in ((7, 28), (7, 29), (20, 10), (20, 11), (80, 3), (81, 2)):
+        plan = dispatcher.scheme(Shape.of(H=height, W=width)).key
+        assert plan == dispatcher.schemes[height > 80 or height * width > 200].key
+        assert library.scheme(1, height, width) == plan
+    namespace: dict[str, Any] = {}
+    exec(dispatcher.to_source(), namespace)
+    assert namespace["choose"](7, 28) == dispatcher.schemes[0].key != namespace["choose"](7, 29)
+    assert Dispatcher.from_json(json.loads(json.dumps(dispatcher.to_json()))) == dispatcher
+    with pytest.raises(
+        DispatchError, match=r"every split must be of an extent of .* that varies: H, W, rows; g"
+    ):
+        replace(dispatcher, tree=Split("cols", 3, Leaf(0), Leaf(1)))
+
+
+def test_a_map_of_plans_follows_the_number_of_rows() -> None:
+    frame = frame_map(of_rows(200), x="W", y="H")
+    for height, width in ((7, 28), (7, 29), (20, 10), (20, 11), (80, 3)):
+        here = frame[(frame.low_W <= width) & (width <= frame.high_W)]
+        here = here[(here.low_H <= height) & (height <= here.high_H)]
+        assert abs(height * width - 200) < 2 * width or [*here.plan] == [height * width > 200]
+
+
+def test_the_code_covers_the_rows_that_reach_it() -> None:
+    """Above 13 * 14 rows, an even split into tiles of at most 14 needs no lower tile than 13."""
+    narrow = Split("L", 199, Leaf(0), Leaf(1))
+    schemes = tuple(Scheme.from_key(key) for key in ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even"))
+    dispatcher = Dispatcher(Conv1d(N=1, L=Dim(5, 900), IC=8, OC=32), ONE_CORE, schemes, narrow)
+    assert {kernel.rows for kernel in dispatcher.micro_kernels} == {*range(1, 9), 13, 14}
 
 
 def test_the_command_line_describes_a_kernel() -> None:

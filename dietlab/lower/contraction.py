@@ -21,6 +21,8 @@ from dietlab.problem import (
     static_extent,
 )
 from dietlab.problem.dims import Window
+from dietlab.scheme import Box
+from dietlab.scheme.tree import Range
 
 Extent = int | str
 """A static extent, or the name of a dynamic dimension."""
@@ -94,6 +96,20 @@ class Contraction:
     def channelwise(self) -> bool:
         """True if each column has its own input channel."""
         return self.patches is not None and self.patches.channelwise
+
+    def range_of_rows(self, box: Box) -> Range:
+        """Returns the least and the largest number of rows (None: unbounded) of the shapes in a box. Of
+        dimensions that are not in the box, only that they are 1 or more is known."""
+        low, high = box.get(self.rows, (1, None))
+        if self.patches is None:
+            return low, high
+        ends = [box.get(dim, (1, None)) for dim in self.patches.dims]
+        least = self.derived({dim: end[0] for dim, end in zip(self.patches.dims, ends, strict=True)})
+        low = max(low, least[self.rows])
+        if all(end[1] is not None for end in ends):
+            most = self.derived({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
+            high = most[self.rows] if high is None else min(high, most[self.rows])
+        return low, high
 
     def across(self, sizes: Sizes) -> Any:
         """Returns the distance from one row of the output to the next, in elements."""

@@ -17,6 +17,7 @@ def needed_heights(
     schemes: Sequence[Scheme],
     tree: Tree,
     rows: str,
+    contraction: Contraction | None = None,
     *,
     every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
@@ -24,7 +25,8 @@ def needed_heights(
 ) -> list[tuple[int, ...]]:
     """Returns, for each scheme, the heights of its tiles. They cover all shapes of ``low`` rows or more that
     the tree sends to the scheme (``every_plan``: all shapes) or, if given, its row counts in ``only``.
-    ``rows`` is the name of the rows' dimension in the tree."""
+    ``rows`` is the name of the rows' dimension in the tree; ``contraction`` is the product whose rows they
+    are (None: one whose rows are a dimension)."""
     if only is not None:
         return [
             tuple(
@@ -34,7 +36,9 @@ def needed_heights(
         ]
     needed: list[set[int]] = [set(heights(scheme, low) if every_plan else ()) for scheme in schemes]
     for number, box in boxes(tree, {rows: (low, None)}):
-        needed[number].update(heights(schemes[number], *box[rows]))
+        least, most = box[rows] if contraction is None else contraction.range_of_rows(box)
+        if most is None or least <= most:
+            needed[number].update(heights(schemes[number], least, most))
     return [tuple(sorted(found)) for found in needed]
 
 

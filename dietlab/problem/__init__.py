@@ -24,6 +24,7 @@ from dietlab.problem.contraction import (
     precision_of,
     smallest,
     smallest_shape,
+    split_extents,
     static_extent,
 )
 from dietlab.problem.convolution import Conv1d, Conv2d
@@ -96,6 +97,7 @@ __all__ = [
     "shapes_of_layer",
     "smallest",
     "smallest_shape",
+    "split_extents",
     "static_extent",
     "tolerance",
     "without_class",

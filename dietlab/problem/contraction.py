@@ -50,6 +50,16 @@ class Axis:
     extent: Extent
     role: Role
 
+    def __str__(self) -> str:
+        """Returns the extent as an expression in the dimension: ``(H + 2 - 3) // 1 + 1``."""
+        size = self.name if isinstance(self.extent, Dim) else str(self.extent)
+        if not isinstance(self.extent, Window):
+            return size
+        window = self.extent
+        name = window.dim if isinstance(window.size, Dim) else str(window.size)
+        pads, reach = window.before + window.after, window.dilation * (window.kernel - 1) + 1
+        return f"(({name} + {pads} - {reach}) // {window.stride} + 1)"
+
     @property
     def _size(self) -> int | Dim:
         return self.extent.size if isinstance(self.extent, Window) else self.extent
@@ -221,6 +231,20 @@ def extent_at(workload: Workload, role: Role, shape: Shape) -> int:
         workload, role, shape: the operator, the role, and one of the operator's shapes.
     """
     return prod(axis.at(shape) for axis in axes_of(workload, role))
+
+
+def split_extents(workload: Workload, shape: Shape) -> dict[str, int]:
+    """Returns the extents that a decision tree may split: the dynamic dimensions and, if several axes give
+    the number of rows, ``rows``: ``{"H": 14, "W": 20, "rows": 280}``.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
+    rows = name_of_role(workload, "rows")
+    known = {name: shape[name] for name in workload.dims}
+    if len(axes_of(workload, "rows")) > 1 and static_extent(workload, "rows") is None:
+        known[rows] = extent_at(workload, "rows", shape)
+    return known
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from dietlab.base.errors import DispatchError
-from dietlab.problem import Shape
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,15 @@ class Split:
 Tree = Leaf | Split
 
 
-def route(tree: Tree, shape: Shape) -> int:
-    """Returns the number of the scheme that serves ``shape``.
+def route(tree: Tree, extents: Mapping[str, int]) -> int:
+    """Returns the number of the scheme that serves a shape.
 
     Args:
         tree: a dispatcher's tree.
-        shape: a shape, which binds every dimension that the tree splits.
+        extents: the shape's extents by name (:func:`~dietlab.problem.split_extents`).
     """
     while isinstance(tree, Split):
-        tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
+        tree = tree.low if extents[tree.dim] <= tree.at_most else tree.high
     return tree.scheme
 
 

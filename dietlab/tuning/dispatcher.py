@@ -13,13 +13,17 @@ from dietlab.base.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.base.errors import DispatchError, require_type
 from dietlab.base.files import read_json, reading, write_json
 from dietlab.base.statistics import Values
+from dietlab.lower.contraction import Contraction, contraction_of
 from dietlab.machine import Hardware
 from dietlab.problem import (
     Shape,
     ShapeSet,
     Workload,
+    axes_of,
     extent_at,
     name_of_role,
+    smallest_shape,
+    split_extents,
     workload_from_json,
     workload_to_json,
 )
@@ -81,9 +85,10 @@ class Dispatcher(Carded):
         used = {leaf.scheme for leaf in leaves(self.tree)}
         if not self.schemes or not used <= set(range(len(self.schemes))):
             raise DispatchError("every leaf must name a scheme", sorted(used))
-        if unknown := sorted({*split_dims(self.tree)} - {*self.workload.dims}):
-            known = ", ".join(self.workload.dims) or "none"
-            invariant = f"every split must be of a dynamic dimension of {self.workload}: {known}"
+        extents = split_extents(self.workload, smallest_shape(self.workload))
+        if unknown := sorted({*split_dims(self.tree)} - {*extents}):
+            known = ", ".join(extents) or "none"
+            invariant = f"every split must be of an extent of {self.workload} that varies: {known}"
             raise DispatchError(invariant, ", ".join(unknown))
 
     @property
@@ -92,7 +97,9 @@ class Dispatcher(Carded):
         it."""
         rows = name_of_role(self.workload, "rows")
         reached = boxes(self.tree, {rows: (1, None)})
-        found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
+        contraction = Contraction(**contraction_of(self.workload))
+        ranges = ((self.schemes[number], contraction.range_of_rows(box)) for number, box in reached)
+        found = (needed(scheme, low, high) for scheme, (low, high) in ranges if high is None or low <= high)
         return tuple(sorted({kernel for kernels in found for kernel in kernels}))
 
     @property
@@ -102,7 +109,7 @@ class Dispatcher(Carded):
 
     def scheme(self, shape: Shape) -> Scheme:
         """Returns the scheme that covers ``shape``, inside the tuned range or beyond it."""
-        return self.schemes[route(self.tree, shape)]
+        return self.schemes[route(self.tree, split_extents(self.workload, shape))]
 
     def plan(self, shape: Shape) -> Plan[MicroKernel]:
         """Returns the plan that covers ``shape``."""
@@ -117,6 +124,9 @@ class Dispatcher(Carded):
             lines.append(f"    # tuned for {ranges}; beyond it a safe choice")
         if self.caution:
             lines.append(f"    # {self.caution}")
+        rows = name_of_role(self.workload, "rows")
+        if rows in set(split_dims(self.tree)) - {*self.workload.dims}:
+            lines.append(f"    {rows} = " + " * ".join(map(str, axes_of(self.workload, "rows"))))
         return "\n".join([*lines, *self._rules(self.tree, 1)]) + "\n"
 
     def _rules(self, tree: Tree, level: int) -> list[str]:
@@ -146,7 +156,8 @@ class Dispatcher(Carded):
     @property
     def _boxes(self) -> list[tuple[int, Box]]:
         """For each rule, the index of its scheme and the extents of every dynamic dimension."""
-        return boxes(self.tree, dict.fromkeys(self.workload.dims, (1, None)))
+        names = dict.fromkeys((*self.workload.dims, *split_dims(self.tree)))
+        return boxes(self.tree, dict.fromkeys(names, (1, None)))
 
     def _ends(self, box: Box) -> dict[str, int | None]:
         several = len(box) > 1
@@ -237,8 +248,8 @@ def train_dispatcher(
 
     Over one dynamic dimension, a tree cuts the range into intervals and gives each interval a scheme. Dynamic
     programming over the training shapes finds the best cuts exactly; they become a balanced tree. Over
-    several dimensions, the tree is grown split by split (:func:`grown`). Beyond the range of any dimension
-    the safe scheme serves.
+    several dimensions, the tree is grown split by split (:func:`grown`); the number of rows of a convolution
+    can be split like a dimension. Beyond the range of any dimension the safe scheme serves.
 
     Args:
         portfolio: the portfolio that :func:`~dietlab.choose_portfolio` returned.
@@ -261,9 +272,10 @@ def train_dispatcher(
     # Whatever its weight: a scheme that lacks micro-kernels on a shape would add them to the library.
     losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
     dims = portfolio.workload.dims
-    extents = {name: np.array([shape[name] for shape in portfolio.shapes]) for name in dims}
+    each = [split_extents(portfolio.workload, shape) for shape in portfolio.shapes]
+    extents = {name: np.array([found[name] for found in each]) for name in each[0]}
     if len(dims) == 1:
-        ((name, column),) = extents.items()
+        name, column = next(iter(extents.items()))
         tree = _balanced(name, [(int(column[last]), scheme) for last, scheme in best_cuts(losses, tolerance)])
     else:
         tree = grown(losses, extents, tolerance)
@@ -318,7 +330,7 @@ def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
 def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
     """Makes a dispatcher of the plans in use. A leaf with the index ``len(portfolio.schemes)`` means the safe
     plan."""
-    chosen = [route(tree, shape) for shape in portfolio.shapes]
+    chosen = [route(tree, split_extents(portfolio.workload, shape)) for shape in portfolio.shapes]
     slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
     plans = (*portfolio.schemes, portfolio.safe_scheme)
     used = sorted({plans[leaf.scheme] for leaf in leaves(tree)})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dietlab.base.statistics import Values
-from dietlab.problem import Dim, Shape, ShapeSet, at_layer, length_dim, shapes_of_layer
+from dietlab.problem import Dim, Shape, ShapeSet, at_layer, length_dim, shapes_of_layer, split_extents
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Split, Tree, intervals, restricted, with_parameters
 from dietlab.tuning import Dispatcher, TuningRun, candidate_plans, length_grid
@@ -127,8 +127,9 @@ def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
     5 x 8 + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
+    extents = split_extents(dispatcher.workload, shape)
     while isinstance(tree, Split):
-        yes = shape[tree.dim] <= tree.at_most
+        yes = extents[tree.dim] <= tree.at_most
         asked.append(f"{tree.dim} <= {tree.at_most}? {'yes' if yes else 'no'}.")
         tree = tree.low if yes else tree.high
     return " ".join([f"{shape}:", *asked, f"So plan {tree.scheme}: {dispatcher.plan(shape)}."])

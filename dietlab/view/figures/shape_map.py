@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from dietlab.compare.results import Report
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.problem import length_dim
 from dietlab.problem.dims import Dim, Shape, as_extent
-from dietlab.scheme import boxes, restricted, with_parameters
+from dietlab.scheme import Box, boxes, restricted, split_dims, with_parameters
 from dietlab.tuning import Dispatcher, Portfolio
 from dietlab.view.figures.base import new_figure
 from dietlab.view.figures.map_traces import (
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 Source = Dispatcher | Portfolio | Report
 """The source of a map: the choices of a tree, the expected losses of a portfolio, or measured results."""
+
+MOST_RUNS = 64
+"""The most extents along the vertical axis whose plans are looked up one by one: a figure is as many lines
+high, roughly, in pixels divided by eight."""
 
 LAYER = "layer"
 """The name of an axis that has a place for each layer instead of each extent."""
@@ -109,12 +114,29 @@ class View:
         import pandas as pd
 
         axes = (self.x, self.y)
-        every = boxes(restricted(dispatcher.tree, self.fixed), dict.fromkeys(axes, (1, None)))
+        tree = restricted(dispatcher.tree, self.fixed)
+        if {*split_dims(tree)} <= {*axes}:
+            every = boxes(tree, dict.fromkeys(axes, (1, None)))
+        else:
+            every = list(self._runs(dispatcher))
         rows = [(*box[self.x], *box[self.y], number, dispatcher.schemes[number].key) for number, box in every]
         ends = [f"{end}_{name}" for name in axes for end in ("low", "high")]
         frame = pd.DataFrame(rows, columns=[*ends, "plan", "scheme"])
         frame = frame.astype({name: "Int64" for name in ends if name.startswith("high")})
         return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
+
+    def _runs(self, dispatcher: Dispatcher) -> Iterator[tuple[int, Box]]:
+        """Yields the neighbouring extents along ``x`` that have one plan, for some extents along ``y``: a
+        split by the number of rows is no line along an axis."""
+        across, along = self.dims[self.y], self.dims[self.x]
+        step = -(-len(across) // MOST_RUNS)
+        for y in range(across.low, across.high + 1, step):
+            last = min(y + step - 1, across.high)
+            shapes = {x: Shape.of(**{**self.fixed, self.x: x, self.y: y}) for x in along}
+            of_plan = {x: dispatcher.schemes.index(dispatcher.scheme(shape)) for x, shape in shapes.items()}
+            for plan, run in groupby(along, of_plan.__getitem__):
+                first, *others = run
+                yield plan, {self.x: (first, others[-1] if others else first), self.y: (y, last)}
 
     def _expected(self, portfolio: Portfolio) -> Iterator[Point]:
         """Yields the slowdown on each shape of the dispatcher's choice, or of the portfolio's best scheme."""

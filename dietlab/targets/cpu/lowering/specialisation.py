@@ -66,7 +66,8 @@ def _needed(
         return _heights_of_lines(geometry, schemes, only)
     called = None if only is None else [sorted({sizes[dim] for sizes in shapes}) for shapes in only]
     from_low = low if dim == geometry.rows else 1
-    return needed_heights(schemes, tree, dim, every_plan=every, only=called, low=from_low)
+    whose = geometry if dim == geometry.rows else None
+    return needed_heights(schemes, tree, dim, whose, every_plan=every, only=called, low=from_low)
 
 
 def _heights_of_lines(
