@@ -37,6 +37,7 @@ from dietlab.problem import (
     workload_from_json,
     workload_to_json,
 )
+from dietlab.problem.tolerance import tolerance
 from dietlab.scheme import Leaf, Scheme, Split, build_space
 from dietlab.tuning import Dispatcher, build
 from dietlab.view import frame_map
@@ -155,10 +156,10 @@ def computed(library: Any, work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any
     packed = aligned_empty((int(library.packed_floats(*inputs["w"].shape)),))
     library.pack(*(as_tensor(inputs[name]) for name in work.constants), packed)
     sizes = (w.positions(size) for w, size in zip(work.windows, inputs["x"].shape[1:], strict=False))
-    out = np.full((len(inputs["x"]), *sizes, len(inputs["w"])), np.nan, np.float32)
+    out = np.full((len(inputs["x"]), *sizes, len(inputs["w"])), np.nan, inputs["x"].dtype)
     others = [as_tensor(inputs["residual"])] if "residual" in inputs else []
     library.run(as_tensor(inputs["x"]), packed, *others, as_tensor(out))
-    return out
+    return out.astype(np.float32)
 
 
 KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x16.u1.is.p16.rest")
@@ -233,6 +234,30 @@ def test_every_image_is_served_by_a_depthwise_kernel(
         np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 
 
+@pytest.mark.parametrize("unit", ["bf16fma", "bf16dot"])
+@pytest.mark.parametrize(
+    ("groups", "inner", "options"),
+    [
+        (1, 16, {"padding": 1}),
+        (1, 3, {"kernel": 7, "stride": 2, "padding": 3, "bias": True, "activation": "relu"}),  # an odd depth
+        (2, 17, {"dilation": 2, "padding": 2, "residual": True}),
+        (1, 20, {"kernel": 1}),
+    ],
+)
+def test_bfloat16(groups: int, inner: int, options: Any, unit: str, tmp_path: Path) -> None:
+    sizes: Any = {"IC": groups * inner, "OC": groups * 20, "groups": groups}
+    work = Conv2d(N=1, H=Dim(7, 40), W=Dim(7, 40), **sizes, **options, dtype="bfloat16")
+    for edge, order in (("even", "ws"), ("rest", "is")):
+        folder = tmp_path / order
+        folder.mkdir()
+        library = library_of(work, f"5x32.u2.{order}.p0.{unit}.{edge}", folder)
+        for height, width in ((7, 7), (9, 31)):
+            inputs = work.inputs(Shape.of(H=height, W=width))
+            right = work.reference(inputs)
+            error = np.abs(computed(library, work, inputs) - right).max()
+            assert error <= tolerance(work, inputs, right)
+
+
 @pytest.mark.parametrize(
     ("key", "groups"),
     [*((key, 1) for key in KEYS), (KEYS[0], 2), (KEYS[1], 8), *((k, 16) for k in LINE_KEYS)],
@@ -303,6 +328,15 @@ def test_a_study_of_a_convolution_ends_in_a_library(tmp_path: Path) -> None:
     assert layer(inputs["x"][:, :5]).shape == (1, 5, 47, 24)
     with pytest.raises(DispatchError, match=r"x \[1, H, W, 16\], out \[1, OH, OW, 24\]: float32, contig"):
         layer(inputs["x"].transpose(0, 3, 1, 2))
+    with pytest.raises(DispatchError, match=r"must come last: x\.permute\(0, 2, 3, 1\)\.contiguous\(\)"):
+        layer(inputs["x"].transpose(0, 3, 1, 2))
+    with pytest.raises(DispatchError, match="contiguous"):
+        layer(inputs["x"][:, :, ::2])
+    assert layer(inputs["x"][:0]).shape == (0, 33, 47, 24)
+    with pytest.raises(
+        DispatchError, match=r"W of an image must be 1 or more, so that the kernel"
+    ):
+        layer(np.zeros((1, 9, 0, 16), np.float32))
     with pytest.raises(DispatchError, match=r"w \[24, 16, 3, 3\]"):
         operator.pack(inputs["w"][:, :, :2])
 

@@ -17,7 +17,7 @@ from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
 from dietlab.measure.timing.contender import Call
 from dietlab.problem import Workload, dtypes_of, precision_of, require_scales, workload_from_json
-from dietlab.problem.dims import Size, Window, size_at
+from dietlab.problem.dims import Size, size_at
 from dietlab.tuning.arrays import (
     Array,
     as_input,
@@ -29,6 +29,7 @@ from dietlab.tuning.arrays import (
     overlap,
 )
 from dietlab.tuning.dispatcher import Dispatcher
+from dietlab.tuning.images import channels_first, positions, windows_of
 from dietlab.tuning.manifest import (
     AGAIN,
     LIBRARY_NAME,
@@ -248,10 +249,12 @@ class Operator:
             f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self._place} "
             "and apart from each other",
             ", ".join(f"{name} {described(array)}" for name, array in given.items()),
-            self._size_remedy(wrong) if wrong else f"{_first_line(error)}. {self._remedy}",
+            self._size_remedy(wrong, given) if wrong else f"{_first_line(error)}. {self._remedy}",
         )
 
-    def _size_remedy(self, names: Sequence[str]) -> str:
+    def _size_remedy(self, names: Sequence[str], given: Mapping[str, Array]) -> str:
+        if "x" in names and (hint := channels_first(self.workload, given["x"].shape)):
+            return hint
         static = [f"{axis.name}={axis.extent}" for axis in self.workload.axes if isinstance(axis.extent, int)]
         if not static:
             return f"The number of dimensions of {' and '.join(names)} differs: reshape(-1, K) gives x two."
@@ -289,7 +292,7 @@ class Layer:
         self._run = operator.library.run
         self._constants = [as_tensor(array) for array in constants]
         self._cols = cols
-        self._windows = [e for e in operator.workload.signature["out"] if isinstance(e, Window)]
+        self._windows = windows_of(operator.workload)
         types = dtypes_of(operator.workload)
         # None: the output is of the input's type.
         self._out_dtype = None if types["x"] == types["out"] else types["out"]
@@ -309,7 +312,7 @@ class Layer:
         # Every line here adds to each call, of some microseconds.
         try:
             if out is None:
-                sizes = (w.positions(size) for w, size in zip(self._windows, x.shape[1:], strict=False))
+                sizes = positions(self._windows, x.shape[1:]) if self._windows else ()
                 out = empty_like(x, (x.shape[0], *sizes, self._cols), self._out_dtype)
             elif overlap(x, out) or (residual is not None and overlap(residual, out)):
                 raise ValueError("out shares memory with an operand")

@@ -184,10 +184,10 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: (s.kernel.block > 0) * ((not packed) + (s.order != "ws") + (not s.composed)),
         ),
         Limit(
-            "rows that are copied from an image are whole, under composed tiles of float32",
+            "rows that are copied from an image are whole, under composed tiles of vectors",
             0,
             "exceptions",
-            lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + (s.kernel.unit != "fma")),
+            lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + s.kernel.facts.matrix),
         ),
         Limit(
             "columns with their own input channels have composed tiles of float32, which no loop unrolls",

@@ -26,7 +26,7 @@ from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling, call, group
 from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
-from dietlab.targets.cpu.lowering.patches import PATCHES_FUNCTION, patches_function
+from dietlab.targets.cpu.lowering.patches import patches_function, patches_name
 from dietlab.targets.cpu.lowering.region import region, tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
@@ -78,10 +78,10 @@ def library_module(
         }
     if geometry.weights == "transposed":
         functions[PANEL_FUNCTION] = panel_function(geometry)
-    if geometry.gathers:
-        functions[PATCHES_FUNCTION] = patches_function(geometry)
     for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
-        if UNITS[unit].staged_words:
+        if geometry.gathers:
+            functions[patches_name(unit)] = patches_function(unit, geometry)
+        elif UNITS[unit].staged_words:
             functions[stage_name(unit)] = stage_function(unit, geometry)
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {

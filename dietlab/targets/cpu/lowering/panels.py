@@ -145,7 +145,7 @@ def word_panel_function(geometry: Geometry) -> Any:
             T.buffer_store(total, tirx.IntImm("int32", 0), [0])
             with T.serial(int64(0), int64(elements)) as k:
                 weight = T.bind(T.if_then_else(inside, w[v, k], tirx.const(0, stored)))
-                T.buffer_store(out, weight, [_place(geometry, k, v)])
+                T.buffer_store(out, weight, [_place(geometry, _row(geometry, k), v)])
                 if precision.whole:
                     T.buffer_store(total, total[0] + tirx.Cast("int32", weight), [0])
             if precision.whole:

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
@@ -22,13 +23,18 @@ from dietlab.targets.cpu.lowering.tir import (
     masked_load,
     masked_store,
     stack_buffer,
+    stored_as,
     when,
+    widened,
 )
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
 
-PATCHES_FUNCTION = "patches"
+
+def patches_name(unit: CpuUnit) -> str:
+    return f"patches_{unit}"
 
 
-def patches_function(geometry: Geometry) -> Any:
+def patches_function(unit: CpuUnit, geometry: Geometry) -> Any:
     """Returns ``patches(x, out, first, rows, N, H, W)``, which copies the rows ``first`` to ``first + rows``
     of the product to ``out[rows, depth]``. ``x`` begins at the first channel of a group.
 
@@ -40,22 +46,27 @@ def patches_function(geometry: Geometry) -> Any:
         out[2, :]  b c 0
 
     This is the local padding (paper, section 3.2) of a convolution: tiles read ``out`` without a bound check.
+    The elements of ``out`` have the type that the unit reads; zeros fill up the last step of a row.
     """
     patches = geometry.patches
     assert patches is not None
-    depth = patches.elements * patches.channels
-    with function(PATCHES_FUNCTION) as builder:
-        pointers = [T.arg(name, T.handle(WORKING.name)) for name in ("x", "out")]
+    facts = UNITS[unit]
+    elements, stored = patches.elements * patches.channels, stored_as(geometry.precision.name)
+    padded, staged = -(-elements // facts.per_step) * facts.per_step, facts.staged or stored
+    with function(patches_name(unit)) as builder:
+        pointers = [T.arg("x", T.handle(stored)), T.arg("out", T.handle(staged))]
         first, rows = (T.arg(name, T.int64()) for name in ("first", "rows"))
         sizes = {name: T.arg(name, T.int64()) for name in patches.dims}
         pixels = prod(sizes.values(), start=patches.channels * patches.groups)
-        x = T.decl_buffer((pixels,), data=pointers[0], align=4)
-        out = T.decl_buffer((rows * depth,), data=pointers[1])
+        x = T.decl_buffer((pixels,), stored, data=pointers[0], align=1 if facts.staged else 4)
+        out = T.decl_buffer((rows * padded,), staged, data=pointers[1])
         counts = [T.bind(extent) for extent in patches.positions(sizes)]
         place = _place_of(first, counts)
-        copy = _Copy(patches, sizes, x, out, geometry.lanes)
+        copy = _Copy(patches, sizes, x, out, geometry.lanes * WORD_BYTES // np.dtype(staged).itemsize)
         with T.serial(int64(0), rows) as row:
-            copy.row(place, row * depth)
+            copy.row(place, row * padded)
+            for element in range(elements, padded):
+                T.buffer_store(out, tirx.const(0, staged), [row * padded + element])
             _to_next(place, counts, len(counts))
     return builder.get()
 
@@ -123,10 +134,15 @@ class _Copy:
 
     def _pixels(self, pixel: Any, to: Any, count: int) -> None:
         begin = T.bind(pixel * (self._channels * self._groups))
-        self._chunks(to, count, lambda at, inside: masked_load(self._x, begin + at, inside, self._lanes))
+
+        def value(at: Any, inside: Any) -> Any:
+            found = masked_load(self._x, begin + at, inside, self._lanes)
+            return widened(found, self._lanes) if str(self._out.dtype) == WORKING.name else found
+
+        self._chunks(to, count, value)
 
     def _zeros(self, to: Any, count: int) -> None:
-        self._chunks(to, count, lambda at, inside: constant(0.0, self._lanes))
+        self._chunks(to, count, lambda at, inside: constant(0, self._lanes, str(self._out.dtype)))
 
     def _chunks(self, to: Any, pixels: int, value: Callable[[Any, Any], Any]) -> None:
         """Stores vectors with the elements of ``pixels`` pixels. The stores are masked: others carry alias

@@ -32,7 +32,7 @@ from dietlab.targets.cpu.lowering.loop_nest import (
 from dietlab.targets.cpu.lowering.matrix_tile import configured
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION
-from dietlab.targets.cpu.lowering.patches import PATCHES_FUNCTION
+from dietlab.targets.cpu.lowering.patches import patches_name
 from dietlab.targets.cpu.lowering.prefetch import NextProduct, first_prefetched_line, prefetching_tiles
 from dietlab.targets.cpu.lowering.scratch import allocated, pads, scratch_buffer, stage_name
 from dietlab.targets.cpu.lowering.tir import ceil_div, either, forget, int64, switch, when
@@ -86,6 +86,9 @@ def _prepared(tiling: Tiling) -> Iterator[Tiling]:
         x = T.decl_buffer((tiling.rows * tiling.depth,), "int32", data=pointer, align=1)
         with configured(tiling) as height:
             yield replace(tiling, operands=replace(operands, x=x), group_rows=height)
+    elif tiling.geometry.gathers:
+        with allocated(_gathered_rows(tiling) * tiling.x.apart) as copy:
+            yield replace(tiling, operands=replace(operands, scratch=copy))
     elif facts.staged_words:
         with allocated(tiling.rows * (tiling.depth * facts.staged_words)) as copy:
             pointers = [operands.x.access_ptr("r"), copy.access_ptr("w")]
@@ -93,9 +96,6 @@ def _prepared(tiling: Tiling) -> Iterator[Tiling]:
             # The copy is written by one name and type and read by others: other memory to the compiler.
             forget(pointers[1], pointers[1])
             yield replace(tiling, operands=replace(operands, x=copy))
-    elif tiling.geometry.gathers:
-        with allocated(_gathered_rows(tiling) * tiling.depth) as copy:
-            yield replace(tiling, operands=replace(operands, scratch=copy))
     elif operands.scratch is not None:
         yield tiling
     else:
@@ -172,9 +172,11 @@ def _gather(tiling: Tiling, group: Any, first_tile: Any, end_tile: Any) -> Any:
     rows = tirx.min(_first_row(tiling, end_tile), int64(tiling.rows)) - first
     image = tiling.operands.x.access_ptr("r", offset=group * patches.channels)
     pointers = [image, tiling.operands.scratch.access_ptr("w")]
-    call(
-        tiling.functions[PATCHES_FUNCTION], [*pointers, first, rows, *(sizes[name] for name in patches.dims)]
-    )
+    function = tiling.functions[patches_name(tiling.kernel.unit)]
+    call(function, [*pointers, first, rows, *(sizes[name] for name in patches.dims)])
+    if tiling.kernel.facts.staged:
+        # The copy is written in one type and read in another: other memory to the compiler.
+        forget(pointers[1], pointers[1])
     return first
 
 
@@ -251,7 +253,7 @@ def _call_tile(
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(tiling))  # type: ignore[union-attr]
     elif geometry.gathers:
-        x = operands.scratch.access_ptr("r", offset=(first - at.gathered) * tiling.depth)  # type: ignore[union-attr]
+        x = operands.scratch.access_ptr("r", offset=(first - at.gathered) * tiling.x.apart)  # type: ignore[union-attr]
     else:
         x = tiling.x.at(row, at.begin)
     w = _weights_pointer(tiling, at, column)
