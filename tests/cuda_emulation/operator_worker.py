@@ -20,6 +20,7 @@ DRIVER = install()
 import numpy as np  # noqa: E402
 import tvm  # noqa: E402
 
+from dietlab.lower.contraction import called_dims, sizes_of  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
 from dietlab.machine import Hardware  # noqa: E402
 from dietlab.measure.candidates import Candidates  # noqa: E402
@@ -123,7 +124,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     workload = workload_from_json(request["workload"])
     found = []
     for size in sizes:
-        shape = Shape.of(**dict.fromkeys(workload.dims, size))
+        shape = Shape.of(**(size if isinstance(size, dict) else dict.fromkeys(workload.dims, size)))
         operands = workload.inputs(shape)
         arrays = [_on_device(operand, shift) for operand in operands.values()]
         out = _on_device(np.full(workload.output_shape(shape), np.nan, operands["x"].dtype), 0)
@@ -141,11 +142,17 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
                 "tolerance": tolerance(workload, operands),
                 "failure": DRIVER.failure(),
                 "launches": [asdict(launch) for launch in DRIVER.launches()],
-                "plan": int(library.plan(size)),
+                "plan": int(library.plan(*_called(workload, shape))),
                 "stream": stream,
             }
         )
     return {"found": found}
+
+
+def _called(workload: Any, shape: Shape) -> list[int]:
+    """The extents that the library's functions take."""
+    sizes = sizes_of(workload, shape)
+    return [sizes[name] for name in called_dims(workload)]
 
 
 def refused(request: dict[str, Any], size: int) -> str:
