@@ -101,7 +101,7 @@ def _run(
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
-        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
+        sizes: Sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
         shapes = geometry.operands(sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None

@@ -55,7 +55,8 @@ class ImageRows:
 
     def keep(self, copy: Any, row: Any) -> None:
         """Emits the place of a row of the tile, which copy number ``copy`` brings, and keeps it."""
-        number, begins = self.first_row + row, []
+        begins: list[Any] = []
+        number = self.first_row + row
         for window, positions in reversed(self._pairs(self.image.positions)):
             at = tirx.truncmod(number, positions) * int32(window.stride) - int32(window.before)
             begins.insert(0, bound("begin", at))

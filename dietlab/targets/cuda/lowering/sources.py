@@ -1,4 +1,4 @@
-"""Where the elements of an operand lie in memory, and which ones a tile lacks."""
+"""Elements of an operand: their addresses, and a test for those that a tile lacks."""
 
 from __future__ import annotations
 
