@@ -114,6 +114,21 @@ def test_no_images_launch_nothing(emulated: Emulated) -> None:
     assert case["launches"] == [] and case["error"] == 0.0
 
 
+@needs_emulator
+def test_pixels_that_no_32_bits_count_are_refused(emulated: Emulated) -> None:
+    """Of few rows, since the stride is long: each row's place is counted in pixels."""
+    work = Conv1d(N=2, L=Dim(1, 200), IC=1, OC=4, kernel=1, stride=64)
+    refused = emulated.ask(work, [FMA[0]], refuse=2**30)["refused"]
+    assert f"counts {2**31 - 1} pixels at most; 0 launches" in refused
+
+
+@needs_emulator
+def test_zeros_beyond_an_image_meet_no_other_image(emulated: Emulated) -> None:
+    """A kernel as large as its images, of which most lies beyond them, and images side by side in memory."""
+    work = Conv2d(N=Dim(1, 8), H=3, W=2, IC=8, OC=16, kernel=(5, 7), padding=3)
+    emulated.check(work, [FMA[0]], [1, 2, 8])
+
+
 @pytest.mark.parametrize(
     ("dtype", "key"),
     [

@@ -27,6 +27,7 @@ from dietlab.measure.candidates import Candidates  # noqa: E402
 from dietlab.measure.timing.bench import Bench  # noqa: E402
 from dietlab.measure.timing.process import serve  # noqa: E402
 from dietlab.problem import Shape, tolerance, workload_from_json  # noqa: E402
+from dietlab.problem.dims import bound  # noqa: E402
 from dietlab.scheme import Scheme  # noqa: E402
 from dietlab.scheme.tree import tree_from_json  # noqa: E402
 from dietlab.targets.cuda.device import TvmArrays, TvmOutput  # noqa: E402
@@ -159,7 +160,8 @@ def refused(request: dict[str, Any], size: int) -> str:
     """The error of a call of that size, whose tensors have the shapes but not the memory."""
     workload = workload_from_json(request["workload"])
     signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
-    shapes = [tuple(size if isinstance(e, str) else e for e in shape) for shape in signature.values()]
+    shape = Shape.of(**dict.fromkeys(workload.dims, size))
+    shapes = [bound(extents, shape) for extents in signature.values()]
     lent = [Shifted(few, 0, shape, few.numpy().itemsize) for shape in shapes]
     SHIFTED.extend(lent)
     DRIVER.forget()
