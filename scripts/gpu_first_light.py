@@ -38,14 +38,14 @@ from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, Timing, Trial
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, Workload, workload_from_json
+from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense, Dim, Shape, Workload, workload_from_json
 from dietlab.scheme import Space, build_space
 from dietlab.targets.cuda import contenders
 from dietlab.targets.cuda.kernel import CudaScheme
 from dietlab.targets.cuda.lowering.nvcc import require_compiler
 
 LENGTHS = (1, 17, 129)
-"""Evaluated T: one row, an edge of one row beyond 16, one beyond 128."""
+"""Evaluated extents of the dynamic dimension: one row, an edge of one row beyond 16, one beyond 128."""
 DIM = Dim(1, 256)
 CHECKERS = ("memcheck", "racecheck", "synccheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
@@ -111,6 +111,11 @@ def is_plain(scheme: CudaScheme) -> bool:
     return scheme.edge == "padded" and is_whole(scheme)
 
 
+def is_narrow(scheme: CudaScheme) -> bool:
+    """Whether the copies of single weights leave registers for the sums."""
+    return is_plain(scheme) and scheme.kernel.cols <= 64
+
+
 def is_even(scheme: CudaScheme) -> bool:
     return scheme.edge == "even" and is_whole(scheme)
 
@@ -136,6 +141,11 @@ def product(dtype: str = "float32") -> Workload:
     return BatchMatmul(T=DIM, B=4, D=64, form="nn", dtype=dtype)
 
 
+def images(dtype: str = "float32", channels: int = 32, **options: Any) -> Workload:
+    """A convolution over images of a dynamic height, 13 pixels wide."""
+    return Conv2d(N=2, H=DIM, W=13, IC=channels, OC=64, padding=1, dtype=dtype, **options)
+
+
 CASES = (
     Case("fma", "plain", layer(), is_plain),
     Case("fma", "slices", layer(), is_sliced),
@@ -153,8 +163,19 @@ CASES = (
     Case("tma", "splits", layer("float16"), is_split),
     Case("tma", "two heights", layer("bfloat16"), is_even),
     Case("tma", "multicast", layer("bfloat16"), is_shared),
+    Case("fma", "images", images(), is_plain),
+    Case("fma", "images, two heights", images(stride=2), is_even),
+    Case("fma", "images of three channels", images(channels=3), is_plain),
+    Case("fma", "images, splits", images(), is_split),
+    Case("fma", "sequences", Conv1d(N=4, L=DIM, IC=32, OC=96, kernel=3, padding=((2, 0),)), is_plain),
+    Case("mma", "images", images("bfloat16"), is_narrow),
+    Case("wgmma", "images", images("float16", channels=64), is_plain),
 )
-SHAPES = tuple(Shape.of(T=length) for length in LENGTHS)
+
+
+def shapes_of(workload: Workload, lengths: Sequence[int] = LENGTHS) -> tuple[Shape, ...]:
+    """The shapes with each extent of the dynamic dimension."""
+    return tuple(Shape.of(**dict.fromkeys(workload.dims, length)) for length in lengths)
 
 
 @dataclass
@@ -269,23 +290,24 @@ def check(library: str, workload: Workload, lengths: Sequence[int]) -> None:
     """Compares a library with the reference and prints one line of JSON; without PyTorch, which TVM imports
     where it finds it."""
     sys.modules["torch"] = None  # type: ignore[assignment]
-    from dietlab.lower.runtime import load_cuda_runtime, load_library
+    from dietlab.lower.runtime import load_library
     from dietlab.measure.timing.problem import Problem
+    from dietlab.targets.cuda.nvidia_packages import load_cuda_runtime
 
     load_cuda_runtime()
     import numpy as np
     import tvm
 
     run, gpu, wrong, worst = load_library(Path(library), "cuda").run, tvm.cuda(0), [], 0.0
-    for length in lengths:
-        problem = Problem.make(workload, Shape.of(T=length))
+    for shape in shapes_of(workload, lengths):
+        problem = Problem.make(workload, shape)
         poison = np.full(problem.out_shape, np.nan, problem.dtype)
         arrays = [tvm.runtime.tensor(array, gpu) for array in (*problem.operands.values(), poison)]
         run(*arrays)
         gpu.sync()
         verdict = problem.verdict(arrays[-1].numpy())
         worst = max(worst, verdict.max_error / verdict.tolerance)
-        wrong += [f"T={length}: {verdict.reason}"] * (not verdict.correct)
+        wrong += [f"{shape}: {verdict.reason}"] * (not verdict.correct)
     print(json.dumps({"wrong": wrong, "error over tolerance": round(worst, 3)}))
 
 
@@ -354,7 +376,7 @@ def build_all(log: Log, hardware: Hardware, folder: Path, end: float) -> list[Re
         if monotonic() > end:
             return "the time is up"
         try:
-            (built,) = builders.build(case.workload, [Trial(case.scheme(hardware), SHAPES)])
+            (built,) = builders.build(case.workload, [Trial(case.scheme(hardware), shapes_of(case.workload))])
         except Exception as error:  # of a space, a compiler or a full disk
             return str(error)
         return built
@@ -385,7 +407,7 @@ def pack_all(folder: Path, hardware: Hardware) -> None:
     """Compiles the kernels for a processor that need not be here."""
     with audience(()).stage("pack", len(CASES), "kernel") as progress:
         for case in CASES:
-            trial = Trial(case.scheme(hardware), SHAPES)
+            trial = Trial(case.scheme(hardware), shapes_of(case.workload))
             pack_libraries(folder_of(case, folder), case.workload, hardware, [trial], progress)
             print(f"{case.name}: {trial.scheme}", flush=True)
 
@@ -396,7 +418,7 @@ def unpack_all(log: Log, folder: Path) -> list[Ready]:
     for case in CASES:
         try:
             libraries = ReadyLibraries.open(folder_of(case, folder))
-            trials = [Trial(entry.scheme, SHAPES) for entry in libraries.entries]
+            trials = [Trial(entry.scheme, shapes_of(case.workload)) for entry in libraries.entries]
             (built,) = libraries.built(case.workload, trials)
         except (DietlabError, ValueError) as error:
             log.add("compile", case.name, "failed", reason=str(error))
@@ -422,7 +444,7 @@ def time_all(log: Log, hardware: Hardware, ready: Sequence[Ready], end: float) -
             continue
         work = item.case.workload
         with LocalRunner(hardware, TIMING, ready=item.libraries) as runner:
-            for record in runner.measure(work, [Trial(item.built.scheme, SHAPES)]):
+            for record in runner.measure(work, [Trial(item.built.scheme, shapes_of(work))]):
                 name = f"{item.case.name} {record.shape}"
                 if record.seconds is None:
                     log.add("time", name, "failed", reason=record.reason)

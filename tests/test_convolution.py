@@ -13,7 +13,7 @@ from conftest import cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.base.errors import DispatchError, SpaceError, WorkloadError
+from dietlab.base.errors import DispatchError, WorkloadError
 from dietlab.compare.study import Study
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
@@ -392,9 +392,10 @@ def test_the_command_line_describes_a_kernel() -> None:
     assert "got kernel" in cli("space", "dense", "--kernel", "3", exits=2).stderr
 
 
-def test_a_gpu_s_programs_do_not_read_images_yet() -> None:
-    with pytest.raises(SpaceError, match="the input's rows lie in memory one after the other"):
-        build_space(LAYER, Hardware.preset("h200"))
+def test_a_gpu_has_schemes_for_images_too() -> None:
+    """What they compute is in tests/test_cuda_convolution.py."""
+    found = build_space(LAYER, Hardware.preset("h200"))
+    assert len(found) > 1000 and {scheme.kernel.unit for scheme in found} == {"fma"}
 
 
 def test_rows_that_are_copied_are_whole() -> None:

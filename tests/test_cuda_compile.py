@@ -24,10 +24,10 @@ from dietlab.scheme import Leaf, Scheme, build_space, scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.compiler import cuda_source, kernel_texts, lower, without_spills
 from dietlab.targets.cuda.lowering.cubin import Cubin, Resources
-from dietlab.targets.cuda.lowering.fetch import Clamped, Strided
 from dietlab.targets.cuda.lowering.geometry import BlockGeometry, shared_elements
 from dietlab.targets.cuda.lowering.library import library_module
 from dietlab.targets.cuda.lowering.nvcc import Compiler, compile_cubin
+from dietlab.targets.cuda.lowering.sources import Clamped, Strided
 from dietlab.targets.cuda.lowering.tir import int32, int64
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.space import BOOKKEEPING, held_registers, shared_bytes, thread_registers

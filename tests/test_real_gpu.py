@@ -16,7 +16,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, read_records
 from dietlab.measure.builders import Builders
 from dietlab.measure.record import Trial
-from dietlab.problem import Dense, Dim, Shape, ShapeSet
+from dietlab.problem import Dense, Dim, ShapeSet
 from dietlab.targets.cuda.lowering.nvcc import compilers
 from dietlab.tuning import effort_named
 
@@ -58,7 +58,7 @@ def test_a_kernel_of_each_kind_is_right(
         scheme = case.scheme(gpu)
     except LookupError as error:
         pytest.skip(str(error))
-    shapes = tuple(Shape.of(T=length) for length in FIRST_LIGHT.LENGTHS)
+    shapes = FIRST_LIGHT.shapes_of(case.workload)
     with Builders(gpu, tmp_path, workers=1, timeout=SECONDS) as builders:
         (built,) = builders.build(case.workload, [Trial(scheme, shapes)])
     assert built.failure is None, built.failure

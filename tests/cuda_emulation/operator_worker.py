@@ -20,12 +20,14 @@ DRIVER = install()
 import numpy as np  # noqa: E402
 import tvm  # noqa: E402
 
+from dietlab.lower.contraction import called_dims, sizes_of  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
 from dietlab.machine import Hardware  # noqa: E402
 from dietlab.measure.candidates import Candidates  # noqa: E402
 from dietlab.measure.timing.bench import Bench  # noqa: E402
 from dietlab.measure.timing.process import serve  # noqa: E402
 from dietlab.problem import Shape, tolerance, workload_from_json  # noqa: E402
+from dietlab.problem.dims import bound  # noqa: E402
 from dietlab.scheme import Scheme  # noqa: E402
 from dietlab.scheme.tree import tree_from_json  # noqa: E402
 from dietlab.targets.cuda.device import TvmArrays, TvmOutput  # noqa: E402
@@ -123,7 +125,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     workload = workload_from_json(request["workload"])
     found = []
     for size in sizes:
-        shape = Shape.of(**dict.fromkeys(workload.dims, size))
+        shape = Shape.of(**(size if isinstance(size, dict) else dict.fromkeys(workload.dims, size)))
         operands = workload.inputs(shape)
         arrays = [_on_device(operand, shift) for operand in operands.values()]
         out = _on_device(np.full(workload.output_shape(shape), np.nan, operands["x"].dtype), 0)
@@ -141,18 +143,25 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
                 "tolerance": tolerance(workload, operands),
                 "failure": DRIVER.failure(),
                 "launches": [asdict(launch) for launch in DRIVER.launches()],
-                "plan": int(library.plan(size)),
+                "plan": int(library.plan(*_called(workload, shape))),
                 "stream": stream,
             }
         )
     return {"found": found}
 
 
+def _called(workload: Any, shape: Shape) -> list[int]:
+    """The extents that the library's functions take."""
+    sizes = sizes_of(workload, shape)
+    return [sizes[name] for name in called_dims(workload)]
+
+
 def refused(request: dict[str, Any], size: int) -> str:
     """The error of a call of that size, whose tensors have the shapes but not the memory."""
     workload = workload_from_json(request["workload"])
     signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
-    shapes = [tuple(size if isinstance(e, str) else e for e in shape) for shape in signature.values()]
+    shape = Shape.of(**dict.fromkeys(workload.dims, size))
+    shapes = [bound(extents, shape) for extents in signature.values()]
     lent = [Shifted(few, 0, shape, few.numpy().itemsize) for shape in shapes]
     SHIFTED.extend(lent)
     DRIVER.forget()

@@ -42,10 +42,11 @@ class Emulated:
         )
 
     def run(
-        self, workload: Workload, plans: list[str], sizes: list[int], tree: Tree = FIRST, **options: Any
+        self, workload: Workload, plans: list[str], sizes: list[Any], tree: Tree = FIRST, **options: Any
     ) -> list[dict[str, Any]]:
-        """Calls the library at each size: with ``plan`` instead of the tree's, with operands that begin
-        ``shift`` bytes behind an aligned address, or on a stream of its own (``own_stream``)."""
+        """Calls the library at each size, of all dimensions or of each by name: with ``plan`` instead of the
+        tree's, with operands that begin ``shift`` bytes behind an aligned address, or on a stream of its own
+        (``own_stream``)."""
         usual = {"plan": None, "shift": 0, "own_stream": False}
         found: list[dict[str, Any]] = self.ask(workload, plans, tree, sizes=sizes, **{**usual, **options})[
             "found"

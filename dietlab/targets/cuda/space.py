@@ -8,7 +8,17 @@ from itertools import product
 from math import ceil
 
 from dietlab.machine import Hardware
-from dietlab.problem import Role, Workload, batch_of, largest, precision_of, static_extent
+from dietlab.problem import (
+    Role,
+    Workload,
+    axes_of,
+    batch_of,
+    batched,
+    gathered,
+    largest,
+    precision_of,
+    static_extent,
+)
 from dietlab.problem.dims import Window
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
@@ -85,7 +95,10 @@ def candidates(
 ) -> Iterator[Scheme[CudaMicroKernel]]:
     """Yields every tile of every arrangement of workers, on the units for the operands' type."""
     shares = SHARES if gpu_of(hardware).clusters else [share for share in SHARES if share[1] == 1]
-    for unit in units(workload, hardware):
+    tried = units(workload, hardware)
+    if gathered(workload) and "wgmma" in tried:
+        tried = (*tried, "tma")  # a limit refuses them, and gives the reason
+    for unit in tried:
         for (down, across, rows, cols), step, (slices, splits), stages in product(
             product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
         ):
@@ -123,9 +136,14 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     itemsize = precision_of(workload).itemsize
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
-    windows = sum(isinstance(axis.extent, Window) for axis in workload.axes)
+    groups = batched(workload) and any(windows_of(workload))
     return (
-        _limit("the input's rows lie in memory one after the other", 0, "windows over it", lambda k: windows),
+        _limit(
+            "all channels of a convolution are one group",
+            0,
+            "more groups",
+            lambda k: largest(workload, "batch") - 1 if groups else 0,
+        ),
         _limit(
             f"the micro-kernel's unit multiplies {workload.dtype}",
             0,
@@ -145,7 +163,9 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: int(k.unit in GROUPED and not gpu.warp_groups),
         ),
         _limit(
-            "bulk copies bring tiles of one matrix whose lines begin at multiples of 16 bytes",
+            "bulk copies of what a kernel covers need descriptors of images (im2col), which are not made"
+            if gathered(workload)
+            else "bulk copies bring tiles of one matrix whose lines begin at multiples of 16 bytes",
             0,
             "no descriptors",
             lambda k: int(k.unit == "tma" and not described(workload)),
@@ -278,16 +298,44 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
 
 
 def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
-    """Returns the number of a thread's registers that hold its copies for the next step; 0 if cp.async makes
-    all copies. Some GPUs lack cp.async, and it does not copy single elements of 16 bits."""
+    """Returns the number of a thread's registers that hold its copies for the next step and, in a
+    convolution, the places of its rows in the images.
+
+    Copies by cp.async need none. Some GPUs lack cp.async, and it does not copy single elements of 16 bits.
+    """
     itemsize, held = precision_of(workload).itemsize, 0
-    along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
-    for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
-        width = copied_elements(static_extent(workload, along[operand]), itemsize)
+    for lines, extent in zip((kernel.rows, kernel.cols), copied_extents(workload), strict=True):
+        width = copied_elements(extent, itemsize)
         if not gpu.asynchronous or width * itemsize < LEAST_ASYNCHRONOUS_BYTES:
             elements = ceil(lines * kernel.step / kernel.threads)
             held += elements if width == 1 else ceil(elements * itemsize / 4)
+    if gathered(workload):
+        width = copied_elements(copied_extents(workload)[0], itemsize)
+        copies = ceil(kernel.rows * kernel.step / (width * kernel.threads))
+        held += copies * (1 + len(padded_windows(windows_of(workload))))
     return held
+
+
+def copied_extents(workload: Workload) -> tuple[int | None, int | None]:
+    """Returns how many elements of ``x`` and of ``w`` lie side by side, of which copies take a part: a line
+    or, in a convolution, a pixel's channels, and one element of ``w`` if the kernel has several. None for a
+    dynamic number."""
+    role: Role = "cols" if workload.weights == "direct" else "depth"
+    x, w = static_extent(workload, "depth"), static_extent(workload, role)
+    if not windows_of(workload):
+        return x, w
+    channels = axes_of(workload, "depth")[-1].low
+    return channels, w if channels == w else 1
+
+
+def windows_of(workload: Workload) -> tuple[Window, ...]:
+    """Returns the windows that an operator moves over its input."""
+    return tuple(axis.extent for axis in workload.axes if isinstance(axis.extent, Window))
+
+
+def padded_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Returns the windows along dimensions with padding, which may cover elements beyond an image."""
+    return tuple(window for window in windows if window.before or window.after)
 
 
 def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:

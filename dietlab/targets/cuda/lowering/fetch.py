@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -14,88 +14,10 @@ from dietlab.problem import require_dtype
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Layout, StagedPanel
+from dietlab.targets.cuda.lowering.patches import ImageRows, KernelSteps
+from dietlab.targets.cuda.lowering.sources import Clamped, Source, Strided
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
 from dietlab.targets.cuda.space import LEAST_ASYNCHRONOUS_BYTES
-
-
-class Source(Protocol):
-    """The elements of an operand that one tile takes.
-
-    ``row`` counts rows of ``x`` or columns of ``w`` from the tile's first one; ``step`` counts steps of the
-    reduction from 0 (int32 expressions). For a copy of several elements, they are those of the first
-    element. The other elements must follow it in memory, and either all or none must lie inside the operand.
-    """
-
-    @property
-    def buffer(self) -> Any:
-        """The operand as a flat buffer."""
-
-    def address(self, row: Any, step: Any) -> Any:
-        """Returns the index of an element in the buffer (int64)."""
-
-    def inside(self, row: Any, step: Any) -> Any | None:
-        """Returns the condition that the operand has this element, or None if it has all elements that tiles
-        take. For a missing element, the address is not read and shared memory gets zero."""
-
-
-@dataclass(frozen=True)
-class Strided:
-    """A matrix whose lines lie ``stride`` elements apart.
-
-    Args:
-        origin: the index of the tile's first row (or column) at reduction step 0 (int64).
-        across: whether a line holds the rows of one step, as in ``w[depth, cols]``. Otherwise it holds the
-            steps of one row.
-        rows_left: the number of rows from the tile's first one to the operand's end; None if every tile lies
-            inside.
-        depth: the number of steps of the reduction; None if it is a multiple of the tile's.
-    """
-
-    buffer: Any
-    origin: Any
-    stride: Any
-    across: bool
-    rows_left: Any | None
-    depth: Any | None
-
-    def address(self, row: Any, step: Any) -> Any:
-        line, element = (step, row) if self.across else (row, step)
-        return self.origin + int64(line * self.stride + element)
-
-    def inside(self, row: Any, step: Any) -> Any | None:
-        limits = [(row, self.rows_left), (step, self.depth)]
-        tests = [at < end for at, end in (limits[::-1] if self.across else limits) if end is not None]
-        return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
-
-
-@dataclass(frozen=True)
-class Clamped:
-    """A matrix whose last elements are read again beyond its end. Only multiply-adds that test their bounds
-    may use it: they ignore these elements.
-
-    Args:
-        width: the number of elements of one copy, along a line.
-    """
-
-    matrix: Strided
-    width: int
-
-    @property
-    def buffer(self) -> Any:
-        return self.matrix.buffer
-
-    def address(self, row: Any, step: Any) -> Any:
-        rows, steps = (self.width, 1) if self.matrix.across else (1, self.width)
-        row = _at_most(row, self.matrix.rows_left, rows)
-        return self.matrix.address(row, _at_most(step, self.matrix.depth, steps))
-
-    def inside(self, row: Any, step: Any) -> Any | None:
-        return None
-
-
-def _at_most(at: Any, end: Any | None, count: int) -> Any:
-    """Returns the index, or at most the last one at which ``count`` elements fit before the end."""
-    return at if end is None else tirx.min(at, end - int32(count))
 
 
 @dataclass(frozen=True)
@@ -141,7 +63,7 @@ class PanelCopy:
 
     @property
     def copies(self) -> int:
-        """The number of copies of each thread."""
+        """The number of copies of each thread in a step."""
         return -(-self.pieces // self.kernel.threads)
 
     @property
@@ -150,9 +72,9 @@ class PanelCopy:
         return self.held is None
 
     def begin(self, step: Any, slot: Any) -> None:
-        with self._piece() as (n, row, within):
-            place = row, within + step * int32(self.kernel.step)
-            inside, first = self.source.inside(*place), self.source.address(*place)
+        with self.piece() as (n, row, within):
+            source, place = self.source.of_copy(n), (row, within + step * int32(self.kernel.step))
+            inside, first = source.inside(*place), source.address(*place)
             if self.asynchronous:
                 self._copy(self.panel.at(slot, row, within), first, inside)
             else:
@@ -161,13 +83,13 @@ class PanelCopy:
     def finish(self, slot: Any) -> None:
         if self.asynchronous:
             return
-        with self._piece() as (n, row, within):
+        with self.piece() as (n, row, within):
             value = self.held[span(n * int32(self.width), self.width)]
             at = span(self.panel.at(slot, row, within), self.width)
             T.buffer_store(self.panel.shared, value, [at])
 
     @contextmanager
-    def _piece(self) -> Iterator[tuple[Any, Any, Any]]:
+    def piece(self) -> Iterator[tuple[Any, Any, Any]]:
         """Opens the loop over this thread's copies, with the index, the row, and the first step within the
         stage of each.
         """
@@ -209,12 +131,33 @@ def panel_copies(layout: Layout, arrays: Arrays, place: BlockPosition) -> tuple[
     w_origin = batch * int64(cols) * int64(depth) + w_first
     rows_left = bound("rows_left", size - place.first_row)
 
-    def copy(array: Any, panel: StagedPanel, origin: Any, stride: Any, left: Any, width: int) -> PanelCopy:
-        matrix = Strided(array, origin, stride, panel.across, left, steps)
-        source = Clamped(matrix, width) if place.checked else matrix
-        return PanelCopy.of(layout, source, panel, width, place.thread)
+    def matrix(array: Any, panel: StagedPanel, origin: Any, stride: Any, left: Any, width: int) -> Source:
+        found = Strided(array, origin, stride, panel.across, left, steps)
+        return Clamped(found, width) if place.checked else found
 
-    x_origin = bound("x_origin", (batch * int64(size) + first_row) * int64(depth))
-    x = copy(arrays.x, layout.x, x_origin, depth, rows_left, geometry.x_width)
+    if geometry.gathers:
+        x = _image_copy(layout, arrays, place, rows_left, steps)
+    else:
+        x_origin = bound("x_origin", (batch * int64(size) + first_row) * int64(depth))
+        source = matrix(arrays.x, layout.x, x_origin, depth, rows_left, geometry.x_width)
+        x = PanelCopy.of(layout, source, layout.x, geometry.x_width, place.thread)
     w_origin, w_stride = bound("w_origin", w_origin), cols if geometry.direct else depth
-    return x, copy(arrays.w, layout.w, w_origin, w_stride, cols_left, geometry.w_width)
+    weights = matrix(arrays.w, layout.w, w_origin, w_stride, cols_left, geometry.w_width)
+    if geometry.patches is not None and geometry.patches.elements > 1:
+        weights = KernelSteps(weights, geometry.patches)
+    return x, PanelCopy.of(layout, weights, layout.w, geometry.w_width, place.thread)
+
+
+def _image_copy(
+    layout: Layout, arrays: Arrays, place: BlockPosition, rows_left: Any, depth: Any | None
+) -> PanelCopy:
+    """Returns the copy of a tile of a convolution's ``x``. Emits the places of this thread's rows in the
+    images, which it keeps in registers."""
+    patches, image = layout.geometry.patches, place.image
+    assert patches is not None and image is not None
+    rows = ImageRows(arrays.x, patches, image, place.first_row, rows_left, depth)
+    copy = PanelCopy.of(layout, rows, layout.x, layout.geometry.x_width, place.thread)
+    kept = replace(rows, places=registers("places", copy.copies * rows.numbers, "int32"))
+    with copy.piece() as (n, row, _):
+        kept.keep(n, row)
+    return replace(copy, source=kept)

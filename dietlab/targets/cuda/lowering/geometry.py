@@ -48,7 +48,7 @@ class BlockGeometry(Contraction):
         found = cls(
             **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
         )
-        if len(found.dims) > 1:
+        if found.patches is None and len(found.dims) > 1:
             raise BuildError(
                 "a GPU's operator must have one dynamic dimension, its rows",
                 ", ".join(workload.dims),
@@ -56,14 +56,9 @@ class BlockGeometry(Contraction):
             )
         return found
 
-    @property
-    def size(self) -> str:
-        """The name of the one dynamic dimension."""
-        return self.dims[0]
-
     def extent(self, extent: Extent, size: Any) -> Any:
-        """Returns an extent as a number or, if it is dynamic, as ``size``."""
-        return self.value(extent, {self.size: size})
+        """Returns an extent as a number or, if it is dynamic, as ``size``, the number of rows."""
+        return self.value(extent, {self.rows: size})
 
     @property
     def direct(self) -> bool:
@@ -82,12 +77,15 @@ class BlockGeometry(Contraction):
 
     @property
     def x_width(self) -> int:
-        """The number of elements of ``x`` in one copy; rows begin at multiples of it."""
-        return self._width(self.depth)
+        """The number of elements of ``x`` in one copy; rows, or pixels, begin at multiples of it."""
+        return self._width(self.depth if self.patches is None else self.patches.channels)
 
     @property
     def w_width(self) -> int:
-        """The number of elements of ``w`` in one copy."""
+        """The number of elements of ``w`` in one copy: 1 if a kernel has several elements, since its channels
+        lie apart."""
+        if self.patches is not None and self.patches.elements > 1:
+            return 1
         return self._width(self.cols if self.direct else self.depth)
 
     @property
@@ -122,6 +120,19 @@ class Arrays:
 
 
 @dataclass(frozen=True)
+class ImageSizes:
+    """The sizes of a call's images (int32 expressions).
+
+    Args:
+        sizes: the extents of the input along each dimension of an image.
+        positions: the extents of the output, in the same order.
+    """
+
+    sizes: tuple[Any, ...]
+    positions: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class BlockPosition:
     """The place of a block's tile in the operands (int32 expressions).
 
@@ -132,6 +143,7 @@ class BlockPosition:
         thread: the index of this thread in the block.
         rank: the index of this block among the blocks that share the tile's reduction.
         checked: whether multiply-adds test their bounds, in place of local padding.
+        image: the sizes of the images of a convolution whose rows lie apart; else None.
     """
 
     batch: Any
@@ -141,6 +153,7 @@ class BlockPosition:
     thread: Any
     rank: Any
     checked: bool = False
+    image: ImageSizes | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Sizes
 from dietlab.scheme import scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.block import block_program
@@ -18,6 +19,7 @@ from dietlab.targets.cuda.lowering.geometry import (
     Arrays,
     BlockGeometry,
     BlockPosition,
+    ImageSizes,
     shared_alignment,
     shared_elements,
 )
@@ -33,13 +35,29 @@ for."""
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the library: its geometry, which says what is known of its operands, the operands, and the
-    number of their rows (int64).
+    """One call of the library.
+
+    Args:
+        geometry: the geometry, which says what is known of the operands.
+        size: the number of rows (int64).
+        sizes: the extents of the dynamic dimensions by name (int64).
     """
 
     geometry: BlockGeometry
     arrays: Arrays
     size: Any
+    sizes: Sizes
+
+    def image(self) -> ImageSizes | None:
+        """Emits on the host the sizes of images whose pixels are not the rows one after the other."""
+        patches = self.geometry.patches
+        if patches is None or not self.geometry.gathers:
+            return None
+        inner = [bound(window.dim, int32(self.sizes[window.dim])) for window in patches.windows]
+        outer = zip(patches.windows, patches.positions(self.sizes), strict=True)
+        return ImageSizes(
+            tuple(inner), tuple(bound(f"O{window.dim}", int32(extent)) for window, extent in outer)
+        )
 
 
 def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> None:
@@ -108,6 +126,7 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     rows = bound("rows", int32(size))
     grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
+    image = call.image()
     maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
     elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
     with _blocks(first, grid, geometry.batch or 1) as (block, batch, rank, thread):
@@ -123,7 +142,9 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             checked = leading.edge == "checked"
-            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
+            # The number of rows of a convolution is an expression that no loop should compute.
+            first_row = bound("first_row", row) if image is None else computed_once("first_row", row)
+            place = BlockPosition(batch, first_row, first_col, rows, thread, rank, checked, image)
             layout = Layout.of(kernel, geometry, shared, thread)
             if maps is None:
                 block_program(layout, arrays, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import tvm
@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Sizes
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.problem import require_dtype
 from dietlab.scheme import Leaf, Scheme, Tree, scheme_with
@@ -33,6 +34,9 @@ MOST_BLOCKS = 2**31 - 1
 """The most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows
 are counted in 32 bits, too."""
 
+MOST_PIXELS = 2**31 - 1
+"""The most pixels of a convolution's input, zeros around it excluded: a thread counts them in 32 bits."""
+
 
 def library_module(
     geometry: BlockGeometry,
@@ -44,7 +48,8 @@ def library_module(
 ) -> Any:
     """Returns the module of one operator; all its functions take and return what DLPack describes.
 
-    Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
+    Exported functions (``T`` is the dynamic dimension, and for a convolution stands for the number of images
+    and each dimension of an image; operands in the order of the workload's inputs):
 
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
       the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
@@ -60,7 +65,7 @@ def library_module(
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
-    heights = needed_heights(schemes, tree, geometry.size, every_plan=every_plan, only=only)
+    heights = needed_heights(schemes, tree, geometry.rows, every_plan=every_plan, only=only)
     entries = {
         "run": _run(geometry, schemes, heights, tree, only),
         "plan": plan_function("plan", geometry, tree),
@@ -96,21 +101,34 @@ def _run(
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
-        size = tirx.Var(geometry.size, "int64")
-        shapes = geometry.operands({geometry.size: size})
+        sizes: Sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
+        shapes = geometry.operands(sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
-        number = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
-        most = _most_rows(geometry, schemes)
+        sizes = _with_rows(geometry, sizes)
+        size, most = sizes[geometry.rows], _most_rows(geometry, schemes)
+        number = plan if tree is None else bound("plan", choice(tree, sizes))
         with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
             pass
         serve = partial(_by_plan, number=number, schemes=schemes, heights=heights)
         with when(size > int64(0)):
-            call = Call(geometry, flat, size)
+            call = Call(geometry, flat, size, sizes)
             _by_alignment(call, schemes[0], partial(_by_multiple, only=only, serve=serve))
     return builder.get()
+
+
+def _with_rows(geometry: BlockGeometry, sizes: Sizes) -> Sizes:
+    """Returns the extents of a call with the number of its rows. Emits the check that a program can count the
+    pixels of a convolution's input."""
+    if geometry.patches is None:
+        return sizes
+    pixels = prod((sizes[dim] for dim in geometry.patches.dims), start=int64(1))
+    message = f"a GPU's program counts {MOST_PIXELS} pixels at most"
+    with T.Assert(pixels <= int64(MOST_PIXELS), message, "ValueError"):
+        pass
+    return {**sizes, geometry.rows: bound("rows", geometry.derived(sizes)[geometry.rows])}
 
 
 def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:

@@ -47,7 +47,7 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
     if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
         return False
     extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
-    return geometry.batch is None and whole_lines(geometry.dtype, extents)
+    return geometry.batch is None and not geometry.gathers and whole_lines(geometry.dtype, extents)
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
