@@ -186,16 +186,33 @@ def test_convolutions_in_bfloat16_are_set_back_to_float32() -> None:
     assert setting.fp32_precision == "ieee"
 
 
-def backend_of(images: int, channels: int, height: int) -> str:
-    x, w = torch.empty(images, channels, height, 64), torch.empty(8, channels, 3, 3)
-    return str(torch._C._select_conv_backend(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1))
-
-
-def test_pytorch_has_its_own_kernel_for_one_small_image_only() -> None:
+@pytest.mark.parametrize(
+    ("size", "kernel", "options", "own"),
+    [
+        ((1, 5, 64, 64), 3, {}, True),
+        ((1, 5, 65, 64), 3, {}, False),
+        ((2, 5, 64, 32), 3, {}, False),
+        ((1, 5, 64, 64), 5, {}, False),
+        ((1, 8, 9, 9), 3, {"groups": 8}, False),
+        ((15, 64, 56, 56), 1, {}, True),
+        ((16, 64, 56, 56), 1, {}, False),
+        ((1, 64, 56, 56), 1, {"stride": 2}, False),
+        ((1, 64, 56, 56), 1, {"threads": 2}, False),
+    ],
+)
+def test_pytorch_s_own_kernel_is_chosen_where_the_page_says(
+    size: tuple[int, ...], kernel: int, options: dict[str, int], own: bool
+) -> None:
     """docs/study.md says where the contender torch changes the kernel."""
-    assert 5 * 64 * 64 == 20480
-    kernels = [backend_of(*size) for size in ((1, 5, 64), (1, 5, 65), (2, 5, 32))]
-    assert [kernel.endswith("Mkldnn") for kernel in kernels] == [False, True, True]
+    groups, stride = options.get("groups", 1), [options.get("stride", 1)] * 2
+    x, w = torch.empty(size), torch.empty(8, size[1] // groups, kernel, kernel)
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.get("threads", 1))
+    try:
+        chosen = torch._C._select_conv_backend(x, w, None, stride, [1, 1], [1, 1], False, [0, 0], groups)
+    finally:
+        torch.set_num_threads(before)
+    assert str(chosen).endswith("Mkldnn") is not own
 
 
 # --- which contenders take part -------------------------------------------------------------------
