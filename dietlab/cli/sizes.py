@@ -1,4 +1,4 @@
-"""``dietlab sizes``: what new sizes cost a library and other contenders."""
+"""``dietlab sizes``: the costs of new sizes for a library and other contenders."""
 
 from __future__ import annotations
 

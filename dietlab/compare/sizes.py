@@ -1,4 +1,4 @@
-"""What new sizes cost a contender: the first call at each of many, and the memory that they leave behind."""
+"""Costs of new sizes for a contender: the first call at each size, and the memory held after many."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def size_costs(
     seed: int = 0,
     observers: Iterable[Observer] = (),
 ) -> tuple[SizeCosts, ...]:
-    """Calls ``op`` and its contenders twice at each of many sizes, each in a process of its own.
+    """Calls ``op`` and its contenders twice at each of many sizes, each in a separate process.
 
     Results are not compared with the reference: :func:`~dietlab.evaluate` does so.
 

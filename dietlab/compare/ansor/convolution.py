@@ -12,7 +12,7 @@ from dietlab.problem.convolution import Convolution
 def convolved(work: Convolution, x: Any, weight: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the sum of products at a position ``(n, .., oc)``.
 
-    The image is padded first, in a stage of its own, which the search may inline or keep::
+    The image is padded first, in a separate stage, which the search may inline or keep::
 
         y[n, oh, ow, oc] = sum_kh,kw,ic padded[n, oh * stride + kh * dilation, .., ic] * w[oc, ic, kh, kw]
 

@@ -1,4 +1,4 @@
-"""Convolutions by explicit im2col, an ablation: what the copy costs that our kernels do without."""
+"""Convolutions by explicit im2col: an ablation that shows the cost of a copy of whole images."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Im2col(OneDnnPacked):
 
     def kind(self, workload: Workload) -> Kind:
         if getattr(workload, "groups", 1) > 1:
-            rule = "im2col must have one group: more are products of their own"
+            rule = "im2col must have one group, since each group needs a separate product"
             raise NoFormError(rule, workload, "Compare with onednn-packed.")
         return super().kind(workload)
 
