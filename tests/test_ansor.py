@@ -17,8 +17,9 @@ from dietlab.compare.vendor import contender_env
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NotTunedError, Prepared
+from dietlab.measure.timing.problem import aligned
 from dietlab.measure.timing.process import WorkerProcess
-from dietlab.problem import Dense, Dim, Shape, tolerance
+from dietlab.problem import Conv2d, Dense, Dim, Shape, tolerance
 from dietlab.problem.contraction import Inputs
 from dietlab.targets.cpu.ansor import load_tuned
 
@@ -72,6 +73,24 @@ def test_library_computes_the_layer(tuned: tuple[AnsorResult, Log]) -> None:
     out.fill(np.nan)
     layer(tuned, inputs).bind({"x": x}, out)()
     assert np.abs(out - DENSE.reference(inputs)).max() <= tolerance(DENSE, inputs)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_library_computes_a_convolution(groups: int, hardware: Hardware, tmp_path: Path) -> None:
+    """The search may lay the four dimensions of the weights out anew."""
+    for package in ("tvm", "xgboost"):
+        pytest.importorskip(package)
+    images, shape = Dim(4, 9), Shape.of(H=5, W=7)
+    work = Conv2d(N=1, H=images, W=images, IC=8, OC=16, padding=1, bias=True, groups=groups)
+    found = tune_static(work, hardware, shape, tmp_path, 2)
+    saved = json.loads(found.library.with_suffix(".json").read_text())
+    assert np.prod(saved["packed_shape"]) == 16 * 8 // groups * 9 and saved["max_error"] <= saved["tolerance"]
+    inputs = work.inputs(shape, seed=3)
+    inputs = {name: aligned(value) for name, value in inputs.items()}
+    out = aligned_empty(work.output_shape(shape))
+    constants = {name: inputs[name] for name in work.constants}
+    load_tuned(found.library, saved)(work, constants).bind({"x": inputs["x"]}, out)()
+    assert np.abs(out - work.reference(inputs)).max() <= tolerance(work, inputs)
 
 
 def test_unaligned_operands_are_refused(tuned: tuple[AnsorResult, Log]) -> None:

@@ -67,7 +67,7 @@ def write_program(folder: Path, rows: int, n: int, k: int, bias: bool, cores: in
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": main}))
     for block in ("twice", "y", "z"):
         schedule.parallel(schedule.get_loops(schedule.get_sblock(block))[0])
-    pack, packed_shape = packing_program(n, k, None)
+    pack, packed_shape = packing_program((n, k), None)
     hardware = Hardware.detect(measure=False).with_cores(cores)
     module = tvm.IRModule({"main": schedule.mod["main"], "pack": pack})
     built = tvm.compile(module, target=target_of(hardware))

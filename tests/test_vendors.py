@@ -20,8 +20,9 @@ from dietlab.base.registry import Registry
 from dietlab.cli.doctor import examine
 from dietlab.cli.quickstart import QUICKSTART_AGAINST
 from dietlab.compare.contenders import COMPUTES, Vendor
+from dietlab.compare.lineup import own_vendors
 from dietlab.compare.suites.suite import suite_named
-from dietlab.compare.vendor import Kind, NoFormError, contender_env
+from dietlab.compare.vendor import CONVOLUTIONS, Kind, NoFormError, contender_env
 from dietlab.machine import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.measure.timing.bench import Service
@@ -76,7 +77,7 @@ def opening(contender: str, workload: Workload = DENSE[0], threads: int = 1) -> 
     }
 
 
-@pytest.fixture(params=sorted(VENDORS))
+@pytest.fixture(params=sorted(own_vendors("cpu", "dense")))
 def vendor(request: pytest.FixtureRequest) -> Iterator[tuple[str, WorkerProcess]]:
     with WorkerProcess(WORKER, contender_env(1)) as worker:
         answer = worker.ask(opening(request.param), 120)
@@ -224,14 +225,14 @@ def test_zendnn_is_not_compared_on_another_makers_processor(
 @pytest.mark.parametrize("known", [VENDORS, GPU_VENDORS], ids=["cpu", "cuda"])
 def test_every_vendor_says_what_it_computes(known: Registry[Any]) -> None:
     for name, made in known.own.items():
-        assert made.name == name and made.computes and {*made.computes} <= {*COMPUTES}  # type: ignore[attr-defined]
+        assert made.name == name and made.computes and {*made.computes} <= {*COMPUTES, *CONVOLUTIONS}  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class Convolution(Dense):
     """An operator that dietlab may have some day."""
 
-    operator = "conv2d"  # type: ignore[assignment]
+    operator = "conv3d"  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def test_what_a_vendor_does_not_compute_has_a_reason(name: str, monkeypatch: pyt
         vendor = make_contender(name, 1, {})
     except MissingDependencyError as error:
         pytest.skip(str(error))
-    monkeypatch.setitem(OPERATORS.own, "conv2d", OPERATORS.own["dense"])  # type: ignore[index]
+    monkeypatch.setitem(OPERATORS.own, "conv3d", OPERATORS.own["dense"])  # type: ignore[index]
     with pytest.raises(
         NoFormError, match=rf"{name} can only compute dense.*; got .*Compare with one that computes it"
     ):
@@ -271,7 +272,7 @@ class Unsaid:
 def test_a_vendor_that_does_not_say_computes_the_operators_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = Vendor(Unsaid(), get_args(Kind))
     assert [vendor.kind(work) for work in (DENSE[0], *VARIABLE, Direct(T, 70, 45))] == ["plain"] * 8
-    monkeypatch.setitem(OPERATORS.own, "conv2d", OPERATORS.own["dense"])  # type: ignore[index]
+    monkeypatch.setitem(OPERATORS.own, "conv3d", OPERATORS.own["dense"])  # type: ignore[index]
     with pytest.raises(
         NoFormError, match=r"Unsaid can only compute dense or batch-matmul or matmul; got dense"
     ):

@@ -35,6 +35,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Compare": {
         "bench": "dietlab.cli.bench:bench",
         "model": "dietlab.lab.cli.model:model_command",
+        "sizes": "dietlab.cli.sizes:sizes_command",
         "ablate": "dietlab.lab.cli.ablate:ablate",
         "reproduce": "dietlab.lab.cli.reproduce:reproduce_command",
         "survey": "dietlab.cli.recorded:survey_command",

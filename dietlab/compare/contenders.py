@@ -28,7 +28,7 @@ from dietlab.measure.timing.contender import (
     Prepared,
     WithConstants,
 )
-from dietlab.problem import OPERATORS, USUAL, Shape, Workload
+from dietlab.problem import OPERATORS, USUAL, Shape, Workload, gathered
 from dietlab.tuning.operator import Operator, load
 
 COMPUTES = ("dense", "batch-matmul", "matmul")
@@ -116,8 +116,9 @@ class Vendor:
 def forms_of(workload: Workload) -> tuple[str, ...]:
     """Returns the names under which a vendor's ``computes`` may list an operator: its own name and, for an
     operator of another package, the name of dietlab's product with the same layout of operands: ``dense``,
-    ``batch-matmul`` or, if the rows of ``w`` run along the depth, ``matmul``."""
-    if workload.operator in OPERATORS.own:
+    ``batch-matmul`` or, if the rows of ``w`` run along the depth, ``matmul``. An operator whose rows are
+    collected from the input is none of them."""
+    if workload.operator in OPERATORS.own or gathered(workload):
         return (workload.operator,)
     if any(axis.role == "batch" for axis in workload.axes):
         return workload.operator, "batch-matmul"

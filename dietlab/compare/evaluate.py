@@ -15,14 +15,14 @@ from dietlab.base.errors import DispatchError, require_names, require_type
 from dietlab.base.events import Audience, Observer, audience
 from dietlab.base.statistics import paired_ratio, regret
 from dietlab.compare.ansor.contender import AnsorResult, cost_of
-from dietlab.compare.lineup import Lineup, assemble, require_known
+from dietlab.compare.lineup import Lineup, assemble, default_contenders, require_known
 from dietlab.compare.overhead import overheads
 from dietlab.compare.presence import require_all, require_present
 from dietlab.compare.results.journal import Journal, Turn
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import AGAIN, OURS, ContenderInfo, Row, over_best
 from dietlab.compare.session import Entrant, TimingSession, timed_row, with_speedup
-from dietlab.compare.target import BOUNDS, evaluation_target
+from dietlab.compare.target import BOUNDS
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.machine.target import hardware_target
@@ -52,7 +52,7 @@ def evaluate(
         shapes: the shapes to evaluate; ``held_out`` marks shapes that tuning did not see, and
             ``report.trace`` sums times by the weights.
         against: the names of contenders out of :func:`~dietlab.compare.lineup.contenders_for` (default: those
-            of the operator's target, :attr:`~dietlab.compare.target.EvaluationTarget.DEFAULTS`).
+            of the operator and its target, :func:`~dietlab.compare.lineup.default_contenders`).
         skip_absent: whether contenders that are not installed are left out and reported as absent (default:
             only if ``against`` is not given).
         caches: the cache states: ``hot`` (the same weights again and again), ``interleaved`` (private caches
@@ -75,7 +75,7 @@ def evaluate(
     )
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
     target = op.dispatcher.hardware.kind
-    names = tuple(evaluation_target(target).DEFAULTS) if against is None else against
+    names = default_contenders(target, op.workload) if against is None else against
     require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with contest(

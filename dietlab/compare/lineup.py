@@ -14,9 +14,9 @@ from dietlab.compare.ansor.contender import AnsorResult, detail_of, tune_static
 from dietlab.compare.results.row import AGAIN, OURS, ContenderInfo
 from dietlab.compare.session import Entrant
 from dietlab.compare.target import BOUNDS, evaluation_target
-from dietlab.compare.vendor import NoFormError
+from dietlab.compare.vendor import NoFormError, defaults_of
 from dietlab.measure import CacheState
-from dietlab.problem import USUAL, Shape, ShapeSet, largest_shape
+from dietlab.problem import USUAL, Shape, ShapeSet, Workload, largest_shape
 from dietlab.scheme import Leaf, Scheme
 from dietlab.tuning import Dispatcher, Effort, Operator, TuningRun, build, candidate_plans, distinct
 
@@ -37,6 +37,16 @@ def contenders_for(target: str, named: Iterable[str] = ()) -> tuple[str, ...]:
     if isinstance(vendors, Registry):
         vendors.take(named)
     return (*vendors, *BOUNDS)
+
+
+def default_contenders(target: str, workload: Workload) -> tuple[str, ...]:
+    """Returns the names of the contenders of an evaluation that names none: those of every operator, and
+    those that a vendor's ``default`` has for this operator."""
+    found = evaluation_target(target)
+    vendors = found.VENDORS
+    own: Mapping[str, Any] = vendors.own if isinstance(vendors, Registry) else {}
+    further = [name for name, made in own.items() if workload.operator in defaults_of(made)]
+    return (*found.DEFAULTS, *further)
 
 
 def own_vendors(target: str, operator: str, dtype: str = USUAL) -> tuple[str, ...]:

@@ -18,7 +18,11 @@ from dietlab.problem import Workload
 GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 """PyTorch's names of the approximations of a GELU."""
 
+CONVOLUTIONS = ("conv1d", "conv2d")
+"""The names of convolutions in a vendor's ``computes`` and ``default``."""
+
 __all__ = [
+    "CONVOLUTIONS",
     "IN_FLOAT32",
     "Call",
     "Contender",
@@ -72,8 +76,14 @@ def vendors(noun: str, group: str, own: Iterable[Any], made_with: str) -> Regist
 
 
 def defaults(known: Registry[Maker]) -> tuple[str, ...]:
-    """Returns the default contenders of an evaluation."""
-    return tuple(name for name, made in known.own.items() if getattr(made, "default", True))
+    """Returns the contenders that take part in every evaluation that names none."""
+    return tuple(name for name, made in known.own.items() if getattr(made, "default", True) is True)
+
+
+def defaults_of(made: Any) -> tuple[str, ...]:
+    """Returns the operators in whose evaluations alone a vendor takes part without being named."""
+    default = getattr(made, "default", True)
+    return () if isinstance(default, bool) else tuple(default)
 
 
 def packages(known: Registry[Maker]) -> dict[str, str]:

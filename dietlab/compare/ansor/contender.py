@@ -5,7 +5,7 @@ by the processor:
 
 - On a CPU weights are constant, so the fair form lets the search choose their layout too
   (``layout_free_buffers``): each library holds ``main``, the tuned program, and ``pack``, which lays
-  ``w[N, K]`` out for it, once and outside of the timed call (:mod:`~dietlab.targets.cpu.ansor`).
+  the weights out for it, once and outside of the timed call (:mod:`~dietlab.targets.cpu.ansor`).
 - On a GPU each library holds ``run``, which takes all operands as they are
   (:mod:`~dietlab.targets.cuda.ansor`).
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from dietlab.compare.ansor.convolution import convolved
 from dietlab.problem import NO_EPILOGUE, WORKING, Shape, Workload
+from dietlab.problem.convolution import Convolution
 from dietlab.problem.dimensions import operand_sizes
 
 
@@ -18,27 +21,27 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
         z[.., i, j] = dtype(activation(y[.., i, j] + bias[j]) + residual[.., i, j])
 
     Args:
-        free_layout: whether the search may change the layout of the weights. They start K-major, ``w[K, N]``,
-            because vectorisation looks at strides before the layout is rewritten.
+        free_layout: whether the search may change the layout of the weights. They start K-major
+            (:func:`k_major`), because vectorisation looks at strides before the layout is rewritten.
     """
     import tvm
     from tvm import te
 
     sizes = operand_sizes(workload, shape)
-    if free_layout:
-        sizes["w"] = sizes["w"][::-1]
+    order = k_major(len(sizes["w"])) if free_layout else tuple(range(len(sizes["w"])))
+    sizes["w"] = tuple(sizes["w"][axis] for axis in order)
     operands = {
         name: te.placeholder(size, workload.dtype, name) for name, size in sizes.items() if name != "out"
     }
-    x, w = operands["x"], operands["w"]
-    direct = free_layout or workload.weights == "direct"
-    k = te.reduce_axis((0, sizes["x"][-1]), name="k")
+    w = operands["w"]
 
-    def product(*at: Any) -> Any:
-        *batch, i, j = at
-        weight = w(*batch, k, j) if direct else w(*batch, j, k)
-        return te.sum(_float32(x(*batch, i, k)) * _float32(weight), axis=k)
+    def weight(*at: Any) -> Any:
+        return w(*(at[axis] for axis in order))
 
+    if isinstance(workload, Convolution):
+        product = convolved(workload, operands["x"], weight)
+    else:
+        product = _multiplied(workload, operands["x"], weight)
     attrs = {"layout_free_placeholders": [w]} if free_layout else None
     result = te.compute(sizes["out"], product, name="y", attrs=attrs)
     if workload.epilogue != NO_EPILOGUE or result.dtype != workload.dtype:
@@ -46,6 +49,26 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
     # create_prim_func turns the attribute into layout_free_buffers = [1] of the function.
     function = te.create_prim_func([*operands.values(), result]).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": function.with_attr("tirx.noalias", True)})
+
+
+def k_major(dims: int) -> tuple[int, ...]:
+    """Returns the order of the dimensions of weights in which the columns come last: ``w[K, N]`` of
+    ``w[N, K]``, ``w[KH, KW, IC, OC]`` of a convolution's ``w[OC, IC, KH, KW]``."""
+    return (*range(2, dims), 1, 0)
+
+
+def _multiplied(workload: Workload, x: Any, weight: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the product of ``x`` and ``w`` at a position ``(.., i, j)``."""
+    from tvm import te
+
+    k = te.reduce_axis((0, x.shape[-1]), name="k")
+
+    def product(*at: Any) -> Any:
+        *batch, i, j = at
+        place = (*batch, k, j) if workload.weights == "direct" else (*batch, j, k)
+        return te.sum(_float32(x(*batch, i, k)) * _float32(weight(*place)), axis=k)
+
+    return product
 
 
 def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:

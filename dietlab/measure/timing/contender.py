@@ -50,7 +50,8 @@ class Contender(Protocol):
       ``batch-matmul-`` (default: :data:`~dietlab.compare.contenders.COMPUTES`);
     - ``dtypes``, its types of operands, if it has others than float32;
     - ``package``, a package that must be installed, and ``where``, a text that reports add about its absence;
-    - ``default``, false if it takes part only when it is named;
+    - ``default``, false if it takes part only when it is named, or the names of the operators in whose
+      evaluations it also takes part without being named;
     - ``any_shape``, true if a prepared layer serves every shape with the same constant operands, so that the
       copies of a rotation are made once;
     - ``packs_in_call``, true if the first call of a prepared layer packs weights, so that each copy of a

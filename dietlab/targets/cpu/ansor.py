@@ -1,12 +1,12 @@
 """Per-shape tuning on a CPU. It searches the layout of weights too, and times candidates with hot caches.
 
-A tuned library exports ``main`` and ``pack``, which lays ``w[N, K]`` out for it: see :class:`TunedProgram`.
+A tuned library exports ``main`` and ``pack``, which lays the weights out for it: see :class:`TunedProgram`.
 ``python -m dietlab.targets.cpu.ansor`` compiles one candidate for each request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from dietlab.base.errors import BuildError, MeasureError
 from dietlab.compare.ansor import hooks as ansor_hooks
 from dietlab.compare.ansor.builders import builders, serve_builds
-from dietlab.compare.ansor.program import static_program
+from dietlab.compare.ansor.program import k_major, static_program
 from dietlab.lower.compiler import tvm_module
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
@@ -25,7 +25,8 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.timing.contender import Array, Call, Operands, Prepared, WithConstants
 from dietlab.measure.timing.problem import aligned
 from dietlab.measure.timing.protocol import clock_for
-from dietlab.problem import Shape, Workload, extents, tolerance
+from dietlab.problem import Shape, Workload, tolerance
+from dietlab.problem.dimensions import operand_sizes
 from dietlab.targets.cpu.lowering import target_of
 
 RUN_SECONDS = 30.0
@@ -75,8 +76,7 @@ class CpuPlatform:
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
         """Compiles the program with its packing function; raises :class:`BuildError` if it is wrong."""
         layout = weight_layout(schedule)
-        size = extents(self.workload, self.shape)
-        pack, packed_shape = packing_program(size["cols"], size["depth"], layout)
+        pack, packed_shape = packing_program(operand_sizes(self.workload, self.shape)["w"], layout)
         compile_program(schedule.mod, self.target, path, pack=pack)
         return {
             "packed_shape": packed_shape,
@@ -119,7 +119,7 @@ class TunedProgram:
         self._packed_shape = tuple(packed_shape)
 
     def pack(self, w: Array, bias: Array | None = None) -> Prepared:
-        """Returns the program with weights ``w[N, K]`` in the layout that the search chose."""
+        """Returns the program with the weights in the layout that the search chose."""
         import tvm_ffi
 
         packed = tvm_ffi.from_dlpack(aligned_empty(self._packed_shape))
@@ -144,7 +144,8 @@ def load_tuned(path: Path, saved: Mapping[str, Any]) -> Callable[[Workload, Oper
 
 
 def weight_layout(schedule: Any) -> Any:
-    """Returns the IndexMap from ``[K, N]`` to the layout that RewriteLayout chose; None for ``[K, N]``."""
+    """Returns the IndexMap from K-major weights (:func:`~dietlab.compare.ansor.program.k_major`) to the
+    layout that RewriteLayout chose; None if they stay K-major."""
     maps = [
         instruction.inputs[1]
         for instruction in schedule.trace.insts
@@ -153,28 +154,34 @@ def weight_layout(schedule: Any) -> Any:
     return maps[-1] if maps else None
 
 
-def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]:
-    """Returns two values: a program that lays ``w[N, K]`` out as the tuned program reads it, and the packed
+def packing_program(size: Sequence[int], layout: Any) -> tuple[Any, list[int]]:
+    """Returns two values: a program that lays weights out as the tuned program reads them, and the packed
     shape.
 
-    Each packed element is gathered through the layout's inverse::
+    Each packed element is gathered through the layout's inverse, for a matrix ``w[N, K]``::
 
         packed[p0, p1, ..] = w[n, k]  where  (k, n) = layout.inverse(p0, p1, ..)
+
+    Args:
+        size: the size of the weights as the operator has them.
     """
     from tvm import te
 
-    w = te.placeholder((cols, depth), name="w")
+    w, order = te.placeholder(tuple(size), name="w"), k_major(len(size))
+    major = [size[axis] for axis in order]
+
+    def element(*position: Any) -> Any:
+        return w(*(position[order.index(axis)] for axis in range(len(order))))
+
     if layout is None:
-        packed = te.compute((depth, cols), lambda k, n: w[n, k], name="packed")
+        packed = te.compute(major, element, name="packed")
     else:
-        inverse = layout.inverse([depth, cols])
-        shape = layout.map_shape([depth, cols])
-
-        def gather(*position: Any) -> Any:
-            k, n = inverse.map_indices(list(position))
-            return w[n, k]
-
-        packed = te.compute(shape, gather, name="packed")
+        inverse = layout.inverse(major)
+        packed = te.compute(
+            layout.map_shape(major),
+            lambda *position: element(*inverse.map_indices(list(position))),
+            name="packed",
+        )
     function = te.create_prim_func([w, packed]).with_attr("global_symbol", "pack")
     return function, [int(extent) for extent in packed.shape]
 

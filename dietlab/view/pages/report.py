@@ -113,7 +113,7 @@ def render_text(report: Report) -> str:
     ]
     for shown in tables_of(report):
         above = [f"{shown.name}: {shown.above}"] if shown.above else []
-        lines += ["", *above, shown.caption, *_aligned(shown.table, shown.words)]
+        lines += ["", *above, shown.caption, *aligned(shown.table, shown.words)]
     for title, entries in (
         ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
         ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
@@ -230,7 +230,7 @@ def _any_has(report: Report, field: str) -> bool:
     return any(row.contender == report.maker and getattr(row, field) is not None for row in report.rows)
 
 
-def _aligned(table: Listing, words: int) -> list[str]:
+def aligned(table: Listing, words: int) -> list[str]:
     """Returns lines with columns two spaces apart. The first ``words`` columns are flush left, the others
     flush right."""
     rows = table.rows

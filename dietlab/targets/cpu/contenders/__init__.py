@@ -22,17 +22,30 @@ from dietlab.compare.vendor import defaults, vendors
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
 from dietlab.problem import Shape, Workload
+from dietlab.targets.cpu.contenders.im2col import Im2col
 from dietlab.targets.cpu.contenders.mkl import Mkl, MklPacked
 from dietlab.targets.cpu.contenders.onnx_runtime import OnnxRuntime
 from dietlab.targets.cpu.contenders.open_vino import OpenVino
 from dietlab.targets.cpu.contenders.openblas import OpenBlas
-from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, Torch
+from dietlab.targets.cpu.contenders.pytorch import OneDnnAnySize, OneDnnPacked, Torch
 from dietlab.targets.cpu.contenders.zendnn import ZenDnn, ZenDnnPacked
 
 VENDORS = vendors(
     "a contender",
     "dietlab.vendors",
-    (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime, OpenVino),
+    (
+        OpenBlas,
+        Mkl,
+        MklPacked,
+        Torch,
+        OneDnnPacked,
+        OneDnnAnySize,
+        Im2col,
+        ZenDnn,
+        ZenDnnPacked,
+        OnnxRuntime,
+        OpenVino,
+    ),
     "a number of threads",
 )
 """Vendor classes by name; each loads its library when it is called with a number of threads.

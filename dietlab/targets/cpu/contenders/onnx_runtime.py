@@ -17,23 +17,28 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import MeasureError
-from dietlab.compare.vendor import GELU_FORM, Call, Kind, NoFormError, Operands, absent
+from dietlab.compare.vendor import CONVOLUTIONS, GELU_FORM, Call, Kind, NoFormError, Operands, absent
 from dietlab.measure.timing.contender import Prepared
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, extents
+from dietlab.problem.convolution import Convolution
+from dietlab.targets.cpu.contenders.onnx_convolution import (
+    Rearranged,
+    Rearranging,
+    attributes,
+    dims_of,
+)
 from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
 
 ERRORS_ONLY = 3
 """ONNX Runtime's log level for errors only."""
-
-Dims = tuple[int | str, ...]
 
 IR_VERSION = 9
 OPSET = 20
 """Version of ONNX's operators: the first that has Gelu."""
 TYPES = {"float32": 1, "uint8": 2, "int8": 3}
 """The numbers of types in ``TensorProto.DataType``, by NumPy's names."""
-INT_ATTRIBUTE, STRING_ATTRIBUTE = 2, 3
-"""The numbers of an integer and of a text in ``AttributeProto.AttributeType``."""
+INT_ATTRIBUTE, STRING_ATTRIBUTE, INTS_ATTRIBUTE = 2, 3, 7
+"""The numbers of an integer, a text and several integers in ``AttributeProto.AttributeType``."""
 
 Value = int | str | bytes
 
@@ -66,7 +71,7 @@ class OnnxRuntime:
     """
 
     name, package = "onnxruntime", "onnxruntime"
-    computes = ("dense", "batch-matmul", "matmul")
+    computes = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
     dtypes = ("float32", "int8")
     any_shape = True
     _pool_threads: ClassVar[int | None] = None
@@ -76,7 +81,7 @@ class OnnxRuntime:
             self._runtime: Any = importlib.import_module("onnxruntime")
         except ImportError as error:
             raise absent("onnxruntime", error) from None
-        self._threads = threads
+        self._threads, self._rearranging = threads, Rearranging()
         if threads > 1:
             self._share_pool()
 
@@ -110,22 +115,27 @@ class OnnxRuntime:
         else:
             options.intra_op_num_threads = 1
         model, providers = operator_model(workload, constants, shape), ["CPUExecutionProvider"]
-        return OnnxLayer(self._runtime.InferenceSession(model, options, providers=providers))
+        layer = OnnxLayer(self._runtime.InferenceSession(model, options, providers=providers))
+        return Rearranged(layer, self._rearranging) if isinstance(workload, Convolution) else layer
 
 
 def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
     """Returns the workload as an ONNX model with inputs ``x``, ... and output ``y``: for one shape, or for
-    any number of rows if weights are constant."""
-    nodes, epilogue = [_product(workload)], workload.epilogue
+    any number of rows or size of images if weights are constant. Images have the channels second."""
+    first = _convolution(workload) if isinstance(workload, Convolution) else _product(workload)
+    nodes, epilogue = [first], workload.epilogue
     if epilogue.activation == "relu":
         nodes.append(OnnxNode("Relu", ("",), ""))
     elif epilogue.activation != "none":
         nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
         nodes.append(OnnxNode("Add", ("", "residual"), ""))
+    if isinstance(workload, Convolution):
+        inputs, output = dims_of(workload)
+        return model(_chained(nodes), constants, inputs, {"y": output})
     sizes = _shapes(workload, shape)
-    inputs: dict[str, Dims] = {name: dims for name, dims in sizes.items() if name not in constants}
-    output: Dims = workload.output_shape(shape)
+    inputs = {name: dims for name, dims in sizes.items() if name not in constants}
+    output = workload.output_shape(shape)
     if "w" in constants:
         inputs, output = {name: ("rows", *dims[1:]) for name, dims in inputs.items()}, ("rows", *output[1:])
     unsigned = []
@@ -169,6 +179,11 @@ def _product(workload: Workload) -> OnnxNode:
     return OnnxNode("FusedMatMul", ("x", "w"), "", {"transB": 1}, "com.microsoft")
 
 
+def _convolution(workload: Convolution) -> OnnxNode:
+    inputs = ("x", "w", "bias") if workload.bias else ("x", "w")
+    return OnnxNode("Conv", inputs, "", attributes(workload))
+
+
 def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
     """Returns the nodes with names: each reads the output of the one before, the last writes ``y``."""
     chain, before = list[OnnxNode](), ""
@@ -187,7 +202,7 @@ class OnnxNode:
     operator: str
     inputs: tuple[str, ...]
     output: str
-    attributes: Mapping[str, int | str] = field(default_factory=dict)
+    attributes: Mapping[str, int | str | tuple[int, ...]] = field(default_factory=dict)
     domain: str = ""
 
 
@@ -246,7 +261,9 @@ def _node(node: OnnxNode) -> bytes:
     )
 
 
-def _attribute(name: str, value: int | str) -> bytes:
+def _attribute(name: str, value: int | str | tuple[int, ...]) -> bytes:
+    if isinstance(value, tuple):
+        return message((1, name), *((8, number) for number in value), (20, INTS_ATTRIBUTE))
     if isinstance(value, int):
         return message((1, name), (3, value), (20, INT_ATTRIBUTE))
     return message((1, name), (4, value), (20, STRING_ATTRIBUTE))

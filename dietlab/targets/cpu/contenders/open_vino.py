@@ -9,9 +9,11 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from dietlab.compare.vendor import Call, Kind, Operands, absent
+from dietlab.compare.vendor import CONVOLUTIONS, Call, Kind, Operands, absent
 from dietlab.measure.timing.contender import Prepared
 from dietlab.problem import FloatArray, Shape, Workload
+from dietlab.problem.convolution import Convolution
+from dietlab.targets.cpu.contenders.onnx_convolution import Rearranged, Rearranging
 from dietlab.targets.cpu.contenders.onnx_runtime import operator_model
 
 SETTINGS = {
@@ -46,7 +48,7 @@ class OpenVino:
     """OpenVINO, which packs constant weights; calls run in the caller's thread."""
 
     name, package = "openvino", "openvino"
-    computes = ("dense", "batch-matmul", "matmul")
+    computes = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
     any_shape = True
     packs_in_call = True
 
@@ -57,7 +59,7 @@ class OpenVino:
             self.library: Any = importlib.import_module("openvino")
         except ImportError as error:
             raise absent("openvino", error) from None
-        self._threads, self._core = threads, self.library.Core()
+        self._threads, self._core, self._rearranging = threads, self.library.Core(), Rearranging()
 
     def version(self) -> str:
         return f"OpenVINO {version('openvino')}"
@@ -67,7 +69,8 @@ class OpenVino:
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         model = self._core.read_model(operator_model(workload, constants, shape))
-        return OpenVinoLayer(self.library, self.compiled(model))
+        layer = OpenVinoLayer(self.library, self.compiled(model))
+        return Rearranged(layer, self._rearranging) if isinstance(workload, Convolution) else layer
 
     def compiled(self, model: Any) -> Any:
         """Returns a model compiled for the CPU, in float32 and for this contender's threads."""

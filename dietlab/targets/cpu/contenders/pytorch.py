@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dietlab.base.errors import MeasureError
 from dietlab.compare.vendor import (
+    CONVOLUTIONS,
     GELU_FORM,
     Call,
     Kind,
@@ -23,21 +24,32 @@ from dietlab.compare.vendor import (
 )
 from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of
+from dietlab.problem.convolution import Convolution
+from dietlab.problem.dimensions import operand_sizes
+from dietlab.targets.cpu.contenders.pytorch_convolution import (
+    channels_last,
+    eager,
+    middle,
+    pointwise,
+    reordered,
+    require_size,
+)
 
 ZERO_POINT = 128
 """Zero point of inputs that are made unsigned by flipping the highest bit."""
 
 
 def in_float32(torch: Any) -> None:
-    """Makes PyTorch compute float32 products in float32 in this process.
+    """Makes PyTorch compute float32 products and convolutions in float32 in this process.
 
     On a processor with instructions for bfloat16, layers compute in it if a startup file calls
     ``set_float32_matmul_precision("medium")`` or sets oneDNN's own precision.
     """
     torch.set_float32_matmul_precision("highest")
-    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # since PyTorch 2.9
-    if matmul is not None:
-        matmul.fp32_precision = "ieee"
+    for name in ("matmul", "conv"):
+        setting = getattr(torch.backends.mkldnn, name, None)  # since PyTorch 2.9
+        if setting is not None:
+            setting.fp32_precision = "ieee"
 
 
 def open_torch(threads: int) -> Any:
@@ -69,11 +81,12 @@ def tensor(torch: Any, array: FloatArray) -> Any:
 
 
 class Torch:
-    """PyTorch's eager linear layer and batched product."""
+    """PyTorch's eager linear layer, batched product and convolution. Weights of a convolution are stored
+    with the channels last once, as ``model.to(memory_format=torch.channels_last)`` does."""
 
     name, package = "torch", "torch"
-    default = False  # its products are MKL's
-    computes = ("dense", "batch-matmul")
+    default = CONVOLUTIONS  # its products are MKL's
+    computes = ("dense", "batch-matmul", *CONVOLUTIONS)
     dtypes = ("float32", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
@@ -90,7 +103,14 @@ class Torch:
         return "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        if isinstance(workload, Convolution):
+            given = tensors(self._torch, constants)
+            given["w"] = channels_last(self._torch, given["w"])
+            return WithConstants(partial(self._convolving, workload), given)
         return WithConstants(partial(self._bound, workload), constants)
+
+    def _convolving(self, workload: Convolution, operands: Operands, out: FloatArray) -> Call:
+        return eager(self._torch, workload, tensors(self._torch, operands), out.shape)
 
     def _bound(self, workload: Workload, operands: Operands, out: FloatArray) -> Call:
         """Returns ``functional.linear``, or ``bmm``, in the form that writes a given tensor, and the
@@ -180,11 +200,11 @@ class OneDnnInt8Layer:
 
 
 class OneDnnPacked:
-    """oneDNN as PyTorch ships it, with weights reordered for the row count."""
+    """oneDNN as PyTorch ships it, with weights reordered for the row count or the size of the images."""
 
     name, package = "onednn-packed", "torch"
-    computes = ("dense",)
-    dtypes = ("float32", "int8", "bfloat16")
+    computes: tuple[str, ...] = ("dense", *CONVOLUTIONS)
+    dtypes: tuple[str, ...] = ("float32", "int8", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
         self._torch = open_torch(threads)
@@ -210,6 +230,9 @@ class OneDnnPacked:
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         given = tensors(self._torch, constants)
+        if isinstance(workload, Convolution):
+            size = operand_sizes(workload, shape)["x"]
+            return self._convolution(workload, given, shape, partial(require_size, size))
         rows = workload.output_shape(shape)[0]
         if workload.dtype == "int8":
             w = given.pop("w")
@@ -218,3 +241,29 @@ class OneDnnPacked:
             return OneDnnInt8Layer(self._torch, workload, packed, given, signed, rows)
         packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
         return OneDnnLayer(self._torch, workload, packed, given.get("bias"), rows)
+
+    def _convolution(
+        self, work: Convolution, given: dict[str, Any], shape: Shape, require: Callable[..., object]
+    ) -> Prepared:
+        """Returns a convolution with weights reordered for a shape; ``require`` checks the size of ``x``."""
+
+        def bound(operands: Operands, out: FloatArray) -> Call:
+            require(operands["x"].shape)
+            return pointwise(self._torch, work, tensors(self._torch, operands), out.shape)
+
+        packed = reordered(self._torch, work, given["w"], shape)
+        return WithConstants(bound, {**given, "w": packed})
+
+
+class OneDnnAnySize(OneDnnPacked):
+    """oneDNN with weights that are reordered once, for the middle of the range of sizes, and serve all sizes:
+    what a program with varying sizes can have."""
+
+    name, default = "onednn-any-size", CONVOLUTIONS
+    computes = CONVOLUTIONS
+    dtypes = ("float32", "bfloat16")
+    any_shape = True
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        given = tensors(self._torch, constants)
+        return self._convolution(cast("Convolution", workload), given, middle(workload), lambda size: None)
