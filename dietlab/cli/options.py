@@ -29,14 +29,14 @@ from dietlab.tuning import EFFORTS, STRATEGIES
 shown = partial(click.option, show_default=True)
 """An option whose help has its default."""
 
-TRAFFIC = ("paper", "bert", "serving")
+TRAFFIC = ("paper", "bert", "serving", "speech")
 SEVERAL_HELP = (
     "log-uniform:N[:SEED], a grid such as T=1,16;N=768;K=768, or LAYERS@LENGTHS as --layers and --lengths "
     "have them"
 )
 SHAPES_HELP = (
-    "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, each "
-    "with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
+    "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, "
+    "speech, each with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
     f"{SEVERAL_HELP}"
 )
 DRAWN = 16

@@ -127,7 +127,7 @@ class ShapeSet(Carded):
         weighted by their counts.
 
         Args:
-            name: ``uniform``, ``paper``, ``bert`` or ``serving``.
+            name: ``uniform``, ``paper``, ``bert``, ``serving`` or ``speech``.
             n: the largest number of shapes; neighbours are merged, with their weights.
 
         Raises:
