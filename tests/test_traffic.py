@@ -73,7 +73,9 @@ def test_utterances_are_those_of_the_corpus() -> None:
 
 def test_a_frame_of_speech_is_160_samples(tmp_path: Path) -> None:
     listed = tmp_path / "list.jsonl"
-    listed.write_text("".join(f'{{"durations": [{seconds}]}}\n' for seconds in (0.02, 0.0299, 0.03, 5.2150625)))
+    listed.write_text(
+        "".join(f'{{"durations": [{seconds}]}}\n' for seconds in (0.02, 0.0299, 0.03, 5.2150625))
+    )
     script = ROOT / "data/traffic/make_speech.py"
     done = subprocess.run([sys.executable, script, listed], capture_output=True, text=True, check=True)
     assert dict(parse_table("x", done.stdout).counts) == {2: 2, 3: 1, 521: 1}

@@ -30,6 +30,7 @@ from dietlab.problem.dense import Dense
 from dietlab.problem.dims import Dim, Shape, bound
 from dietlab.problem.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.problem.layer import at_layer, length_dim, shapes_of_layer
+from dietlab.problem.network_layers import NetworkLayer, convolutions
 from dietlab.problem.operators import (
     OPERATORS,
     OperatorKind,
@@ -62,6 +63,7 @@ __all__ = [
     "FloatArray",
     "Inputs",
     "IntArray",
+    "NetworkLayer",
     "OperatorKind",
     "Precision",
     "Role",
@@ -74,6 +76,7 @@ __all__ = [
     "batch_of",
     "batched",
     "bound",
+    "convolutions",
     "dtypes_of",
     "extent_at",
     "extents",
