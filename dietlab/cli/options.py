@@ -22,7 +22,8 @@ from dietlab.machine.target import TARGETS
 from dietlab.problem import ShapeSet
 from dietlab.problem.dims import HasDims, as_extent, only_dim
 from dietlab.problem.layers import MODELS
-from dietlab.problem.networks import NETWORKS, Network
+from dietlab.problem.networks import NETWORKS
+from dietlab.problem.networks.walk import Network
 from dietlab.problem.shapes import drawn_layers
 from dietlab.problem.traffic import TABLES
 from dietlab.tuning import EFFORTS, STRATEGIES

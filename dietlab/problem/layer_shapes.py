@@ -51,7 +51,7 @@ def weighted_layers(
     inside = [layer for layer in every if _holds(extents, layer)]
     if not inside:
         raise _no_layer(extents, every)
-    given = weights_of(lengths)
+    given = weights_of([lengths] if isinstance(lengths, int) else lengths)
     counts = {t: weight for t, weight in given.items() if holds(extents["T"], t)}
     if not counts:
         raise _no_length(extents["T"], given)

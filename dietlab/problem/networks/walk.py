@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from dietlab.problem.convolution import Conv1d, Conv2d, Convolution
 from dietlab.problem.dims import Dim, Window
@@ -36,18 +37,8 @@ class Kernel:
     def workload(self, images: Dim | int, size: tuple[Dim | int, ...], dtype: str) -> Conv1d | Conv2d:
         """Returns the operator for numbers or ranges of images and of their sizes."""
         form = Conv1d if len(size) == 1 else Conv2d
-        made: Conv1d | Conv2d = form(  # type: ignore[call-arg]  # H and W, or L
-            images,
-            *size,
-            IC=self.IC,
-            OC=self.OC,
-            kernel=self.kernel,
-            stride=self.stride,
-            padding=self.padding,
-            groups=self.groups,
-            dtype=dtype,
-        )
-        return made
+        sides: dict[str, Any] = dict(zip(form.image, size, strict=True))
+        return form(images, **sides, **asdict(self), dtype=dtype)
 
 
 @dataclass(frozen=True)
