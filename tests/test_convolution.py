@@ -160,6 +160,8 @@ def computed(library: Any, work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any
 
 
 KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x16.u1.is.p16.rest")
+LINE_KEYS = ("7x32.u1.ws.p0.even", "4x16.u1.is.p0.rest", "2x48.u1.ws.p0.rest", "6x16.u1.is.p0.even")
+"""Tiles of depthwise convolutions, one for each of the others."""
 
 
 @settings(max_examples=12)
@@ -168,8 +170,7 @@ KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x1
     strides,
     pads,
     strides,
-    st.sampled_from((1, 3, 16, 20)),
-    st.sampled_from((3, 16, 40)),
+    st.sampled_from(((1, 3, 40), (1, 1, 3), (1, 16, 16), (1, 20, 24), (3, 3, 40), (2, 16, 2), (5, 1, 1))),
     st.sampled_from(KEYS),
     st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
     st.booleans(),
@@ -180,27 +181,87 @@ def test_every_image_is_served(
     stride: Any,
     padding: Any,
     dilation: Any,
-    inner: int,
-    outer: int,
+    channels: tuple[int, int, int],
     key: str,
     images: list[tuple[int, int, int]],
     rich: bool,
 ) -> None:
     extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
     options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
-    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), IC=inner, OC=outer, **options, **extras)
+    groups, inner, outer = channels
+    extras |= {"IC": groups * inner, "OC": groups * outer, "groups": groups}
+    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), **options, **extras)
+    key = LINE_KEYS[KEYS.index(key)] if work.depthwise else key
     library = library_of(work, key, tmp_path_factory.mktemp("convolution"))
     for number, height, width in images:
         inputs = work.inputs(Shape.of(N=number, H=height, W=width))
         np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_two_cores_serve_every_image(key: str, tmp_path: Path) -> None:
-    library = library_of(LAYER, key, tmp_path, cores=2)
+@settings(max_examples=6)
+@given(
+    sides,
+    strides,
+    pads,
+    strides,
+    st.sampled_from((3, 16, 20, 50)),
+    st.sampled_from(LINE_KEYS),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
+    st.booleans(),
+)
+def test_every_image_is_served_by_a_depthwise_kernel(
+    tmp_path_factory: pytest.TempPathFactory,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    channels: int,
+    key: str,
+    images: list[tuple[int, int, int]],
+    rich: bool,
+) -> None:
+    extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
+    extras |= {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    work = Conv2d(
+        N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), IC=channels, OC=channels, groups=channels, **extras
+    )
+    library = library_of(work, key, tmp_path_factory.mktemp("depthwise"))
+    for number, height, width in images:
+        inputs = work.inputs(Shape.of(N=number, H=height, W=width))
+        np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("key", "groups"),
+    [*((key, 1) for key in KEYS), (KEYS[0], 2), (KEYS[1], 8), *((k, 16) for k in LINE_KEYS)],
+)
+def test_two_cores_serve_every_image(key: str, groups: int, tmp_path: Path) -> None:
+    work = replace(LAYER, groups=groups, OC=16 if groups == 16 else 24)
+    library = library_of(work, key, tmp_path, cores=2)
     for height, width in ((7, 7), (9, 31), (40, 12)):
-        inputs = LAYER.inputs(Shape.of(H=height, W=width))
-        np.testing.assert_allclose(computed(library, LAYER, inputs), LAYER.reference(inputs), atol=2e-3)
+        inputs = work.inputs(Shape.of(H=height, W=width))
+        np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_packed_weights_of_another_kernel_are_refused(depthwise: bool, tmp_path: Path) -> None:
+    """A depth of the same length in another order, or other groups of the same size, are other weights."""
+    key = LINE_KEYS[0] if depthwise else KEYS[0]
+    works = [replace(LAYER, IC=16, OC=16, kernel=3), replace(LAYER, IC=144, OC=16, kernel=1, padding=0)]
+    if depthwise:
+        works = [replace(works[0], groups=16), replace(works[0], IC=16, OC=16, groups=1, kernel=(1, 9))]
+    libraries = []
+    for number, work in enumerate(works):
+        (tmp_path / str(number)).mkdir()
+        own = key if number == 0 or not depthwise else KEYS[0]
+        libraries.append(library_of(work, own, tmp_path / str(number)))
+    first, other = libraries
+    w = works[1].inputs(Shape.of(H=9, W=9))["w"]
+    packed = aligned_empty((int(other.packed_floats(*w.shape)),))
+    other.pack(as_tensor(w), packed)
+    x = works[0].inputs(Shape.of(H=9, W=9))["x"]
+    with pytest.raises(ValueError, match="packed weights are of another layer"):
+        first.run(as_tensor(x), packed, as_tensor(np.empty((1, 9, 9, 16), np.float32)))
 
 
 def test_a_kernel_of_one_element_is_the_dense_product_bit_by_bit(tmp_path: Path) -> None:
@@ -218,12 +279,13 @@ def test_a_kernel_of_one_element_is_the_dense_product_bit_by_bit(tmp_path: Path)
     np.testing.assert_array_equal(found.reshape(-1, 24), right)
 
 
-def test_zeros_beyond_the_image_do_not_meet_other_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "groups"), [(KEYS[0], 1), (KEYS[0], 4), (LINE_KEYS[0], 16)])
+def test_zeros_beyond_the_image_do_not_meet_other_images(key: str, groups: int, tmp_path: Path) -> None:
     """What lies beside an image in memory, another one or NaN, is no part of it."""
-    work = replace(LAYER, N=Dim(1, 3))
+    work = replace(LAYER, N=Dim(1, 3), groups=groups, OC=16)
     inputs = work.inputs(Shape.of(N=3, H=9, W=9))
     inputs["x"][1] = np.nan
-    found = computed(library_of(work, KEYS[0], tmp_path), work, inputs)
+    found = computed(library_of(work, key, tmp_path), work, inputs)
     assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
 
 

@@ -15,6 +15,7 @@ from dietlab.problem import (
     Workload,
     axes_of,
     batched,
+    channelwise,
     extents,
     name_of_role,
     static_extent,
@@ -36,14 +37,16 @@ class Patches:
     Args:
         images: the name of the number of images.
         windows: the kernel's positions along each dimension of an image.
-        channels: the number of input channels of a group.
-        groups: the number of groups of channels; each is a product of its own, with its part of the columns.
+        channels: the number of input channels that one row covers: those of a group, or of one column.
+        groups: the number of groups of channels; each is a separate product, with its part of the columns.
+        channelwise: whether each column has its own input channel.
     """
 
     images: str
     windows: tuple[Window, ...]
     channels: int
     groups: int = 1
+    channelwise: bool = False
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -82,7 +85,20 @@ class Contraction:
     @property
     def gathers(self) -> bool:
         """True if the rows of the input are copied from an image."""
-        return self.patches is not None and any(window.moves for window in self.patches.windows)
+        patches = self.patches
+        if patches is None or patches.channelwise:
+            return False
+        return patches.groups > 1 or any(window.moves for window in patches.windows)
+
+    @property
+    def channelwise(self) -> bool:
+        """True if each column has its own input channel."""
+        return self.patches is not None and self.patches.channelwise
+
+    def across(self, sizes: Sizes) -> Any:
+        """Returns the distance from one row of the output to the next, in elements."""
+        cols = self.value(self.cols, sizes)
+        return cols if self.patches is None else cols * self.patches.groups
 
     def derived(self, sizes: Sizes) -> Sizes:
         """Returns the dynamic dimensions and, for a convolution, the number of rows they give."""
@@ -105,9 +121,9 @@ class Contraction:
             "w": (*batch, depth, cols) if self.weights == "direct" else (*batch, cols, depth),
         }
         if self.patches is not None:
-            image, channels, groups = self.patches.dims, self.patches.channels, self.patches.groups
-            cols *= groups
-            shapes["x"] = (*(sizes[name] for name in image), channels * groups)
+            image, channels, cols = self.patches.dims, self.patches.channels, self.across(sizes)
+            inner = cols if self.patches.channelwise else channels * self.patches.groups
+            shapes["x"] = (*(sizes[name] for name in image), inner)
             shapes["w"] = (cols, channels, *(window.kernel for window in self.patches.windows))
             out = (sizes[self.patches.images], *self.patches.positions(sizes), cols)
         if self.epilogue.bias:
@@ -135,9 +151,10 @@ def _patches(workload: Workload) -> Patches | None:
     windows = tuple(axis.extent for axis in others if isinstance(axis.extent, Window))
     if not windows:
         return None
-    channels = axes_of(workload, "depth")[-1].low
+    own = channelwise(workload)
+    channels = 1 if own else axes_of(workload, "depth")[-1].low
     groups = axes_of(workload, "batch")[0].low if batched(workload) else 1
-    return Patches(images.name, windows, channels, groups)
+    return Patches(images.name, windows, channels, groups, own)
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:

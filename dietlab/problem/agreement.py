@@ -16,6 +16,8 @@ from dietlab.problem.contraction import (
     Role,
     Weights,
     Workload,
+    axes_of,
+    channelwise,
     dtypes_of,
     precision_of,
     smallest_shape,
@@ -94,8 +96,16 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
         names.setdefault(axis.role, []).append(axis.name if isinstance(axis.extent, Dim) else axis.extent)
     (rows, *positions), (cols,), (*kernel, depth) = (names[role] for role in ("rows", "cols", "depth"))
     batch = (*names.get("batch", ()),)
+    if positions:
+        # The channels of all groups lie side by side in images; a depthwise kernel's depth has no channels.
+        groups = axes_of(workload, "batch")[0].low if batch else 1
+        own = channelwise(workload)
+        kernel, depth, batch = [*kernel, depth] if own else kernel, 1 if own else depth, ()
+        inner, cols = (cols if own else groups * _number(depth)), groups * _number(cols)
+    else:
+        inner = depth
     image = (window_size(window) for window in positions)
-    sizes: dict[str, tuple[Size, ...]] = {"x": (*batch, rows, *image, depth)}
+    sizes: dict[str, tuple[Size, ...]] = {"x": (*batch, rows, *image, inner)}
     sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth, *kernel)
     sizes |= {"scale": (cols,)} if precision_of(workload).scaled else {}
     sizes |= {"bias": (cols,)} if workload.epilogue.bias else {}
@@ -112,6 +122,13 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
         said = f"{workload.weights}, with the constants {', '.join(workload.constants) or 'none'}"
         return "packed weights where w is constant, and only there", said
     return None
+
+
+def _number(size: Size) -> int:
+    """Returns the number of channels of a convolution, which is no range."""
+    if not isinstance(size, int):
+        raise WorkloadError("the channels of an operator with windows must be numbers", shown(size), REMEDY)
+    return size
 
 
 def _sizes(workload: Workload) -> tuple[str, object] | None:

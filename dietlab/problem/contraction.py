@@ -191,12 +191,27 @@ def name_of_role(workload: Workload, role: Role) -> str:
 
 
 def gathered(workload: Workload) -> bool:
-    """Returns whether the rows of a contraction are collected from the input: a window moves over it.
+    """Returns whether the rows of a contraction are collected from the input: a window moves over it, or a
+    group of channels is a part of each pixel. A depthwise convolution reads the input in place.
 
     Args:
         workload: the operator.
     """
-    return any(isinstance(axis.extent, Window) and axis.extent.moves for axis in workload.axes)
+    if channelwise(workload):
+        return False
+    windows = [axis.extent for axis in workload.axes if isinstance(axis.extent, Window)]
+    return any(window.moves for window in windows) or bool(windows and batched(workload))
+
+
+def channelwise(workload: Workload) -> bool:
+    """Returns whether each column has its own input channel, as in a depthwise convolution: the depth has the
+    kernel's elements only.
+
+    Args:
+        workload: the operator.
+    """
+    windows = sum(isinstance(axis.extent, Window) for axis in workload.axes)
+    return windows > 0 and windows == len(axes_of(workload, "depth"))
 
 
 def extent_at(workload: Workload, role: Role, shape: Shape) -> int:

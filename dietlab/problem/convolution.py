@@ -109,18 +109,26 @@ class Convolution:
             for name, kernel, stride, pads, dilation in sides
         )
 
+    @property
+    def depthwise(self) -> bool:
+        """True if each output channel sees one input channel, its own."""
+        given: Any = self
+        return bool(given.IC == given.OC == self.groups > 1)
+
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """Images, output pixels, groups, output channels of a group, and the elements under the kernel, each
-        with its role: groups are products of their own."""
+        with its role. Groups are separate products; groups of one channel are the columns of one product,
+        each with its own channel of the input."""
         given: Any = self
+        products = 1 if self.depthwise else self.groups
         return (
             Axis("N", given.N, "rows"),
             *(Axis(f"O{window.dim}", window, "rows") for window in self.windows),
-            *([Axis("G", self.groups, "batch")] if self.groups > 1 else ()),
-            Axis("OC", given.OC // self.groups, "cols"),
+            *([Axis("G", products, "batch")] if products > 1 else ()),
+            Axis("OC", given.OC // products, "cols"),
             *(Axis(f"K{window.dim}", window.kernel, "depth") for window in self.windows),
-            Axis("IC", given.IC // self.groups, "depth"),
+            *(() if self.depthwise else (Axis("IC", given.IC // self.groups, "depth"),)),
         )
 
     @property
@@ -139,8 +147,8 @@ class Convolution:
         return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
-        """Returns the flops of the product, ``2 N OH OW OC KH KW IC / groups``. Products with zeros beyond the image
-        count, the epilogue does not."""
+        """Returns the flops of the product, ``2 N OH OW OC KH KW IC / groups``. Products with zeros beyond
+        the image count, the epilogue does not."""
         return 2 * prod(axis.at(shape) for axis in self.axes)
 
     def bytes(self, shape: Shape) -> int:

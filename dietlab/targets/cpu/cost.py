@@ -14,7 +14,7 @@ from dietlab.cost.bundle import Bundle, Calls, FiveParts, Formulas, Rows, Same, 
 from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.machine import Hardware
 from dietlab.measure import Record
-from dietlab.problem import IntArray, Workload, precision_of, static_extent
+from dietlab.problem import IntArray, Workload, batched, precision_of, static_extent
 from dietlab.scheme import EDGES
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
@@ -239,7 +239,7 @@ class CpuAdaptation(Formulas):
     def _busy(self, bundle: Bundle, calls: Calls, tiles: IntArray) -> FloatArray:
         """Returns ``f_occ`` of the pieces that cores divide: products of a batch, transposed panels, or
         tiles."""
-        if any(axis.role == "batch" for axis in self.workload.axes):
+        if self.workload.weights != "packed" and batched(self.workload):
             pieces = calls["batch"]
         else:
             pieces = bundle.column_tiles(calls) * (1 if self.workload.weights == "transposed" else tiles)

@@ -10,6 +10,7 @@ from dietlab.problem import (
     NO_EPILOGUE,
     Workload,
     batched,
+    channelwise,
     gathered,
     largest,
     precision_of,
@@ -91,7 +92,9 @@ def candidates(
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
     """Returns the access patterns. Each has three values: the prefetch distance into L1 in steps, whether the
     next panel is prefetched into L2, and the K-block."""
-    if batched(workload):
+    if channelwise(workload):
+        return ((0, False, 0),)
+    if _varying_batch(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
@@ -100,6 +103,11 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
     blocks = (0, *(parts if cut else ()))
     own = (*PREFETCHES, *([FAR] if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in own), *((*OWN_AND_NEXT, block) for block in blocks))
+
+
+def _varying_batch(workload: Workload) -> bool:
+    """Returns whether a call brings the weights of several products, which cores divide among them."""
+    return batched(workload) and workload.weights != "packed"
 
 
 def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
@@ -140,7 +148,7 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = static_extent(workload, "depth") is not None
-    in_batch, copied = batched(workload), gathered(workload)
+    in_batch, copied, own = _varying_batch(workload), gathered(workload), channelwise(workload)
     return (
         Limit(
             f"a unit that multiplies {workload.dtype} is the micro-kernel's",
@@ -182,10 +190,13 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + (s.kernel.unit != "fma")),
         ),
         Limit(
-            "packed weights are those of one product",
+            "columns with their own input channels have composed tiles of float32, which no loop unrolls",
             0,
-            "other products",
-            lambda s: (largest(workload, "batch") - 1) if packed and in_batch else 0,
+            "exceptions",
+            lambda s: (
+                own * ((s.kernel.unroll > 1) + (s.kernel.prefetch > 0) + s.kernel.ahead)
+                + own * ((s.kernel.block > 0) + (not s.composed) + (s.kernel.unit != "fma"))
+            ),
         ),
         Limit(
             "weights of less than 32 bits are packed, along a depth known beforehand, under composed tiles",
@@ -220,7 +231,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
     # More cores than vectors of columns idle, whatever the tile. Products of a batch are not divided.
-    busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
+    busy_cores = min(hardware.cores, padded_cols // lanes) if not _varying_batch(workload) else 1
     return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),
         Limit(

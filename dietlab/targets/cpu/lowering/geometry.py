@@ -26,6 +26,9 @@ HEADER_FLOATS = ALIGNMENT_BYTES // WORD_BYTES
 LAYOUT = 0x646C0001
 """First word of packed weights: two letters, and the number of the layout that this version writes."""
 
+KERNEL_LAYOUT = 0x646C0002
+"""First word of packed weights in the order of a kernel's elements, or in groups."""
+
 
 @dataclass(frozen=True)
 class Geometry(Contraction):
@@ -157,14 +160,26 @@ class Geometry(Contraction):
 
     def packed_floats(self, cols: Any, elements: Any) -> Any:
         """Returns the number of words of packed weights, the header included."""
+        return HEADER_FLOATS + self.group_floats(cols, elements) * self.groups
+
+    def group_floats(self, cols: Any, elements: Any) -> Any:
+        """Returns the number of words of one group's panels, with ``cols`` columns."""
         rows = self.panel_rows(ceil_div(elements, self.per_step))
-        return HEADER_FLOATS + self.panels(cols) * rows * self.lanes
+        return self.panels(cols) * rows * self.lanes
+
+    @property
+    def groups(self) -> int:
+        """The number of products whose panels lie one after the other in packed weights."""
+        return 1 if self.patches is None else self.patches.groups
 
     def tag(self, cols: Any, elements: Any) -> tuple[Any, ...]:
-        """Returns the first four words of packed weights, as int32: the layout's version; a word with the
-        lanes, the bias and the order of weights; the columns; the depth."""
+        """Returns the first words of packed weights, as int32: the layout's version; a word with the lanes,
+        the bias and the order of weights; the columns; the depth; for a kernel of several elements, or
+        groups, their numbers."""
         order = (self.per_step // 2) << 12 | (self.halves - 1) << 14
-        words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements)
+        kernel = (1, 1) if self.patches is None else (self.patches.elements, self.groups)
+        first, numbers = (LAYOUT, ()) if kernel == (1, 1) else (KERNEL_LAYOUT, kernel)
+        words = (first, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements, *numbers)
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
 
     def block_rows(self, depth: Any, steps: int) -> Any:
@@ -234,7 +249,7 @@ class Tile:
     @property
     def width(self) -> Any:
         """The distance from one row of the output to the next, in elements."""
-        return self.geometry.value(self.geometry.cols, self.sizes)
+        return self.geometry.across(self.sizes)
 
     @property
     def rows_together(self) -> int:

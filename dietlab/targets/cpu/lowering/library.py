@@ -19,14 +19,15 @@ from dietlab.lower.dispatch_tree import choice, plan_function
 from dietlab.problem import require_dtype
 from dietlab.scheme import Leaf, Tree, restricted
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
+from dietlab.targets.cpu.lowering.channelwise import channel_function, channel_name
 from dietlab.targets.cpu.lowering.dot_products import dot_products_function
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
-from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling
+from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling, call, groups
 from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
 from dietlab.targets.cpu.lowering.panels import PANEL_FUNCTION, panel_function, word_panel_function
 from dietlab.targets.cpu.lowering.patches import PATCHES_FUNCTION, patches_function
-from dietlab.targets.cpu.lowering.region import call, region, tiles_of
+from dietlab.targets.cpu.lowering.region import region, tiles_of
 from dietlab.targets.cpu.lowering.scratch import scratch_floats, stage_function, stage_name
 from dietlab.targets.cpu.lowering.specialisation import Piece, pieces
 from dietlab.targets.cpu.lowering.tir import either, function, int64, stack_buffer, stored_as, switch, when
@@ -69,6 +70,12 @@ def library_module(
         for piece in (*chosen, *any_plan)
         for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
     }
+    if geometry.channelwise:
+        pixels = {replace(piece.scheme.kernel, rows=1) for piece in (*chosen, *any_plan)}
+        functions |= {
+            channel_name(pixel, border=True): channel_function(pixel, geometry, border=True)
+            for pixel in sorted(pixels)
+        }
     if geometry.weights == "transposed":
         functions[PANEL_FUNCTION] = panel_function(geometry)
     if geometry.gathers:
@@ -102,6 +109,8 @@ def packing_module(geometry: Geometry) -> Any:
 
 def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     """Returns the function of one tile, by the kind of its micro-kernel."""
+    if geometry.channelwise:
+        return channel_function(kernel, geometry)
     if kernel.facts.matrix:
         return matrix_tile_function(kernel, geometry)
     if kernel.along == "depth":
@@ -261,7 +270,9 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
         needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}
         known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
         if geometry.patches is not None:
-            known["w"] = (cols, geometry.patches.channels, *(w.kernel for w in geometry.patches.windows))
+            windows = geometry.patches.windows
+            known = {"w": (cols * geometry.groups, geometry.patches.channels, *(w.kernel for w in windows))}
+            known["bias"] = (cols * geometry.groups,)
         shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
@@ -269,17 +280,20 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
         for number, word in enumerate(geometry.tag(cols, depth)):
             T.buffer_store(arrays["packed"], tirx.reinterpret("float32", word), [int64(number)])
         panel = int64(geometry.panel_rows(geometry.value(geometry.depth, sizes)) * lanes)
-        with T.serial(int64(0), int64(geometry.panels(cols))) as p:
+        with groups(geometry) as group, T.serial(int64(0), int64(geometry.panels(cols))) as p:
+            column, place = p * lanes, HEADER_FLOATS + p * panel
+            if geometry.groups > 1:
+                column, place = column + group * cols, place + group * geometry.group_floats(cols, depth)
             arguments = [
-                arrays["w"].access_ptr("r", offset=p * (lanes * depth)),
-                arrays["packed"].access_ptr("w", offset=HEADER_FLOATS + p * panel),
+                arrays["w"].access_ptr("r", offset=column * depth),
+                arrays["packed"].access_ptr("w", offset=place),
                 cols - p * lanes,
             ]
             if not isinstance(depth, int):
                 arguments.append(depth)
             for name in ("scale", "bias"):
                 if name in arrays:
-                    arguments.append(arrays[name].access_ptr("r", offset=p * lanes))
+                    arguments.append(arrays[name].access_ptr("r", offset=column))
             call(panel_function, arguments)
     return builder.get()
 
@@ -292,5 +306,6 @@ def _packed_floats(geometry: Geometry) -> Any:
         windows = () if geometry.patches is None else geometry.patches.windows
         names = ("cols", "depth", *(f"kernel_{window.dim}" for window in windows))
         cols, *steps = (T.arg(name, T.int64()) for name in names)
+        cols = cols if geometry.groups == 1 else tirx.truncdiv(cols, int64(geometry.groups))
         T.Return(int64(geometry.packed_floats(cols, prod(steps[1:], start=steps[0]))))
     return builder.get()

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.contraction import Sizes
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.lowering.addresses import Strided
-from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most
 from dietlab.targets.cpu.lowering.units import x_words
 
@@ -88,6 +89,12 @@ class Tiling:
         """The number of weights under one column tile."""
         return self.panels * self.panel_floats
 
+    def packed_at(self, group: Any) -> Any:
+        """Returns the place of a group's first panel in packed weights."""
+        if self.geometry.groups == 1:
+            return HEADER_FLOATS
+        return HEADER_FLOATS + group * self.geometry.group_floats(self.cols, self.geometry.elements)
+
     @property
     def transposed_panels(self) -> int:
         """The number of panels that are transposed on the fly before the row tiles of one column tile."""
@@ -125,7 +132,7 @@ class Position:
         block: the row tiles of its pass over the weights.
         columns: its core's first column tile, and one past the last.
         begin: the first step of its K-block.
-        batch: the index of its product.
+        batch: the index of its product or group.
         gathered: the first row of the copy of the input (:mod:`~dietlab.targets.cpu.lowering.patches`).
     """
 
@@ -156,6 +163,16 @@ def _part(count: Any, number: Any, parts: Any) -> tuple[Any, Any]:
     """Returns the begin and end of one of ``parts`` parts, whose sizes differ by at most one."""
     first = T.bind(tirx.truncdiv(number * count, parts))
     return first, T.bind(tirx.truncdiv((number + 1) * count, parts))
+
+
+@contextmanager
+def groups(geometry: Geometry) -> Iterator[Any]:
+    """Yields the number of each group of columns."""
+    if geometry.groups == 1:
+        yield 0
+        return
+    with T.serial(int64(0), int64(geometry.groups)) as group:
+        yield group
 
 
 @contextmanager
@@ -230,3 +247,21 @@ def tiles(
         with T.serial(begin, end) as i:
             row, column = (i, o) if stationary else (o, i)
             yield block.first + row, column, own
+
+
+def composed(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
+    """Returns two values: the first row (or column) of a composed tile, and the number of its rows (or
+    columns), ``most`` at most."""
+    if edge == "rest":
+        first = T.bind(number * most)
+        return first, T.bind(tirx.min(int64(most), extent - first))
+    parts = T.bind(int64(ceil_div(extent, most)))
+    low = T.bind(tirx.truncdiv(int64(extent), parts))
+    more = extent - low * parts
+    first = T.bind(number * low + tirx.min(number, more))
+    return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
+
+
+def call(function: Any, arguments: list[Any]) -> None:
+    """Calls a private function of the same module."""
+    T.evaluate(tvm.ir.Call(function, arguments, ret_ty="void"))

@@ -87,14 +87,17 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     return builder.get()
 
 
-def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict[str, Any], Tile]:
-    """Emits the arguments and the buffers of a tile function; returns its arguments by name, and
-    the values that its steps share. The buffers of a matrix unit have all rows of input and output."""
+def declared(
+    kernel: CpuMicroKernel, geometry: Geometry, fit: Fit, others: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], Tile]:
+    """Emits the arguments (``others``, integers, last) and the buffers of a tile function; returns its
+    arguments by name, and the values that its steps share. The buffers of a matrix unit have all rows of
+    input and output."""
     types, matrix = tile_types(kernel, geometry), kernel.facts.matrix
-    names = tile_arguments(kernel, geometry, fit)
+    names = (*tile_arguments(kernel, geometry, fit), *others)
     given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
     sizes = {dim: given[dim] for dim in geometry.tile_dims}
-    width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
+    width, depth = geometry.across(sizes), geometry.value(geometry.depth, sizes)
     rows = given["rows"] if matrix else kernel.rows
     outputs = {
         name: T.decl_buffer((rows, width), types[name], data=given[name], align=4)
@@ -103,7 +106,9 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
     }
     accumulators = stack_buffer(kernel.rows * kernel.cols, geometry.precision.sums)
     # A matrix unit reads the caller's array as words, whatever its type and alignment.
-    x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
+    # A depthwise kernel reads from an address, in an image of any size.
+    shape: tuple[Any, ...] = (width,) if geometry.channelwise else (rows, x_words(kernel, depth))
+    x = T.decl_buffer(shape, types["x"], data=given["x"], align=1 if matrix else 4)
     if geometry.weights == "direct":
         w = T.decl_buffer((depth, width), data=given["w"], align=4)
     else:
@@ -128,7 +133,8 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
 
 def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
     """Returns the arguments of a tile function, in order."""
-    ahead = kernel.ahead and geometry.batch is None  # the region prefetches a batch's next product
+    # The region prefetches a batch's next product.
+    ahead = kernel.ahead and (geometry.batch is None or geometry.weights == "packed")
     groups = kernel.facts.matrix
     needed = {
         "x": True,

@@ -30,7 +30,7 @@ PATCHES_FUNCTION = "patches"
 
 def patches_function(geometry: Geometry) -> Any:
     """Returns ``patches(x, out, first, rows, N, H, W)``, which copies the rows ``first`` to ``first + rows``
-    of the product to ``out[rows, depth]``.
+    of the product to ``out[rows, depth]``. ``x`` begins at the first channel of a group.
 
     For example, for a kernel of three elements with padding 1, over a sequence of three elements::
 
@@ -42,13 +42,14 @@ def patches_function(geometry: Geometry) -> Any:
     This is the local padding (paper, section 3.2) of a convolution: tiles read ``out`` without a bound check.
     """
     patches = geometry.patches
-    assert patches is not None and isinstance(patches.channels, int)
+    assert patches is not None
     depth = patches.elements * patches.channels
     with function(PATCHES_FUNCTION) as builder:
         pointers = [T.arg(name, T.handle(WORKING.name)) for name in ("x", "out")]
         first, rows = (T.arg(name, T.int64()) for name in ("first", "rows"))
         sizes = {name: T.arg(name, T.int64()) for name in patches.dims}
-        x = T.decl_buffer((prod(sizes.values(), start=patches.channels),), data=pointers[0], align=4)
+        pixels = prod(sizes.values(), start=patches.channels * patches.groups)
+        x = T.decl_buffer((pixels,), data=pointers[0], align=4)
         out = T.decl_buffer((rows * depth,), data=pointers[1])
         counts = [T.bind(extent) for extent in patches.positions(sizes)]
         place = _place_of(first, counts)
@@ -83,15 +84,15 @@ class _Copy:
     """Emits the copy of rows."""
 
     def __init__(self, patches: Patches, sizes: Any, x: Any, out: Any, lanes: int) -> None:
-        self._windows, self._channels = patches.windows, int(patches.channels)
+        self._windows, self._channels, self._groups = patches.windows, patches.channels, patches.groups
         self._sizes, self._x, self._out, self._lanes = sizes, x, out, lanes
 
     def row(self, place: Any, to: Any) -> None:
         """Copies one row, run by run. A run has the kernel elements along the last dimension, which lie
-        side by side in the image unless they are dilated."""
+        side by side in the image unless they are dilated, or a group has a part of their channels."""
         *outer, last = self._windows
         begins = [T.bind(place[at] * w.stride - w.before) for at, w in enumerate(self._windows, 1)]
-        side = last.kernel if last.dilation == 1 else 1
+        side = last.kernel if last.dilation == 1 == self._groups else 1
         runs = product(*(range(w.kernel) for w in outer), range(0, last.kernel, side))
         for number, (*lines, element) in enumerate(runs):
             line: Any = place[0]
@@ -121,7 +122,7 @@ class _Copy:
         either(whole, partial(self._pixels, pixel, to, side), partly)
 
     def _pixels(self, pixel: Any, to: Any, count: int) -> None:
-        begin = T.bind(pixel * self._channels)
+        begin = T.bind(pixel * (self._channels * self._groups))
         self._chunks(to, count, lambda at, inside: masked_load(self._x, begin + at, inside, self._lanes))
 
     def _zeros(self, to: Any, count: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
 from dietlab.targets.cpu.lowering.loop_nest import Position, RowBlock, Tiling
 from dietlab.targets.cpu.lowering.tir import L2, int64, most, prefetch
 from dietlab.targets.cpu.units import WORD_BYTES
@@ -137,7 +136,7 @@ def first_prefetched_line(tiling: Tiling, at: Position) -> Any:
     lines = before * (kernel.unroll if kernel.block else kernel.unroll * tiling.panels)
     column, begin = _next_column_tile(tiling, at)
     following, own = (
-        HEADER_FLOATS + tile * tiling.tile_floats + steps * tiling.geometry.lanes
+        tiling.packed_at(at.batch) + tile * tiling.tile_floats + steps * tiling.geometry.lanes
         for tile, steps in ((column, begin + lines), (at.column_tile, at.begin))
     )
     offset = _if_alone(tiling, at.block, int64(own), following)

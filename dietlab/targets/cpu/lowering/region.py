@@ -9,17 +9,19 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
-from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS
+from dietlab.targets.cpu.lowering.lines import cover_lines
 from dietlab.targets.cpu.lowering.loop_nest import (
     Position,
     RowBlock,
     Tiling,
+    call,
+    composed,
     each_core,
+    groups,
     k_blocks,
     k_blocks_of_tile,
     row_blocks,
@@ -56,7 +58,10 @@ def region(tiling: Tiling) -> None:
     """
     geometry = tiling.geometry
     with each_core(geometry.cores) as core, _prepared(tiling) as tiling:
-        if geometry.batch is not None:
+        if geometry.channelwise:
+            cover_lines(tiling, core)
+            return
+        if geometry.batch is not None and geometry.weights != "packed":
             products, ahead = geometry.value(geometry.batch, tiling.operands.sizes), NextProduct.of(tiling)
             with T.serial(*share(products, core, geometry.cores)) as batch:
                 _pad_edge_tile(tiling, batch)
@@ -67,7 +72,8 @@ def region(tiling: Tiling) -> None:
             columns = share(tiling.column_tiles, core, geometry.cores)
             _cover_panels(tiling, 0, NextProduct(), columns)
         else:
-            _cover_tiles(tiling, core)
+            with groups(geometry) as group:
+                _cover_tiles(tiling, core, group)
 
 
 @contextmanager
@@ -124,9 +130,9 @@ def _cover_panels(tiling: Tiling, batch: Any, ahead: NextProduct, columns: tuple
             tile(row, column)
 
 
-def _cover_tiles(tiling: Tiling, core: Any) -> None:
-    """Covers this core's share of all tiles. A long reduction is taken part by part, and rows that would not
-    stay in L2 block by block.
+def _cover_tiles(tiling: Tiling, core: Any, group: Any) -> None:
+    """Covers this core's share of all tiles of a group of columns. A long reduction is taken part by part,
+    and rows that would not stay in L2 block by block.
 
     For example, for stationary weights, ``m`` rows of x in their share of L2, and blocks of ``s`` steps::
 
@@ -142,29 +148,30 @@ def _cover_tiles(tiling: Tiling, core: Any) -> None:
     with k_blocks(tiling) as (first_step, parts), row_blocks(tiling) as block:
         gathered: Any = 0
         if tiling.geometry.gathers and tiling.scheme.order == "ws":
-            gathered = _gather(tiling, block.first, block.first + block.tiles)
+            gathered = _gather(tiling, group, block.first, block.first + block.tiles)
         with (
-            tiles(tiling, block, core, partial(_gather_tile, tiling)) as (row, column, columns),
+            tiles(tiling, block, core, partial(_gather_tile, tiling, group)) as (row, column, columns),
             k_blocks_of_tile(tiling, first_step, parts) as begin,
         ):
             if tiling.geometry.gathers and tiling.scheme.order == "is":
                 gathered = _first_row(tiling, row)
-            _tile(tiling, Position(row, column, block, columns, begin, gathered=gathered))
+            _tile(tiling, Position(row, column, block, columns, begin, group, gathered))
 
 
-def _gather_tile(tiling: Tiling, row_tile: Any) -> None:
+def _gather_tile(tiling: Tiling, group: Any, row_tile: Any) -> None:
     """Copies the input's rows of one row tile, if they are copied from an image."""
     if tiling.geometry.gathers:
-        _gather(tiling, row_tile, row_tile + 1)
+        _gather(tiling, group, row_tile, row_tile + 1)
 
 
-def _gather(tiling: Tiling, first_tile: Any, end_tile: Any) -> Any:
+def _gather(tiling: Tiling, group: Any, first_tile: Any, end_tile: Any) -> Any:
     """Copies the input's rows of some row tiles from an image into scratch; returns the first row."""
     patches, sizes = tiling.geometry.patches, tiling.operands.sizes
     assert patches is not None and tiling.operands.scratch is not None
     first = T.bind(_first_row(tiling, first_tile))
     rows = tirx.min(_first_row(tiling, end_tile), int64(tiling.rows)) - first
-    pointers = [tiling.operands.x.access_ptr("r"), tiling.operands.scratch.access_ptr("w")]
+    image = tiling.operands.x.access_ptr("r", offset=group * patches.channels)
+    pointers = [image, tiling.operands.scratch.access_ptr("w")]
     call(
         tiling.functions[PATCHES_FUNCTION], [*pointers, first, rows, *(sizes[name] for name in patches.dims)]
     )
@@ -203,22 +210,9 @@ def _tile(tiling: Tiling, at: Position) -> None:
         return
     granule = tiling.kernel.granule
     granules, highest = ceil_div(tiling.rows, granule), tiling.scheme.rows // granule
-    first, height = _composed(tiling.scheme.edge, granules, highest, at.row_tile)
+    first, height = composed(tiling.scheme.edge, granules, highest, at.row_tile)
     cases = [rows // granule for rows in tiling.heights]
     switch(height, cases, lambda number: _exact(tiling, at, number * granule, first))
-
-
-def _composed(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
-    """Returns two values: the first row (or column) of a composed tile, and the number of its rows (or
-    columns), ``most`` at most."""
-    if edge == "rest":
-        first = T.bind(number * most)
-        return first, T.bind(tirx.min(int64(most), extent - first))
-    parts = T.bind(int64(ceil_div(extent, most)))
-    low = T.bind(tirx.truncdiv(int64(extent), parts))
-    more = extent - low * parts
-    first = T.bind(number * low + tirx.min(number, more))
-    return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
 
 
 def _exact(tiling: Tiling, at: Position, rows: int, first: Any) -> None:
@@ -226,7 +220,7 @@ def _exact(tiling: Tiling, at: Position, rows: int, first: Any) -> None:
     if kernel.along == "cols":
         _call_tile(tiling, at, kernel, "exact", first)
         return
-    column, width = _composed(tiling.scheme.edge, tiling.cols, kernel.cols, at.column_tile)
+    column, width = composed(tiling.scheme.edge, tiling.cols, kernel.cols, at.column_tile)
     of = {cols: replace(kernel, cols=cols) for cols in tiling.widths}
     switch(width, tiling.widths, lambda cols: _call_tile(tiling, at, of[cols], "exact", first, column))
 
@@ -260,7 +254,11 @@ def _call_tile(
         x = operands.scratch.access_ptr("r", offset=(first - at.gathered) * tiling.depth)  # type: ignore[union-attr]
     else:
         x = tiling.x.at(row, at.begin)
-    w, place = _weights_pointer(tiling, at, column), row * tiling.cols + column
+    w = _weights_pointer(tiling, at, column)
+    if geometry.groups == 1:
+        place = row * tiling.cols + column
+    else:
+        place = first * (tiling.cols * geometry.groups) + at.batch * tiling.cols + column
     if (
         kernel.along == "cols"
         and isinstance(tiling.depth, (int, tirx.IntImm))
@@ -299,7 +297,7 @@ def _weights_pointer(tiling: Tiling, at: Position, column: Any) -> Any:
         return tiling.w.at(at.batch * tiling.cols + column)
     if geometry.weights == "direct":
         return tiling.w.at(at.batch * tiling.depth, column)
-    offset = HEADER_FLOATS + at.column_tile * tiling.tile_floats + at.begin * geometry.lanes
+    offset = tiling.packed_at(at.batch) + at.column_tile * tiling.tile_floats + at.begin * geometry.lanes
     return operands.w.access_ptr("r", offset=offset)
 
 
@@ -338,11 +336,6 @@ def _pad_edge_tile(tiling: Tiling, batch: Any) -> None:
         T.evaluate(tirx.call_extern("handle", "memcpy", copy, source, inside * (4 * depth)))
         zeros = (kernel.rows - inside) * (4 * depth)
         T.evaluate(tirx.call_extern("handle", "memset", rest, tirx.IntImm("int32", 0), zeros))
-
-
-def call(function: Any, arguments: list[Any]) -> None:
-    """Calls a private function of the same module."""
-    T.evaluate(tvm.ir.Call(function, arguments, ret_ty="void"))
 
 
 def tiles_of(
