@@ -47,9 +47,9 @@ def test_suites_have_the_layers_of_the_networks() -> None:
         "resnet50": {"1x1", "3x3"},
         "speech": {"3", "10", "2"},
         "depthwise": {"depthwise"},
-        "smoke-conv": {"1x1", "3x3", "3"},
+        "smoke-conv": {"1x1", "3x3", "3", "depthwise"},
     }
-    assert [len(layers[name]) for name in NAMES] == [22, 5, 6, 3]
+    assert [len(layers[name]) for name in NAMES] == [22, 5, 6, 4]
     assert {(w.IC, w.kernel) for w in layers["depthwise"] if isinstance(w, Conv2d)} == {
         (channels, kernel) for channels in DEPTHWISE for kernel in ((3, 3), (7, 7))
     }
@@ -197,8 +197,11 @@ def test_a_wrong_pixel_is_found(here: Hardware, tmp_path: Path) -> None:
     assert check_shapes(spoilt, NOBODY, shapes).wrong == (shapes[2],)
 
 
-GROUPS = (1,)
-"""Numbers of groups that libraries are compiled for."""
+GROUPS = (1, 1, 1, 2, 3)
+"""Numbers of groups that libraries are compiled for, each as often as it is listed."""
+
+DEPTHWISE_SHARE = 0.25
+"""The share of the drawn convolutions whose groups have one channel."""
 
 COMPILED, CALLED = 60, 70
 """The number of random kernels, and of images that each is called with: more than 4,000 results."""
@@ -217,12 +220,15 @@ def random_layer(seed: int) -> Conv1d | Conv2d:
         "padding": tuple((draw.randint(0, 3), draw.randint(0, 3)) for _ in sides),
         "IC": groups * draw.choice((1, 3, 8, 16, 20)),
         "OC": groups * draw.choice((1, 3, 16, 24, 40)),
+        "groups": groups,
         "bias": draw.random() < 0.5,
         "residual": draw.random() < 0.3,
         "activation": draw.choice(("none", "relu")),
     }
+    if draw.random() < DEPTHWISE_SHARE:
+        options |= dict.fromkeys(("IC", "OC", "groups"), draw.choice((3, 16, 40, 72)))
     size = {name: Dim(20, 48) for name in form.image}
-    return form(N=draw.choice((1, 2, Dim(1, 4))), **size, groups=groups, **options)
+    return form(N=draw.choice((1, 2, Dim(1, 4))), **size, **options)
 
 
 @pytest.mark.parametrize(

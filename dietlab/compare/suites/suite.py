@@ -294,6 +294,7 @@ def tiny_convolutions() -> tuple[Task, ...]:
     layers: dict[str, Conv1d | Conv2d] = {
         "conv3x3-tiny": image,
         "conv1x1-tiny": replace(image, kernel=1, padding=0),
+        "depthwise3x3-tiny": replace(image, IC=16, groups=16),
         "conv3-tiny": Conv1d(N=1, L=Dim(20, 90), IC=8, OC=16, padding=1),
     }
     return image_tasks({name: (work, tiny(work)) for name, work in layers.items()})
