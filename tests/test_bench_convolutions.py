@@ -26,6 +26,8 @@ from dietlab.compare.suites.random_shapes import IMAGES, SHAPES, check_shapes, r
 from dietlab.compare.suites.suite import SUITES, Task
 from dietlab.machine import Hardware
 from dietlab.problem import Conv1d, Conv2d, Dim, Shape, ShapeSet, Workload, extents
+from dietlab.problem.networks import network_named
+from dietlab.problem.networks.met import sizes_of
 from dietlab.scheme import Leaf, build_space
 from dietlab.tuning import Dispatcher, Operator, build
 from dietlab.view.pages.bench import render_bench_page
@@ -72,10 +74,10 @@ def test_what_is_evaluated_is_held_out_and_in_the_ranges(effort: str) -> None:
     assert batches == {1, 8}
 
 
-def test_half_of_the_evaluated_inputs_are_no_multiple_of_32() -> None:
-    assert sum(side % 32 == 0 for side in SIDES["full"]) == len(SIDES["full"]) / 2 - 1
+def test_tuned_and_evaluated_inputs_are_those_of_the_network() -> None:
     assert not set(SIDES["full"]) & set(SIDES_TUNED)
-    assert min(SIDES_TUNED) == 128 and max(SIDES_TUNED) == 320
+    usual = sizes_of(network_named("resnet50"))
+    assert {(side, side) for side in (*SIDES["full"], *SIDES_TUNED)} == set(usual)
 
 
 def test_impossible_tasks_are_refused() -> None:

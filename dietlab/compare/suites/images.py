@@ -20,8 +20,8 @@ SIDES: Mapping[str, tuple[int, ...]] = {
     "quick": (149, 224, 277),
     "full": (149, 160, 213, 224, 277, 288, 300, 309),
 }
-"""Sides of the inputs that ResNet-50's layers are evaluated on, by effort: half of ``full`` are multiples of
-32. A layer meets the same image at several of them."""
+"""Sides of the inputs that ResNet-50's layers are evaluated on, by effort. Half of the tuned
+sides and of ``full`` together are multiples of 32. Several inputs can make the same image in a layer."""
 BATCHES = (1, 8)
 
 RESOLUTIONS_TUNED = (128, 160, 192, 224)
