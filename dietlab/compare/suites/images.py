@@ -1,4 +1,4 @@
-"""What the bench tunes the convolutions of networks for, and evaluates them on."""
+"""The shapes that the bench tunes the convolutions of networks for, and evaluates them on."""
 
 from __future__ import annotations
 
