@@ -60,8 +60,10 @@ if TYPE_CHECKING:  # the one list of public names, which is read at run time, to
     from dietlab.problem import Conv2d as Conv2d
     from dietlab.problem import Dense as Dense
     from dietlab.problem import Dim as Dim
+    from dietlab.problem import NetworkLayer as NetworkLayer
     from dietlab.problem import Shape as Shape
     from dietlab.problem import ShapeSet as ShapeSet
+    from dietlab.problem import convolutions as convolutions
     from dietlab.problem import make_workload as make_workload
     from dietlab.problem import workload_from_json as workload_from_json
     from dietlab.scheme import MicroKernel as MicroKernel

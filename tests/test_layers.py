@@ -365,13 +365,13 @@ def test_impossible_layers_are_refused(layers: Any, complaint: str) -> None:
         (
             [],
             r"^traffic needs at least one length; got none\. For example \[1, 16, 128\], or a table: "
-            r"uniform, paper, bert, serving\.$",
+            r"uniform, paper, bert, serving, speech\.$",
         ),
         ([0], r"^an extent must be at least 1; got 0\. Leave it out\.$"),
         ([2.0], r"^an extent must be an int; got 2\.0\. For example 128\.$"),
         ({3: 0.0}, r"^every length must have a positive, finite weight; got 0\.0 for 3$"),
         ({3: math.inf}, r"^every length must have a positive, finite weight; got inf for 3$"),
-        ("mail", r"^a table of traffic is one of uniform, paper, bert, serving; got 'mail'$"),
+        ("mail", r"^a table of traffic is one of uniform, paper, bert, serving, speech; got 'mail'$"),
         (
             [3000, 4000],
             r"^at least one length must lie in the range T=1\.\.2048; got 3000\.\.4000\. All of them lie in "
@@ -452,14 +452,17 @@ def test_shapes_that_nobody_names_fit_the_number_of_dimensions(work: Dense, text
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("bert-base@", r"^a table of traffic is one of uniform, paper, bert, serving; got ''$"),
+        ("bert-base@", r"^a table of traffic is one of uniform, paper, bert, serving, speech; got ''$"),
         ("bert-base@1,x", r"^layers are bert-base, .*; lengths are .*; got 'bert-base', '1,x'\. For"),
         ("1:2:3@1", r"^layers are .*; got '1:2:3', '1'\. For"),
         ("64:@1", r"^layers are .*; got '64:', '1'\. For"),
         ("bert-base@bert:", r"^layers are .*; got 'bert-base', 'bert:'\. For"),
         ("bert-base@bert:x", r"^layers are .*; got 'bert-base', 'bert:x'\. For"),
         ("@1", r"^a model is one of bert-base, bert-large, gpt2, vit-base; got ''$"),
-        ("bert-base@mail", r"^a table of traffic is one of uniform, paper, bert, serving; got 'mail'$"),
+        (
+            "bert-base@mail",
+            r"^a table of traffic is one of uniform, paper, bert, serving, speech; got 'mail'$",
+        ),
         ("T=1;N=x;K=64", r"^shapes are uniform.*; got 'T=1;N=x;K=64'\. For"),
         ("T=1;N", r"^shapes are uniform.*; got 'T=1;N'\. For"),
         ("log-uniform:x", r"^shapes are uniform.*; got 'log-uniform:x'\. For"),

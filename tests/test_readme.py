@@ -139,6 +139,11 @@ def test_int8_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(names["y"] - work.reference(inputs)).max() <= tolerance(work, inputs)
 
 
+def test_example_of_a_network_s_convolutions() -> None:
+    (block,) = (block for block in blocks(LIBRARY, "py") if "dl.convolutions" in block)
+    exec(block, {"dl": dl})
+
+
 def test_library_runs_without_dietlab(loop: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = loop
     unused = "\nimport sys\nassert not {'dietlab', 'tvm'} & set(sys.modules)\n"

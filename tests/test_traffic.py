@@ -64,6 +64,24 @@ def test_tables_are_what_they_are_called() -> None:
     assert share[16] > 0.6 and share[512] > 0.15 and share[64] < share[512]
 
 
+def test_utterances_are_those_of_the_corpus() -> None:
+    """LibriSpeech's dev-clean and test-clean have 5.4 hours each (Panayotov et al. 2015, table 1)."""
+    speech = read_table("speech").counts
+    assert sum(speech.values()) == 2703 + 2620 and max(speech) < 35.5 * 100
+    assert sum(t * count for t, count in speech.items()) / 100 / 3600 == pytest.approx(5.4 + 5.4, abs=0.05)
+
+
+def test_a_frame_of_speech_is_160_samples(tmp_path: Path) -> None:
+    listed = tmp_path / "list.jsonl"
+    listed.write_text(
+        "".join(f'{{"durations": [{seconds}]}}\n' for seconds in (0.02, 0.0299, 0.03, 5.2150625))
+    )
+    script = ROOT / "data/traffic/make_speech.py"
+    done = subprocess.run([sys.executable, script, listed], capture_output=True, text=True, check=True)
+    assert dict(parse_table("x", done.stdout).counts) == {2: 2, 3: 1, 521: 1}
+    assert "4 utterances" in done.stderr
+
+
 def test_the_simulation_counts_every_token_once(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(
@@ -108,7 +126,7 @@ def test_aggregation_keeps_the_weight_and_the_range(counts: dict[int, int], grou
         assert found == dict(sorted(counts.items()))
 
 
-@pytest.mark.parametrize("name", ["bert", "serving"])
+@pytest.mark.parametrize("name", ["bert", "serving", "speech"])
 @pytest.mark.parametrize("groups", [8, 32, 64])
 def test_aggregated_traffic_has_the_same_mean(name: str, groups: int) -> None:
     counts = dict(read_table(name).counts)
@@ -151,7 +169,7 @@ def test_source_and_dropped_share_outlive_splits() -> None:
 
 
 def test_unknown_traffic_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="one of uniform, paper, bert, serving; got 'azure'"):
+    with pytest.raises(WorkloadError, match="one of uniform, paper, bert, serving, speech; got 'azure'"):
         ShapeSet.traffic(LENGTHS, "azure")
     with pytest.raises(WorkloadError, match="to one shape or more; got 0"):
         ShapeSet.traffic(LENGTHS, "bert", 0)

@@ -123,6 +123,12 @@ def bench(
       low-precision  two dense layers, T=1..128, in float32, int8 and bfloat16, against vendors
                  with packed weights
       llm-cpu    a dense layer 4096 x 4096, T=1..512
+      resnet50   ResNet-50's 1x1 and 3x3 convolutions, inputs of 128 to 320 pixels, batch 1 and 8:
+                 tuned at six sizes, evaluated at others; --only conv3x3 for some of them
+      speech     the 1-D convolutions of Whisper's and wav2vec 2.0's fronts, at the lengths of
+                 recorded utterances
+      depthwise  depthwise 3x3 and 7x7 convolutions of once-for-all's networks
+      smoke-conv  tiny convolutions
       smoke      one tiny dense layer, for a first look: under a minute
       smoke-layers  four tiny layers with one library
       smoke-gpu  the same layer on a GPU

@@ -25,6 +25,7 @@ from dietlab.base.files import FULL, remedy_of
 HEADINGS: dict[str, dict[str, str]] = {
     "From an operator to a library": {
         "quickstart": "dietlab.cli.quickstart:quickstart",
+        "layers": "dietlab.cli.layers:layers_command",
         "space": "dietlab.cli.stages:space",
         "tune": "dietlab.cli.stages:tune_command",
         "dispatch": "dietlab.cli.stages:dispatch",

@@ -22,6 +22,8 @@ from dietlab.machine.target import TARGETS
 from dietlab.problem import ShapeSet
 from dietlab.problem.dims import HasDims, as_extent, only_dim
 from dietlab.problem.layers import MODELS
+from dietlab.problem.networks import NETWORKS
+from dietlab.problem.networks.walk import Network
 from dietlab.problem.shapes import drawn_layers
 from dietlab.problem.traffic import TABLES
 from dietlab.tuning import EFFORTS, STRATEGIES
@@ -29,15 +31,15 @@ from dietlab.tuning import EFFORTS, STRATEGIES
 shown = partial(click.option, show_default=True)
 """An option whose help has its default."""
 
-TRAFFIC = ("paper", "bert", "serving")
+TRAFFIC = ("paper", "bert", "serving", "speech")
 SEVERAL_HELP = (
     "log-uniform:N[:SEED], a grid such as T=1,16;N=768;K=768, or LAYERS@LENGTHS as --layers and --lengths "
     "have them"
 )
 SHAPES_HELP = (
-    "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, each "
-    "with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
-    f"{SEVERAL_HELP}"
+    "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, "
+    "speech, each with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several "
+    f"dimensions: {SEVERAL_HELP}"
 )
 DRAWN = 16
 """The number of shapes for each dynamic dimension, if there are several and no shapes are named."""
@@ -45,10 +47,20 @@ DRAWN = 16
 HELD_OUT = "held-out"
 LAYERS_HELP = (
     f"{', '.join(MODELS)}, sizes N:K such as 2304:768,768:768, or {HELD_OUT}[/COUNT[/SEED]]: drawn from the "
-    "whole range"
+    f"whole range. Of conv1d and conv2d, a network that has the layer: {', '.join(NETWORKS)}"
 )
-LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
+EXTENTS_OF_NETWORKS = (
+    "sides or sizes of images, such as 224,800x1333; frames of 10 ms for whisper-*, samples for wav2vec2, or "
+    "speech[:N] for N lengths that stand for all (default: those that the network is used with)"
+)
+LENGTHS_HELP = (
+    f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128. For a "
+    f"network, sizes of its inputs: {EXTENTS_OF_NETWORKS}"
+)
 DEFAULT_LENGTHS = "paper"
+MERGED = 16
+"""The largest number of lengths that stand for all utterances, if no lengths are named."""
+
 EXAMPLE = "For example --layers bert-base --lengths serving:8."
 
 
@@ -163,7 +175,16 @@ def _shapes_text(shapes: str | None, layers: str | None, lengths: str | None) ->
     if source is not ParameterSource.DEFAULT:
         rule = "shapes must come from either --shapes or --layers"
         raise DietlabError(rule, f"both, {shapes} and {layers}", "Leave one out.")
-    return f"{layers}@{lengths or DEFAULT_LENGTHS}"
+    usual = usual_sizes(NETWORKS[layers]) if layers in NETWORKS else DEFAULT_LENGTHS
+    return f"{layers}@{lengths or usual}"
+
+
+def usual_sizes(network: Network) -> str:
+    """Returns a network's usual sizes, as ``--lengths`` takes them."""
+    if isinstance(network.sizes, str):
+        return f"{network.sizes}:{MERGED}"
+    sides = (size if len(set(size)) > 1 else size[:1] for size in network.sizes)
+    return ",".join("x".join(map(str, size)) for size in sides)
 
 
 rpc_option = click.option(
@@ -244,12 +265,18 @@ def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
             sizes = drawn_layers(workload, *map(int, drawn))
         if table in TABLES or not table[:1].isdigit():
             return ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
-        return ShapeSet.layers(sizes, [int(length) for length in lengths.split(",")], workload)
+        return ShapeSet.layers(sizes, [input_size(length) for length in lengths.split(",")], workload)
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
         invariant = f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}"
         raise DietlabError(invariant, f"{layers!r}, {lengths!r}", EXAMPLE) from None
+
+
+def input_size(text: str) -> int | tuple[int, ...]:
+    """Returns a length, or the two sides of an image such as ``800x1333``."""
+    sides = tuple(map(int, text.split("x")))
+    return sides if len(sides) > 1 else sides[0]
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from dietlab.problem.dense import Dense
 from dietlab.problem.dims import Dim, Shape, bound
 from dietlab.problem.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.problem.layer import at_layer, length_dim, shapes_of_layer
+from dietlab.problem.network_layers import NetworkLayer, convolutions
 from dietlab.problem.operators import (
     OPERATORS,
     OperatorKind,
@@ -64,6 +65,7 @@ __all__ = [
     "FloatArray",
     "Inputs",
     "IntArray",
+    "NetworkLayer",
     "OperatorKind",
     "Precision",
     "Role",
@@ -77,6 +79,7 @@ __all__ = [
     "batched",
     "bound",
     "channelwise",
+    "convolutions",
     "dtypes_of",
     "extent_at",
     "extents",

@@ -108,8 +108,8 @@ class Window:
 
     def over(self, size: int, element: int) -> slice:
         """Returns the elements of the padded dimension that one of the kernel's elements meets."""
-        first = element * self.dilation
-        return slice(first, first + (self.positions(size) - 1) * self.stride + 1, self.stride)
+        first, count = element * self.dilation, self.positions(size)
+        return slice(first, first + (count - 1) * self.stride + 1 if count > 0 else first, self.stride)
 
     @property
     def moves(self) -> bool:

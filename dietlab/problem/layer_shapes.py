@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dietlab.base.errors import WorkloadError
+from dietlab.problem.convolution import Conv1d, Conv2d
 from dietlab.problem.dims import MOST_ELEMENTS, Dim, HasDims, Shape, holds, range_text
 from dietlab.problem.layers import Layer, Layers, layers_of
-from dietlab.problem.traffic import Lengths, aggregated, weights_of
+from dietlab.problem.networks.met import Sizes, weighted_images
+from dietlab.problem.traffic import aggregated, weights_of
 
 NAMED = 4
 """The largest number of layers that a message lists."""
@@ -31,22 +33,25 @@ ANY_LAYER = AnyLayer()
 
 
 def weighted_layers(
-    layers: Layers, lengths: Lengths, workload: HasDims, n: int | None = None
+    layers: Layers, lengths: Sizes, workload: HasDims, n: int | None = None
 ) -> tuple[dict[Shape, float], str, float]:
     """Returns three values: the weight of each shape (on any positive scale), the source of the weights as
     text, and the share of the weights outside the workload's ranges (0 to below 1).
 
     Each layer inside the ranges makes a shape with each length. Neighbouring lengths are merged to at most
-    ``n``.
+    ``n``. For a convolution, ``layers`` names a network, and ``lengths`` are the sizes of its inputs.
 
     Raises:
         WorkloadError: if a layer or a length is invalid, or all lie outside the ranges.
     """
+    if isinstance(workload, (Conv1d, Conv2d)):
+        shapes, outside = weighted_images(layers, lengths, workload, n)
+        return shapes, _source(layers, lengths, n), outside
     extents, every = _extents(workload), layers_of(layers)
     inside = [layer for layer in every if _holds(extents, layer)]
     if not inside:
         raise _no_layer(extents, every)
-    given = weights_of(lengths)
+    given = weights_of([lengths] if isinstance(lengths, int) else lengths)
     counts = {t: weight for t, weight in given.items() if holds(extents["T"], t)}
     if not counts:
         raise _no_length(extents["T"], given)
@@ -98,7 +103,7 @@ def _span(name: str, extents: Collection[int]) -> str:
     return range_text(name, min(extents), max(extents))
 
 
-def _source(layers: Layers, lengths: Lengths, n: int | None) -> str:
+def _source(layers: Layers, lengths: Sizes, n: int | None) -> str:
     """Returns the names of model and traffic, as ``bert-base@serving:8``; empty if neither has one."""
     model = layers if isinstance(layers, str) else ""
     if callable(getattr(layers, "modules", None)):

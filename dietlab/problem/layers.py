@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from dietlab.base.errors import WorkloadError, closest
 from dietlab.problem.dims import as_extent
+from dietlab.problem.networks import NETWORKS
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,9 @@ def model(name: str) -> Model:
         WorkloadError: for another name.
     """
     if name not in MODELS:
-        raise WorkloadError(f"a model is one of {', '.join(MODELS)}", repr(name), closest(name, MODELS))
+        alone = f"Its layers are convolutions, each a separate operator: dl.convolutions({name!r})."
+        remedy = alone if name in NETWORKS else closest(name, MODELS)
+        raise WorkloadError(f"a model is one of {', '.join(MODELS)}", repr(name), remedy)
     return MODELS[name]
 
 

@@ -17,7 +17,8 @@ from dietlab.base.errors import WorkloadError, mismatch
 from dietlab.problem.dims import Dim, HasDims, Shape, as_extent, only_dim, range_text, require_sizes
 from dietlab.problem.layer_shapes import ANY_LAYER, weighted_layers
 from dietlab.problem.layers import Layers
-from dietlab.problem.traffic import Lengths, aggregated, read_table
+from dietlab.problem.networks.met import Sizes
+from dietlab.problem.traffic import aggregated, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +128,7 @@ class ShapeSet(Carded):
         weighted by their counts.
 
         Args:
-            name: ``uniform``, ``paper``, ``bert`` or ``serving``.
+            name: ``uniform``, ``paper``, ``bert``, ``serving`` or ``speech``.
             n: the largest number of shapes; neighbours are merged, with their weights.
 
         Raises:
@@ -195,17 +196,19 @@ class ShapeSet(Carded):
 
     @classmethod
     def layers(
-        cls, layers: Layers, lengths: Lengths, workload: HasDims | None = None, n: int | None = None
+        cls, layers: Layers, lengths: Sizes, workload: HasDims | None = None, n: int | None = None
     ) -> ShapeSet:
         """Makes a set of every layer with every length: ``N`` and ``K`` are a layer's features, ``T`` is the
-        length. A shape's weight is the layer's times the length's.
+        length. A shape's weight is the layer's times the length's. For a convolution, makes a set of what
+        this layer of a network meets; ``lengths`` are then the sizes of the network's inputs, as
+        :func:`dietlab.problem.convolutions` takes them: ``ShapeSet.layers("resnet50", [224, 320], conv)``.
 
         Args:
             layers: a name of :data:`dietlab.problem.layers.MODELS`, pairs ``(N, K)``,
-                :class:`~dietlab.problem.layers.Layer` values such as those of
-                :func:`~dietlab.problem.layers.family`, or a :class:`torch.nn.Module`.
+                :class:`~dietlab.problem.layers.Layer` values as of :func:`~dietlab.problem.layers.family`, a
+                :class:`torch.nn.Module`, or, for a convolution, a network's name.
             lengths: ints of 1 or more, a mapping from them to weights, or the name of a traffic table.
-            workload: a dense operator; shapes outside its ranges are left out, and ``dropped`` is their
+            workload: dense, or a convolution; shapes outside its ranges are left out, ``dropped`` is their
                 share of the weight. Default: an operator whose ``T``, ``N`` and ``K`` have any extent.
             n: the largest number of lengths; neighbours are merged, with their weights.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import LENGTH, Row
+from dietlab.compare.results.row import Row, length_of
 from dietlab.machine import Roofline
 from dietlab.measure.timing.target import roofline_of
 from dietlab.problem import Shape
@@ -35,7 +35,7 @@ class Bound:
     @property
     def length(self) -> int:
         """The extent of T."""
-        return self.shape[LENGTH]
+        return length_of(self.shape)
 
     @property
     def compute_share(self) -> float:

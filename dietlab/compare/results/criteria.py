@@ -36,6 +36,7 @@ class Filter:
         processor: the kind of processor.
         dims: static extents that the workload has.
         dtypes: types of the operands (empty: any).
+        kernels: the class of a convolution's kernel, as ``samples.kernels_of`` names it (empty: any).
     """
 
     lengths: tuple[int, int] = EVERY
@@ -43,6 +44,7 @@ class Filter:
     processor: str = "cpu"
     dims: tuple[tuple[str, int], ...] = ()
     dtypes: tuple[str, ...] = ()
+    kernels: str = ""
 
 
 @dataclass(frozen=True)
@@ -248,9 +250,57 @@ LAYER_CRITERIA: tuple[Criterion, ...] = (
 )
 """The lines of suites whose layers share one library, from top to bottom."""
 
-SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = dict.fromkeys(
-    ("layers", "smoke-layers"), LAYER_CRITERIA
+CONVOLVED = Filter(operators="conv")
+KERNELS = {
+    "3x3 layers": Filter(operators="conv2d", kernels="3x3"),
+    "1x1 layers": Filter(operators="conv2d", kernels="1x1"),
+    "1-D layers": Filter(operators="conv1d"),
+    "depthwise layers": Filter(operators="conv2d", kernels="depthwise"),
+}
+"""Classes of convolutions, by the name that the summary gives them."""
+
+FASTER: Mapping[str, tuple[float, float | None]] = {
+    "3x3 layers": (1.10, 0.95),
+    "1x1 layers": (1.20, 0.95),
+    "1-D layers": (1.20, 0.95),
+    "depthwise layers": (1.0, None),
+}
+"""Least speedups over the best prepacked vendor: the geometric mean, and the worst."""
+
+BOTH: tuple[tuple[Statistic, str], ...] = (("geomean", ""), ("worst", ", worst"))
+"""Two statistics, and what a line's name ends with."""
+
+CONVOLUTION_CRITERIA: tuple[Criterion, ...] = (
+    *(
+        prepacked(statistic, f"{name}, over the best prepacked vendor{end}", of=of, target=target)
+        for name, of in KERNELS.items()
+        for number, (statistic, end) in enumerate(BOTH)
+        for least in [FASTER[name][number]]
+        for target in [None if least is None else at_least(least)]
+    ),
+    *(
+        plain(statistic, f"{name}, over the best plain vendor{end}", of=of)
+        for name, of in KERNELS.items()
+        for statistic, end in BOTH
+    ),
+    held_out("mean", "mean regret of held-out sizes", of=CONVOLVED),
+    held_out("p99", "99th percentile of regret, held-out", of=CONVOLVED),
+    Criterion("peak", "mean", "share of the FMA peak, 3x3 layers", "%", KERNELS["3x3 layers"]),
+    Criterion("tuning", "most", "tuning of one layer", "s", CONVOLVED, at_most(120.0)),
+    Criterion("tuning", "total", "tuning, all layers", "s", CONVOLVED),
+    Criterion("memory", "most", "peak memory of tuning", "GB", CONVOLVED),
+    Criterion("kernels", "most", "micro-kernels in a library", "", CONVOLVED),
+    Criterion("code", "most", "machine code of a library", "KiB", CONVOLVED, at_most(256.0)),
+    Criterion("dispatch", "most", "dispatch in the library", "ns", CONVOLVED, at_most(50.0)),
+    Criterion("wrong", "total", "random images called, wrong results", "", CONVOLVED, at_most(0.0)),
+    Criterion("incorrect", "total", "evaluated sizes, wrong results", "", CONVOLVED, at_most(0.0)),
 )
+"""The lines of suites of convolutions, from top to bottom."""
+
+SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = {
+    **dict.fromkeys(("layers", "smoke-layers"), LAYER_CRITERIA),
+    **dict.fromkeys(("resnet50", "speech", "depthwise", "smoke-conv"), CONVOLUTION_CRITERIA),
+}
 """The lines of each suite that does not use :data:`CRITERIA`, by the suite's name."""
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 LENGTH = "T"
 """The dimension that is called *length*; the other dimensions of a shape are its layer."""
 
+
+def length_of(shape: Shape) -> int:
+    """Returns the extent of T; 0 for a shape without it, such as an image, a layer or a whole study."""
+    return shape.to_json().get(LENGTH, 0)
+
+
 OURS = "dietlab"
 """The contender that is our library."""
 

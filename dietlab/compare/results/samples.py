@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from dietlab.compare.results.bounds import Bound, bound_of
 from dietlab.compare.results.criteria import Criterion, Measure
 from dietlab.compare.results.policies import padding_over
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import LENGTH, Row
+from dietlab.compare.results.row import LENGTH, Row, length_of
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.problem import Shape
 from dietlab.problem.traffic import read_table
@@ -62,7 +62,7 @@ class Sample:
     @property
     def length(self) -> int:
         """The extent of T; 0 for a layer or a study."""
-        return self.shape.to_json().get(LENGTH, 0)
+        return length_of(self.shape)
 
 
 class Reports(Protocol):
@@ -121,7 +121,17 @@ def counts(criterion: Criterion, report: Report) -> bool:
         and operator.operator.startswith(wanted.operators)
         and (not wanted.dtypes or operator.dtype in wanted.dtypes)
         and all(report.workload.get(name) == extent for name, extent in wanted.dims)
+        and wanted.kernels in ("", kernels_of(report.workload))
     )
+
+
+def kernels_of(workload: Mapping[str, Any]) -> str:
+    """Returns the class of an operator's kernel, out of its JSON: ``1x1``, ``3x3``, ``3`` (over a sequence),
+    or ``depthwise`` with one channel a group; empty without a kernel."""
+    if "kernel" not in workload:
+        return ""
+    groups, channels = (workload.get(name, 1) for name in ("groups", "IC"))
+    return "depthwise" if groups == channels > 1 else "x".join(map(str, workload["kernel"]))
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
@@ -133,7 +143,7 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
     return [
         Sample(block.report.name, shape, value, _ceiling(criterion, block, shape, value))
         for shape, value in values
-        if not shape.bindings or low <= shape[LENGTH] <= high
+        if not length_of(shape) or low <= length_of(shape) <= high
     ]
 
 
@@ -153,9 +163,10 @@ def _bound(block: Block, shape: Shape) -> Bound | None:
 
 
 def bounds(table: Reports, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
-    """Yields the bounds of our rows at some lengths, for processors whose peaks are known."""
+    """Yields the bounds of our rows at some lengths and of all images, for processors whose peaks are
+    known."""
     for block in blocks(table):
-        for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
+        for shape in sorted(shape for shape in block.ours if length_of(shape) in (0, *lengths)):
             bound = _bound(block, shape)
             if bound is not None:
                 yield bound

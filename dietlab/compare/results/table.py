@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dietlab.base.errors import RecordError
 from dietlab.base.files import read_json, read_text, reading, write_json, write_whole
 from dietlab.compare.results.report import Report
-from dietlab.compare.results.row import LENGTH, Row, with_reasons
+from dietlab.compare.results.row import LENGTH, Row, length_of, with_reasons
 from dietlab.compare.results.summary import summarise
 from dietlab.problem import Shape
 
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     @property
     def length(self) -> int:
         """The extent of T."""
-        return self.row.shape[LENGTH]
+        return length_of(self.row.shape)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Checks a library of several dynamic dimensions on random shapes, inside and beyond its ranges."""
+"""Checks a library of several dynamic dimensions, or of images, on random shapes inside and beyond its
+ranges."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ import numpy as np
 from dietlab.base.errors import DispatchError
 from dietlab.base.events import Audience
 from dietlab.compare.suites.validity import POISON, Checked, close
-from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, tolerance
+from dietlab.problem import Dim, FloatArray, Shape, Workload, extents, smallest_shape, tolerance
 from dietlab.problem.dimensions import operand_sizes
 from dietlab.tuning import Operator
 
 SHAPES = 4000
 """The default number of shapes: about a minute on one core."""
+
+IMAGES = 200
+"""The number of shapes for each layer of a network: those of ResNet-50's layers are some 4,000 together."""
 
 INSIDE = 0.5
 """The share of the shapes that are drawn from the ranges."""
@@ -33,6 +37,10 @@ EDGE_SHARE = 0.03
 MOST_STEPS = 1 << 27
 """The largest number of multiply-adds in a call: larger calls would make 4,000 references take many
 minutes."""
+
+SMALLEST = 3
+"""The largest number of multiply-adds, as a multiple of those of the smallest shape in the ranges, if this is
+more than :data:`MOST_STEPS`: otherwise no shape of an operator with large ranges would lie inside."""
 
 MOST_ELEMENTS = 1 << 23
 """The largest number of elements in an operand or in the output, for the same reason."""
@@ -55,13 +63,15 @@ def check_shapes(op: Operator, listeners: Audience, shapes: Iterable[Shape] | No
 def random_shapes(workload: Workload, count: int, seed: int = 0) -> Iterator[Shape]:
     """Draws shapes with log-uniform extents. Of the shapes, the share :data:`INSIDE` lies in the operator's
     ranges. In the others, each extent lies between 1 and :data:`BEYOND` times the end of its range, or is one
-    of :data:`EDGES`. A shape with too much work or memory is drawn again."""
+    of :data:`EDGES`. A shape with too much work or memory, or with an image that the kernel does not fit, is
+    drawn again."""
     source = Random(seed)
+    most = max(MOST_STEPS, SMALLEST * _steps(workload, smallest_shape(workload)))
     while count:
         draw = Dim.log_uniform if source.random() < INSIDE else _beyond
         shape = Shape.of(**{name: draw(dim, source) for name, dim in workload.dims.items()})
-        steps = math.prod(extents(workload, shape).values())
-        if steps <= MOST_STEPS and _largest(workload, [shape]) <= MOST_ELEMENTS:
+        small = _steps(workload, shape) <= most and _largest(workload, [shape]) <= MOST_ELEMENTS
+        if small and _fits(workload, shape):
             yield shape
             count -= 1
 
@@ -72,6 +82,16 @@ def _beyond(dim: Dim, source: Random) -> int:
         if chance < number * EDGE_SHARE:
             return edge
     return Dim(1, BEYOND * dim.high).log_uniform(source)
+
+
+def _steps(workload: Workload, shape: Shape) -> int:
+    """Returns the number of multiply-adds."""
+    return math.prod(extents(workload, shape).values())
+
+
+def _fits(workload: Workload, shape: Shape) -> bool:
+    """Returns whether no output is smaller than empty: windows fit into the padded image, or just do not."""
+    return all(extent >= 0 for extent in operand_sizes(workload, shape)["out"])
 
 
 def _largest(workload: Workload, shapes: Iterable[Shape]) -> int:

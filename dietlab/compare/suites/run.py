@@ -26,14 +26,14 @@ from dietlab.compare.study import Study
 from dietlab.compare.suites.deadline import Deadline, OutOfTime
 from dietlab.compare.suites.every_layer import OWN
 from dietlab.compare.suites.lengths import PAPER_LENGTHS
-from dietlab.compare.suites.random_shapes import check_shapes
+from dietlab.compare.suites.random_shapes import IMAGES, check_shapes, random_shapes
 from dietlab.compare.suites.studies import own_libraries, study_of, watched
 from dietlab.compare.suites.suite import Suite, Task
 from dietlab.compare.suites.validity import Checked, check_lengths
 from dietlab.compare.target import evaluation_target
 from dietlab.machine import Hardware
 from dietlab.machine.target import hardware_target
-from dietlab.problem import Shape, ShapeSet, workload_to_json
+from dietlab.problem import Conv1d, Conv2d, Shape, ShapeSet, workload_to_json
 from dietlab.tuning import Effort, Operator, effort_named, versions
 
 PEAK = "peak_bytes"
@@ -286,11 +286,14 @@ def _measure_turns(bench: Bench, job: Job, study: Study, op: Operator, facts: Fa
 
 
 def _checked(study: Study, op: Operator, listeners: Audience) -> Checked | None:
-    """Checks a library at every length, or on random shapes of several dimensions. Returns None for a GPU's
-    library: the check calls libraries with NumPy's arrays."""
+    """Checks a library at every length, or on random shapes of several dimensions and of images. Returns None
+    for a GPU's library: the check calls libraries with NumPy's arrays."""
     if not study.hardware.limits.on_host:
         return None
-    if len(study.workload.dims) > 1:
+    work = study.workload
+    if isinstance(work, (Conv1d, Conv2d)):
+        return check_shapes(op, listeners, random_shapes(work, IMAGES))
+    if len(work.dims) > 1:
         return check_shapes(op, listeners)
     return check_lengths(study.dispatcher(), listeners)
 
@@ -320,8 +323,8 @@ def play(
 
 def _paper_shapes(task: Task) -> ShapeSet:
     """Returns the shapes that ``ansor`` is tuned for: the paper's lengths among the task's tuned lengths; all
-    tuned lengths if none is the paper's; with layers, all tuned shapes."""
-    if task.layers is not None:
+    tuned lengths if none is the paper's; with layers or images, all tuned shapes."""
+    if task.layers is not None or task.images is not None:
         return task.shapes
     tuned = [length for length, _ in task.tuned]
     return ShapeSet.extents(task.workload, [t for t in tuned if t in PAPER_LENGTHS] or tuned)

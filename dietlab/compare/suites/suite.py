@@ -10,6 +10,7 @@ from functools import partial
 from dietlab.base.errors import DietlabError
 from dietlab.compare.lineup import contenders_for, own_vendors
 from dietlab.compare.suites.every_layer import OWN, EveryLayer
+from dietlab.compare.suites.images import Images, Layers, depthwise, resnet50, speech, tiny
 from dietlab.compare.suites.lengths import (
     BERT_GPU_LENGTHS,
     HELD_OUT_LENGTHS,
@@ -28,7 +29,7 @@ from dietlab.compare.suites.lengths import (
     lengths_named,
 )
 from dietlab.measure.timing.target import timing_target
-from dietlab.problem import USUAL, BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem import USUAL, BatchMatmul, Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.problem.layers import Layer
 from dietlab.problem.shapes import drawn_layers
 
@@ -67,12 +68,15 @@ class Task:
 
     Args:
         name: a name that is unique in the suite; the name of its study's folder begins with it.
-        workload: an operator with one dynamic dimension, the length; with ``layers``, Dense with T, N and K.
-        tuned: lengths that tuning sees, with their weights; with ``layers``, those of each layer.
+        workload: an operator with one dynamic dimension, the length; with ``layers``, Dense with T, N and K;
+            with ``images``, a convolution.
+        tuned: lengths that tuning sees, with their weights; with ``layers``, those of each layer; with
+            ``images``, none.
         against: contenders, unless the caller names others.
-        lengths: the evaluated lengths by effort, of which those in the range count; ``layers`` have their
-            own.
+        lengths: the evaluated lengths by effort, of which those in the range count; ``layers`` and ``images``
+            have their own.
         layers: the layers of an operator that serves many.
+        images: what a convolution is tuned for and evaluated on.
         max_kernels: the largest number of micro-kernels in the library.
 
     Raises:
@@ -86,9 +90,14 @@ class Task:
     lengths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: LENGTHS, hash=False, repr=False)
     layers: EveryLayer | None = field(default=None, hash=False, repr=False)
     max_kernels: int = 8
+    images: Images | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         dims = list(self.workload.dims)
+        if self.images is not None:
+            if self.layers is not None or self.tuned:
+                raise DietlabError("a task must have either images, or lengths", self.name)
+            return
         if self.layers is None and len(dims) != 1:
             raise DietlabError("a task without layers needs one dynamic dimension", dims, "Name its layers.")
         if self.layers is not None and dims != ["T", "N", "K"]:
@@ -97,12 +106,16 @@ class Task:
     @property
     def shapes(self) -> ShapeSet:
         """The shapes to tune for."""
+        if self.images is not None:
+            return self.images.tuned
         if self.layers is not None:
             return ShapeSet.layers(self.layers.tuned, dict(self.tuned), self.workload)
         return ShapeSet.weighted(self.workload, dict(self.tuned))
 
     def evaluated(self, effort: str) -> tuple[Shape, ...]:
         """Returns the shapes that an effort evaluates, in ascending order."""
+        if self.images is not None:
+            return self.images.named(effort)
         if self.layers is not None:
             bound = self.layers.evaluated(effort)
             return tuple(sorted(Shape.of(T=length, N=layer.N, K=layer.K) for layer, length in bound))
@@ -267,6 +280,26 @@ def first_gpu() -> tuple[Task, ...]:
     return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
 
 
+def image_tasks(layers: Layers) -> tuple[Task, ...]:
+    """Returns a task for each convolution."""
+    return tuple(
+        Task(name, work, (), (*own_vendors("cpu", work.operator), "oracle"), images=images)
+        for name, (work, images) in layers.items()
+    )
+
+
+def tiny_convolutions() -> tuple[Task, ...]:
+    """Returns one tiny layer of each class."""
+    image = Conv2d(N=1, H=Dim(5, 12), W=Dim(5, 12), IC=8, OC=16, padding=1)
+    layers: dict[str, Conv1d | Conv2d] = {
+        "conv3x3-tiny": image,
+        "conv1x1-tiny": replace(image, kernel=1, padding=0),
+        "depthwise3x3-tiny": replace(image, IC=16, groups=16),
+        "conv3-tiny": Conv1d(N=1, L=Dim(20, 90), IC=8, OC=16, padding=1),
+    }
+    return image_tasks({name: (work, tiny(work)) for name, work in layers.items()})
+
+
 def _tuned(high: int) -> tuple[tuple[int, float], ...]:
     weights = dict.fromkeys(PAPER_LENGTHS, 1.0) | dict.fromkeys(LONG_LENGTHS, LONG_WEIGHT)
     return tuple((length, weight) for length, weight in weights.items() if length <= high)
@@ -280,6 +313,10 @@ SUITES: Mapping[str, Suite] = {
         Suite("paper-cpu", paper_cpu()),
         Suite("low-precision", (*low_precision_tasks(2304, 768), *low_precision_tasks(768, 3072))),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
+        Suite("resnet50", image_tasks(resnet50())),
+        Suite("speech", image_tasks(speech())),
+        Suite("depthwise", image_tasks(depthwise())),
+        Suite("smoke-conv", tiny_convolutions()),
         Suite("smoke", (Task("dense-tiny", TINY, TINY_TUNED, ("openblas", "oracle")),)),
         Suite("smoke-layers", (tiny_layers_task(),)),
         Suite("smoke-gpu", (Task("dense-tiny", TINY, TINY_TUNED[::2], ("largest-shape", "oracle")),), "cuda"),

@@ -20,7 +20,7 @@ list of lengths."""
 
 Count = TypeVar("Count", int, float)
 
-TABLES = ("uniform", "paper", "bert", "serving")
+TABLES = ("uniform", "paper", "bert", "serving", "speech")
 COLUMNS = "extent,count"
 
 

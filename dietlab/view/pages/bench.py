@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.base.files import write_whole
+from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.table import ResultTable
 from dietlab.compare.study import DISPATCHER, MODEL
 from dietlab.cost import CostModel
@@ -76,7 +77,10 @@ def _sections(table: ResultTable) -> Iterator[Section]:
     measured = [(report.name, report.threads, cache) for report in table.reports for cache in report.caches]
     for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
         turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
-        if len(table.report(name, turns[0][0]).operator.dims) > 1:
+        dims = table.report(name, turns[0][0]).operator.dims
+        if LENGTH not in dims:
+            continue  # images: the tables list them
+        if len(dims) > 1:
             drawn = [figure for place in turns for figure in bench_layer_figures(table, name, *place)]
         else:
             drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]

@@ -126,7 +126,7 @@ def part_table(what: str, table: ResultTable) -> Table:
     rows = [
         (block.report.name, block.report.used, block.cache, *cells)
         for block in blocks(table)
-        if len(block.report.operator.dims) > 1
+        if len(block.report.operator.dims) > 1 and (what == "layer" or LENGTH in block.report.operator.dims)
         for cells in _part_cells(block, layer_place(LENGTH) if what == "layer" else length_place(LENGTH))
     ]
     return ("workload", USED, "cache", what, "held out", "shapes", *PART_COLUMNS), rows
@@ -183,7 +183,7 @@ def roofline_table(table: ResultTable) -> Table:
             b.used,
             b.cache,
             *([str(b.shape.without(LENGTH))] if table.has_layers else []),
-            str(b.length),
+            str(b.length or "-"),
             f"{b.flops / 1e6:.1f}",
             f"{b.bytes / 1e6:.2f}",
             *map(_microseconds, astuple(b.roofline)),
@@ -278,7 +278,8 @@ def _listed(shapes: Sequence[Shape]) -> str:
     """Formats shapes: ``"T=7, 64"`` of one dimension, ``"K=96,N=64,T=7; ..."`` of several."""
     more = ["..."] if len(shapes) > SHOWN else []
     if len(shapes[0].bindings) == 1:
-        return f"{LENGTH}=" + ", ".join([*(str(shape[LENGTH]) for shape in shapes[:SHOWN]), *more])
+        ((name, _),) = shapes[0].bindings
+        return f"{name}=" + ", ".join([*(str(shape[name]) for shape in shapes[:SHOWN]), *more])
     return "; ".join([*map(str, shapes[:SHOWN]), *more])
 
 
