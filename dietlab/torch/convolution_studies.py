@@ -151,13 +151,19 @@ def shapes_for(work: Operator) -> ShapeSet:
     return ShapeSet.of(dict.fromkeys((*ends, *drawn_shapes(dims, DRAWN, Random(0))), 1.0))
 
 
-def tune_all(studies: Sequence[Study], observers: Iterable[Observer] | None) -> None:
+def tune_all(studies: Sequence[Study], home: Path, observers: Iterable[Observer] | None) -> None:
     """Tunes studies one after the other, and prints how long that took and takes.
 
     Args:
+        home: the folder of the studies.
         observers: the observers of tuning; None: a progress bar.
     """
     began, many = monotonic(), len(studies)
+    print(
+        f"dietlab tunes {counted(many, 'convolution')} for this machine, one after the other, each once. "
+        f"Studies are kept in {home}; tuning that is stopped goes on at the next call.",
+        file=sys.stderr,
+    )
     for number, study in enumerate(studies, 1):
         with watching(observers, f"convolution {number} of {many}", "search", "decide") as listeners:
             with LocalRunner(study.hardware, study.timing) as runner:

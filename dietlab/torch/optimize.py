@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from dietlab.base.cards import counted
 from dietlab.base.errors import DietlabError
 from dietlab.base.events import Observer, audience
 from dietlab.base.shipped import data_path
@@ -31,7 +30,7 @@ from dietlab.torch.experts import experts_of, layer_weights, replace_experts
 from dietlab.torch.found import ModelLayer, convolutions_in, layers_in
 from dietlab.torch.image_sizes import sizes_met
 from dietlab.torch.libraries import unfit
-from dietlab.torch.replace import CONVOLUTIONS, Choice, replace_chosen, replace_linears, warn_of
+from dietlab.torch.replace import CONVOLUTIONS, LINEAR, Choice, linear_choices, replace_chosen, warn_of
 
 STUDIES = Path("dietlab") / "studies"
 """Default folder of studies, inside the user's cache folder (XDG base directories)."""
@@ -80,32 +79,36 @@ def optimize(
             which are computed apart.
     """
     mixtures = [module for _, module in experts_of(model)]
-    convolutions = convolutions_in(model)
     work = _work(model, mixtures)
     hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())
     home = Path(folder) if folder is not None else default_folder()
     given = None if observers is None else tuple(observers)
-    choices = list[tuple[ModelLayer, Choice]]()
-    if convolutions:
-        met = sizes_met(model, [layer.module for layer in convolutions], examples)
-        there = [study for study in _studies(home) if _is_here(study, hardware)]
-        choices = choices_for(convolutions, met, there, home, hardware, effort)
-    if not work and not any(isinstance(choice, Study) for _, choice in choices):
+    choices = _of_convolutions(model, examples, home, hardware, effort)
+    windows = dict.fromkeys(choice for _, choice in choices if isinstance(choice, Study))
+    if not work and not windows:
         raise _nothing(model, mixtures, choices)
+    lacking = " and no ".join((*((LINEAR,) if work else ()), *((CONVOLUTIONS,) if choices else ())))
     if work:
-        study = _study_of_linears(work, home, hardware, effort, given)
-        replace_linears(model, study)
-        if mixtures:
-            replace_experts(model, study)
-    if convolutions:
-        chosen = dict.fromkeys(choice for _, choice in choices if isinstance(choice, Study))
-        if untuned := [study for study in chosen if not _is_tuned(study)]:
-            print(_of_convolutions(untuned, home), file=sys.stderr)
-            tune_all(untuned, given)
-        with watching(given if untuned else (), "convolutions", "build") as listeners:
-            told = replace_chosen(model, choices, CONVOLUTIONS, listeners)
-        warn_of(told)
-    return model
+        linear = _study_of_linears(work, home, hardware, effort, given)
+        choices = [*linear_choices(model, [linear]), *choices]
+    if untuned := [study for study in windows if not _is_tuned(study)]:
+        tune_all(untuned, home, given)
+    with watching(given if untuned else (), "layers", "build") as listeners:
+        told = replace_chosen(model, choices, lacking, listeners)
+    warn_of(told)
+    return replace_experts(model, linear) if work and mixtures else model
+
+
+def _of_convolutions(
+    model: torch.nn.Module, examples: Iterable[Any], home: Path, hardware: Hardware, effort: str
+) -> list[tuple[ModelLayer, Choice]]:
+    """Returns the convolutions of a model with their studies, or the reasons why they stay PyTorch's."""
+    found = convolutions_in(model)
+    if not found:
+        return []
+    met = sizes_met(model, [layer.module for layer in found], examples)
+    there = [study for study in _studies(home) if _is_here(study, hardware)]
+    return choices_for(found, met, there, home, hardware, effort)
 
 
 def _study_of_linears(
@@ -192,22 +195,19 @@ def _nothing(
 ) -> DietlabError:
     """Returns the error for a model without a layer that a library can compute."""
     weights = _linear_weights(model, mixtures)
-    found = [layer.reason for layer in layers_in(model) if layer.reason] + [unfit(w) for w in weights]
-    linear, windows = list(dict.fromkeys(found)), list(dict.fromkeys(str(choice) for _, choice in choices))
-    kind = type(model).__name__
-    if not choices:
-        rule = "a model must have a linear layer in float32 on the CPU"
-        what = "linear layers"
-    else:
-        rule = "a model must have a linear layer or a convolution in float32 on the CPU"
-        what = "linear layers and convolutions" if linear else "convolutions"
-    reasons = "; ".join(linear + windows)
-    value = (
-        f"{kind}, whose {what} no library can compute: {reasons}"
-        if reasons
-        else f"{kind}, which has no linear layer"
+    reasons = [layer.reason for layer in layers_in(model) if layer.reason] + [unfit(w) for w in weights]
+    what = ["linear layer"] if reasons or not choices else []
+    reasons += [str(choice) for _, choice in choices]
+    what += ["convolution"] if choices else []
+    text = "; ".join(dict.fromkeys(reasons))
+    kinds = " and ".join(f"{kind}s" for kind in what)
+    lacks = f"whose {kinds} no library can compute: {text}" if text else "which has no linear layer"
+    return DietlabError(
+        f"a model must have a {' or '.join(('linear layer', *(['convolution'] if choices else [])))} "
+        "in float32 on the CPU",
+        f"{type(model).__name__}, {lacks}",
+        "Convert the model by model.float().cpu()." if weights else "",
     )
-    return DietlabError(rule, value, "Convert the model by model.float().cpu()." if weights else "")
 
 
 def _is_of(study: Study, hardware: Hardware) -> bool:
@@ -244,12 +244,4 @@ def _announcement(study: Study) -> str:
     return (
         f"dietlab tunes linear layers for this machine, once; it took {', '.join(recorded) or 'minutes'}. "
         f"The study is kept in {study.folder}."
-    )
-
-
-def _of_convolutions(studies: Sequence[Study], home: Path) -> str:
-    """Returns a text on the tuning of convolutions."""
-    return (
-        f"dietlab tunes {counted(len(studies), 'convolution')} for this machine, one after the other, each "
-        f"once. Studies are kept in {home}; tuning that is stopped goes on at the next call."
     )

@@ -66,7 +66,7 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
         kinds[kind].append(study)
     choices = list[tuple[ModelLayer, Choice]]()
     if kinds[LINEAR]:
-        choices += _linear_choices(model, kinds[LINEAR])
+        choices += linear_choices(model, kinds[LINEAR])
     if kinds[CONVOLUTIONS]:
         choices += _convolution_choices(model, kinds[CONVOLUTIONS])
     lacking = " and no ".join(kind for kind, those in kinds.items() if those)
@@ -92,7 +92,7 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
     """
     opened = study if isinstance(study, Study) else Study.open(study)
     require_served(opened, Dense, "linear layers")
-    warn_of(replace_chosen(model, _linear_choices(model, [opened]), LINEAR))
+    warn_of(replace_chosen(model, linear_choices(model, [opened]), LINEAR))
     return model
 
 
@@ -160,7 +160,7 @@ def warn_of(sentences: Iterable[str]) -> None:
         warnings.warn(sentence, stacklevel=3)
 
 
-def _linear_choices(model: torch.nn.Module, studies: Sequence[Study]) -> list[tuple[ModelLayer, Choice]]:
+def linear_choices(model: torch.nn.Module, studies: Sequence[Study]) -> list[tuple[ModelLayer, Choice]]:
     """Returns the linear layers of a model with their choices, for studies of ``Dense``."""
     choices = list[tuple[ModelLayer, Choice]]()
     for layer in layers_in(model):
