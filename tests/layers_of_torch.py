@@ -18,7 +18,7 @@ from dietlab.problem import Dense, Dim, ShapeSet
 torch = pytest.importorskip("torch")
 
 from dietlab.torch import Linear  # noqa: E402
-from dietlab.torch.chains import Chain, pairs_of, steps_named  # noqa: E402
+from dietlab.torch.chains import Chain, parts_of, steps_named  # noqa: E402
 
 EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 
@@ -49,7 +49,7 @@ def same(model: Any, original: Any, x: Any) -> None:
     """
     with torch.no_grad():
         found, wanted = model(x.clone()), original(x.clone())
-    scale = max(1.0, float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+    scale = max(1.0, float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max())) if wanted.numel() else 1.0
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6 * scale + 1e-5, equal_nan=True)
 
 
@@ -58,8 +58,8 @@ def computed_with(parent: Any) -> list[str]:
     steps = (
         steps_named(parent, parent.dietlab_steps) if isinstance(parent, Chain) else list(parent.children())
     )
-    pairs = pairs_of(steps) if isinstance(parent, Chain) else ((step, "") for step in steps)
-    return [activation for step, activation in pairs if isinstance(step, Linear)]
+    pairs = parts_of(steps) if isinstance(parent, Chain) else ((step, "", None) for step in steps)
+    return [activation for step, activation, _ in pairs if isinstance(step, Linear)]
 
 
 LOADED = """

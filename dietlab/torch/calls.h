@@ -171,27 +171,27 @@ int64_t fingerprint(const Tensor& tensor) {
   return static_cast<int64_t>(hash);
 }
 
-// Returns the weights (and bias) packed by `pack` for a library, packing them if necessary: at first use, and after
-// a change by PyTorch's count (as an optimizer's) or by their fingerprint. `version` is the count of the weights: a
-// slice of a parameter has none of its own.
+// A tensor that weights are packed from, and PyTorch's count of its changes: a slice of a parameter has none of its own.
+struct Source {
+  Tensor tensor;
+  int64_t version;
+};
+
+// Returns weights, the first source, packed with the others by `pack` for a library, packing them if necessary: at
+// first use, and after a change by PyTorch's count (as an optimizer's), by their fingerprint, or of `state`, all else
+// that the packed weights depend on.
 template <typename Pack>
-Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& bias, int64_t version,
-              const Pack& pack) {
+Tensor packed(const void* library, const std::vector<Source>& from, State state, const Pack& pack) {
   Key key{reinterpret_cast<int64_t>(library)};
-  State state{version};
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
-  auto add = [&](const Tensor& tensor) {
+  for (const auto& [tensor, version] : from) {
     key.push_back(reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
     key.push_back(reinterpret_cast<int64_t>(tensor.const_data_ptr()));
     key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
     key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+    state.push_back(version);
     state.push_back(fingerprint(tensor));
     sources.push_back(tensor.storage().getWeakStorageImpl());
-  };
-  add(weight);
-  if (bias) {
-    add(*bias);
-    state.push_back(bias->_version());
   }
   std::lock_guard<std::mutex> guard(packed_mutex);
   auto& all = all_packed();
@@ -207,6 +207,15 @@ Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& b
   const Tensor panels = pack();
   all[key] = Packed{panels, state, sources};
   return panels;
+}
+
+// The same for weights and perhaps a bias; `version` is the count of the weights' changes.
+template <typename Pack>
+Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& bias, int64_t version,
+              const Pack& pack) {
+  std::vector<Source> from{{weight, version}};
+  if (bias) from.push_back({*bias, bias->_version()});
+  return packed(library, from, {}, pack);
 }
 
 // Drops the weights packed from a tensor's storage, for all libraries.

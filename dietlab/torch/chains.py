@@ -1,5 +1,5 @@
-"""Chains: modules that call others one after the other. A chain computes a layer together with the activation
-after it.
+"""Chains: modules that call others one after the other. A chain computes a layer together with the batch norm
+and the activation after it.
 
 A chain is recognised by its code: it is PyTorch's ``Sequential``, or its ``forward`` reads as one of::
 
@@ -72,38 +72,46 @@ def steps_named(parent: torch.nn.Module, names: tuple[str, ...]) -> list[Step]:
     return [getattr(parent, name) for name in names] if names else list(parent._modules.values())
 
 
-def pairs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
-    """Yields each step, and the activation that is computed with it; ``""`` for none.
+def parts_of(steps: Sequence[Step]) -> Iterator[tuple[Step, str, Step | None]]:
+    """Yields each step, with the activation (``""`` for none) and the batch norm that are computed with it.
 
-    An activation that is computed with the layer before it is no step itself.
+    What is computed with the layer before it is no step itself.
     """
     alone = _someone_hooks_all()
     at = 0
     while at < len(steps):
-        step, activation = steps[at], ""
-        if at + 1 < len(steps) and isinstance(step, TunedLayer) and not alone:
-            activation = _computed_with(step, steps[at + 1])
-        yield step, activation
-        at += 2 if activation else 1
+        step, activation, norm = steps[at], "", None
+        at += 1
+        if isinstance(step, TunedLayer) and not alone and not _hooked(step):
+            if at < len(steps) and step.folds(steps[at]) and not _hooked(steps[at]):
+                norm = steps[at]
+                at += 1
+            if at < len(steps):
+                activation = _computed_with(step, steps[at])
+                at += bool(activation)
+        yield step, activation, norm
 
 
 def run_steps(steps: Sequence[Step], input: Tensor) -> Tensor:
-    """Returns the result of all steps on a tensor ``[..., K]``."""
-    for step, activation in pairs_of(steps):
-        input = step.activated(input, activation) if activation else step(input)  # type: ignore[attr-defined]
+    """Returns the result of all steps on a tensor, ``[..., K]`` or an image."""
+    for step, activation, norm in parts_of(steps):
+        if norm is not None:
+            input = step.activated(input, activation or "none", norm)  # type: ignore[attr-defined]
+        else:
+            input = step.activated(input, activation) if activation else step(input)  # type: ignore[attr-defined]
     return input
 
 
 def _computed_with(layer: Any, after: Any) -> str:
     """Returns the activation after a layer, if the layer's libraries have it and no hook needs the result
     between them; else an empty text."""
-    if _hooked(layer) or (isinstance(after, torch.nn.Module) and _hooked(after)):
+    if isinstance(after, torch.nn.Module) and _hooked(after):
         return ""
     activation = activation_of(after)
     return activation if activation in layer.libraries else ""
 
 
-def _hooked(module: torch.nn.Module) -> bool:
+def _hooked(module: Any) -> bool:
     """Returns whether a call of a module does more than its class's ``forward``."""
     return bool(
         module._forward_hooks

@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parent
 COMPILED = FOLDER / "compiled"
 """Folder where ``python -m dietlab.torch`` writes operators, for all users of this environment."""
 
-HEADERS = ("calls.h",)
+HEADERS = ("calls.h", "libraries.h", "convolution.h")
 FLAGS = ("-std=c++20", "-O2", "-fopenmp", "-fPIC", "-shared")
 
 

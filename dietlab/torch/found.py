@@ -6,14 +6,21 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd
 
 from dietlab.torch.activations import activation_of
 from dietlab.torch.chains import Chain, Step, chain_steps, steps_named
+from dietlab.torch.convolution import Conv1d, Conv2d
 from dietlab.torch.layers import Linear, TunedLayer, is_plain
 from dietlab.torch.packed import PackedLayer
+
+NORMED = (torch.nn.Conv1d, torch.nn.Conv2d)
+NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+"""Batch norms that a convolution's library can compute with it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,8 @@ class ModelLayer:
         name: its path in the model, ``"the model itself"`` for the root.
         module: the layer.
         kind: the class that computes it by libraries.
-        weights: the weights ``[N, K]``, a view of the layer's parameter.
+        weights: the weights ``[N, K]``, a view of the layer's parameter; of a convolution ``[OC, IC / groups,
+            KH, KW]`` or ``[OC, IC / groups, KL]``.
         reason: the reason why PyTorch keeps the layer, whatever the study; empty if a library may compute it.
     """
 
@@ -62,6 +70,23 @@ def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
     return found
 
 
+def convolutions_in(model: torch.nn.Module) -> list[ModelLayer]:
+    """Returns every convolution of a model once, transposed and 3-D ones included. No layer is called or
+    changed."""
+    kinds: dict[Any, type[TunedLayer]] = {torch.nn.Conv1d: Conv1d, torch.nn.Conv2d: Conv2d}
+    found = list[ModelLayer]()
+    for path, module in model.named_modules():
+        if isinstance(module, _ConvNd):
+            base = next((base for base in kinds if isinstance(module, base)), None)
+            reason = _kept(module, base, kinds[base]) if base else f"no library computes a {_name(module)}"
+            if not reason and module.padding_mode != "zeros":
+                reason = f"its padding_mode is {module.padding_mode!r}, and libraries pad with zeros"
+            weights = None if reason else module._parameters["weight"].detach()
+            kind = kinds[base] if base else Conv2d
+            found.append(ModelLayer(path or "the model itself", module, kind, weights, reason))
+    return found
+
+
 def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[str, ...], list[Step]]]:
     """Yields three values for every chain of a model: the module, the names of its steps (empty: all
     children), and the present steps."""
@@ -74,11 +99,29 @@ def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[s
             yield parent, names, steps_named(parent, names)
 
 
-def activations_behind(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str]]:
-    """Yields each module of a chain that a known activation follows, and that activation."""
-    for step, after in pairwise(steps):
-        if isinstance(step, torch.nn.Module) and (activation := activation_of(after)):
+def fusions_in(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str]]:
+    """Yields each module of a chain with a known activation that is computed with it, and that activation
+    (``""`` if only a batch norm is).
+
+    A norm in training mode counts: it is computed with the layer from the next ``eval()`` on.
+    """
+    for at, step in enumerate(steps[:-1]):
+        after = at + 1
+        normed = isinstance(step, NORMED) and type(steps[after]) in NORMS
+        after += normed
+        activation = activation_of(steps[after]) if after < len(steps) else ""
+        if isinstance(step, torch.nn.Module) and (activation or normed):
             yield step, activation
+
+
+def norms_in(model: torch.nn.Module) -> Iterator[tuple[str, bool]]:
+    """Yields the path of each batch norm that follows a convolution in a chain, and whether it is in
+    training mode."""
+    names = {id(module): name for name, module in model.named_modules()}
+    for _, _, steps in chains_in(model):
+        for step, after in pairwise(steps):
+            if isinstance(step, NORMED) and type(after) in NORMS:
+                yield names[id(after)], after.training and after.running_mean is not None  # type: ignore[attr-defined]
 
 
 def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
@@ -92,10 +135,14 @@ def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
     return kinds
 
 
+def _name(module: torch.nn.Module) -> str:
+    return type(module).__name__
+
+
 def _kept(module: torch.nn.Module, base: type[torch.nn.Module], kind: type[TunedLayer]) -> str:
     """Returns why PyTorch must compute a layer, whatever its weights; empty if a library may compute it."""
     if type(module) not in (base, kind):
-        return f"it is a {type(module).__name__}, another class, which may compute something else"
+        return f"it is a {_name(module)}, another class, which may compute something else"
     if "forward" in vars(module):
         return "another forward was set on it (a hook of accelerate, or a patch)"
     if vars(module).get("_compiled_call_impl") is not None:

@@ -55,6 +55,15 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
     """Whether the libraries add a bias. If the layer's bias was added or removed since, PyTorch computes the
     layer."""
 
+    def adopt(self, libraries: Mapping[str, str], work: object, biased: bool) -> None:
+        """Takes the libraries of an operator, by activation; ``biased``: the layer has a bias."""
+        self.libraries, self.biased = libraries, biased
+
+    def folds(self, norm: Any) -> bool:
+        """Returns whether :meth:`activated` can also compute a module that follows the layer: a batch
+        norm."""
+        return False
+
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""
         given = self._given(activation)

@@ -15,11 +15,11 @@ from torch import Tensor
 from dietlab.base.errors import DietlabError, StudyError
 from dietlab.compare.study import Study
 from dietlab.machine import Hardware
-from dietlab.problem import BatchMatmul, Dense
+from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense
 from dietlab.problem.dims import holds
 from dietlab.tuning import build, load
 
-Kind = TypeVar("Kind", Dense, BatchMatmul)
+Kind = TypeVar("Kind", Dense, BatchMatmul, Conv1d, Conv2d)
 
 SERVED = "dietlab_served"
 """The attribute of a module of ``transformers`` that holds its :class:`Served`."""

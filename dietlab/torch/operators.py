@@ -1,6 +1,6 @@
-"""Registers the operators ``torch.ops.dietlab.linear``, ``.packed_linear``, ``.grouped_linear`` and
-``.batch_matmul``, and for comparison ``.static_linear``. They are written in C++; ``torch.compile`` and
-``torch.export`` treat each as one operator."""
+"""Registers the operators ``torch.ops.dietlab.linear``, ``.packed_linear``, ``.grouped_linear``,
+``.batch_matmul`` and ``.convolution``, and for comparison ``.static_linear``. They are written in C++;
+``torch.compile`` and ``torch.export`` treat each as one operator."""
 
 from __future__ import annotations
 

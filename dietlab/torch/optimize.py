@@ -1,11 +1,11 @@
-"""Replaces the linear layers of a model by tuned ones, and tunes first if this machine has no study."""
+"""Replaces the layers of a model by tuned ones, and tunes first if this machine has no study."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -25,11 +25,12 @@ from dietlab.machine import Hardware
 from dietlab.problem import Dense
 from dietlab.problem.dims import Dim, holds
 from dietlab.problem.layers import layers_of
+from dietlab.torch.convolution_studies import choices_for, tune_all, watching
 from dietlab.torch.experts import experts_of, layer_weights, replace_experts
-from dietlab.torch.found import layers_in
+from dietlab.torch.found import ModelLayer, convolutions_in, layers_in
+from dietlab.torch.image_sizes import sizes_met
 from dietlab.torch.libraries import unfit
-from dietlab.torch.replace import replace_linears
-from dietlab.view import ProgressBar
+from dietlab.torch.replace import CONVOLUTIONS, LINEAR, Choice, linear_choices, replace_chosen, warn_of
 
 STUDIES = Path("dietlab") / "studies"
 """Default folder of studies, inside the user's cache folder (XDG base directories)."""
@@ -46,32 +47,78 @@ def optimize(
     model: torch.nn.Module,
     folder: str | Path | None = None,
     *,
+    examples: Iterable[Any] = (),
     effort: str = "quick",
     observers: Iterable[Observer] | None = None,
 ) -> torch.nn.Module:
-    """Replaces the linear layers of a model, and of its experts, by tuned ones, in place; returns the model.
+    """Replaces the linear layers of a model, those of its experts, and its convolutions by tuned ones, in
+    place; returns the model.
 
-    If a study in the folder serves most of the model's work, it is used; a stopped tuning is resumed.
-    Otherwise a study is tuned once, for as many cores as PyTorch has threads; later models use it too. Layers
-    that the study does not serve stay PyTorch's.
+    One study serves all linear layers. If a study in the folder serves most of their work, it is used;
+    otherwise one is tuned. Each operator among the convolutions (channels, kernel, stride, padding, dilation,
+    groups) has a study of its own, tuned for the sizes between those of the examples; a library computes
+    images of all other sizes, too. A study is tuned once, for as many cores as PyTorch has threads; later
+    models use it, and stopped tuning is resumed. Layers that no study serves stay PyTorch's.
 
     Args:
         model: a model in float32 on the CPU.
         folder: the folder of studies (default: ``~/.cache/dietlab/studies``).
+        examples: inputs of the model with its smallest and its largest images, from which the sizes in the
+            model follow; each is one argument, a tuple of arguments, or a mapping from names to arguments.
+            The model is called with each, in evaluation mode. Without examples, convolutions are computed by
+            studies in the folder only.
         effort: the effort of tuning.
         observers: the observers of tuning (default: a progress bar).
 
     Raises:
-        DietlabError: if the model has no linear layer that a library can compute.
+        DietlabError: if the model has no layer that a library can compute.
         MeasureError: if tuning fails.
 
     Warns:
-        UserWarning: names the layers that stay PyTorch's, with the reason.
+        UserWarning: names the layers that stay PyTorch's, with the reason; and batch norms in training mode,
+            which are computed apart.
     """
     mixtures = [module for _, module in experts_of(model)]
     work = _work(model, mixtures)
     hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())
     home = Path(folder) if folder is not None else default_folder()
+    given = None if observers is None else tuple(observers)
+    choices = _of_convolutions(model, examples, home, hardware, effort)
+    windows = dict.fromkeys(choice for _, choice in choices if isinstance(choice, Study))
+    if not work and not windows:
+        raise _nothing(model, mixtures, choices)
+    lacking = " and no ".join((*((LINEAR,) if work else ()), *((CONVOLUTIONS,) if choices else ())))
+    if work:
+        linear = _study_of_linears(work, home, hardware, effort, given)
+        choices = [*linear_choices(model, [linear]), *choices]
+    if untuned := [study for study in windows if not _is_tuned(study)]:
+        tune_all(untuned, home, given)
+    with watching(given if untuned else (), "layers", "build") as listeners:
+        told = replace_chosen(model, choices, lacking, listeners)
+    warn_of(told)
+    return replace_experts(model, linear) if work and mixtures else model
+
+
+def _of_convolutions(
+    model: torch.nn.Module, examples: Iterable[Any], home: Path, hardware: Hardware, effort: str
+) -> list[tuple[ModelLayer, Choice]]:
+    """Returns the convolutions of a model with their studies, or the reasons why they stay PyTorch's."""
+    found = convolutions_in(model)
+    if not found:
+        return []
+    met = sizes_met(model, [layer.module for layer in found], examples)
+    there = [study for study in _studies(home) if _is_here(study, hardware)]
+    return choices_for(found, met, there, home, hardware, effort)
+
+
+def _study_of_linears(
+    work: Mapping[tuple[int, int], int],
+    home: Path,
+    hardware: Hardware,
+    effort: str,
+    observers: Iterable[Observer] | None,
+) -> Study:
+    """Returns a tuned study for linear layers: the one in a folder that serves most, or a new one."""
     studies = [study for study in _studies(home) if _is_of(study, hardware)]
     study = max(studies, key=lambda study: _served(study, work), default=None)
     if study is None or _served(study, work) < LEAST_SERVED * sum(work.values()):
@@ -84,13 +131,9 @@ def optimize(
         )
     if not _is_tuned(study):
         print(_announcement(study), file=sys.stderr)
-        if observers is not None:
-            built(study, audience(observers))
-        else:
-            with ProgressBar("tune", ("search", "decide", "build")) as bar:
-                built(study, audience([bar]))
-    replace_linears(model, study)
-    return replace_experts(model, study) if mixtures else model
+        with watching(observers, "tune", "search", "decide", "build") as listeners:
+            built(study, audience(listeners))
+    return study
 
 
 def default_folder() -> Path:
@@ -130,38 +173,50 @@ def _studies(home: Path) -> Iterator[Study]:
 
 
 def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[tuple[int, int], int]:
-    """Returns the multiply-adds per row of a model's layers, by the layers' size (N, K); a module of experts
-    counts as one expert.
-
-    Raises:
-        DietlabError: if there is no layer that a library can compute.
-    """
-    layers = layers_in(model)
-    weights = [layer.weights for layer in layers if layer.weights is not None]
-    weights += [layer for module in mixtures for layer in layer_weights(module)]
+    """Returns the multiply-adds per row of a model's linear layers that a library can compute, by the layers'
+    size (N, K); a module of experts counts as one expert."""
     work = Counter[tuple[int, int]]()
-    for one in weights:
+    for one in _linear_weights(model, mixtures):
         if not unfit(one):
             n, k = one.shape[-2:]
             work[n, k] += n * k
-    if work:
-        return work
-    reasons = list(
-        dict.fromkeys([layer.reason for layer in layers if layer.reason] + [unfit(w) for w in weights])
-    )
-    raise DietlabError(
-        "a model must have a linear layer in float32 on the CPU",
-        f"{type(model).__name__}, which has no linear layer"
-        if not reasons
-        else f"{type(model).__name__}, whose linear layers no library can compute: {'; '.join(reasons)}",
+    return work
+
+
+def _linear_weights(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    weights = [layer.weights for layer in layers_in(model) if layer.weights is not None]
+    return weights + [layer for module in mixtures for layer in layer_weights(module)]
+
+
+def _nothing(
+    model: torch.nn.Module,
+    mixtures: Iterable[torch.nn.Module],
+    choices: Sequence[tuple[ModelLayer, Choice]],
+) -> DietlabError:
+    """Returns the error for a model without a layer that a library can compute."""
+    weights = _linear_weights(model, mixtures)
+    reasons = [layer.reason for layer in layers_in(model) if layer.reason] + [unfit(w) for w in weights]
+    what = ["linear layer"] if reasons or not choices else []
+    reasons += [str(choice) for _, choice in choices]
+    what += ["convolution"] if choices else []
+    text = "; ".join(dict.fromkeys(reasons))
+    kinds = " and ".join(f"{kind}s" for kind in what)
+    lacks = f"whose {kinds} no library can compute: {text}" if text else "which has no linear layer"
+    return DietlabError(
+        f"a model must have a {' or '.join(('linear layer', *(['convolution'] if choices else [])))} "
+        "in float32 on the CPU",
+        f"{type(model).__name__}, {lacks}",
         "Convert the model by model.float().cpu()." if weights else "",
     )
 
 
 def _is_of(study: Study, hardware: Hardware) -> bool:
     """Returns whether a study, perhaps a stopped one, is of linear layers on this processor and its cores."""
-    same = study.hardware.is_same_as(hardware) and study.hardware.cores == hardware.cores
-    return isinstance(study.workload, Dense) and same
+    return isinstance(study.workload, Dense) and _is_here(study, hardware)
+
+
+def _is_here(study: Study, hardware: Hardware) -> bool:
+    return study.hardware.is_same_as(hardware) and study.hardware.cores == hardware.cores
 
 
 def _served(study: Study, work: Mapping[tuple[int, int], int]) -> int:

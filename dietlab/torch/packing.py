@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from dietlab.base.errors import StudyError
-from dietlab.torch.chains import Chain, pairs_of, steps_named
+from dietlab.torch.chains import Chain, Step, parts_of, steps_named
+from dietlab.torch.convolution import Convolution
 from dietlab.torch.experts import pack_experts
 from dietlab.torch.layers import TunedLayer, drop_packed
 from dietlab.torch.packed import drop_originals, read_elsewhere
@@ -33,7 +34,7 @@ def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
             before its layers were replaced, but is limited to inference in float32 on the CPU. Its layers
             have no ``weight`` any more, and its ``state_dict`` contains the packed weights. To undo this,
             load the model again. Weights that another module shares, such as an embedding tied to the last
-            layer, stay there.
+            layer, stay there. Experts and convolutions keep theirs.
 
     Warns:
         UserWarning: without ``originals``, names the layers that keep their weights, with the reason.
@@ -41,16 +42,26 @@ def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
     layers = {id(layer): layer for layer in model.modules() if isinstance(layer, TunedLayer)}
     for layer in layers.values():
         drop_packed(layer)
-    experts = pack_experts(model)
-    if not originals:
-        return experts + _without_originals(model, layers, experts)
+    linear = {key: layer for key, layer in layers.items() if not isinstance(layer, Convolution)}
     uses = dict.fromkeys(_uses(model, layers))
-    return experts + sum(int(layers[key].panels(activation).nbytes) for key, activation in uses)
+    others = pack_experts(model)
+    if not originals:
+        windows = sum(_packed_bytes(layers[key], how, norm) for key, how, norm in uses if key not in linear)
+        return others + windows + _without_originals(model, linear, others, windows)
+    return others + sum(_packed_bytes(layers[key], how, norm) for key, how, norm in uses)
 
 
-def _without_originals(model: torch.nn.Module, layers: dict[int, TunedLayer], experts: int) -> int:
-    """Drops the original weights of all layers that do not need them, and returns the bytes of all packed
-    ones."""
+def _packed_bytes(layer: TunedLayer, activation: str, norm: Step | None) -> int:
+    """Returns the bytes of a layer's packed weights, packing them if necessary."""
+    given = (activation,) if norm is None else (activation, norm)
+    return int(layer.panels(*given).nbytes)
+
+
+def _without_originals(
+    model: torch.nn.Module, layers: dict[int, TunedLayer], experts: int, convolutions: int
+) -> int:
+    """Drops the original weights of all linear layers that do not need them, and returns the bytes of their
+    packed weights."""
     names, kept = {id(module): name for name, module in model.named_modules()}, dict[str, list[str]]()
     readers = {id(layer): f"{kind} reads them" for layer, kind in read_elsewhere(model)}
     total = 0
@@ -62,21 +73,23 @@ def _without_originals(model: torch.nn.Module, layers: dict[int, TunedLayer], ex
         total += taken or int(layer.panels("none").nbytes)
     if experts:
         kept["experts keep theirs"] = ["all experts"]
+    if convolutions:
+        kept["convolutions keep theirs"] = ["all convolutions"]
     for reason, them in kept.items():
         warnings.warn(f"{enumerated(them)} kept the original weights: {reason}", stacklevel=3)
     return total
 
 
-def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str]]:
-    """Yields each layer with an activation that is computed with it; ``none`` for a layer outside chains."""
+def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str, Step | None]]:
+    """Yields each layer with an activation (``none`` for none) and a batch norm that are computed with it."""
     within = set[int]()
     for parent in model.modules():
         if isinstance(parent, Chain):
-            for step, activation in pairs_of(steps_named(parent, parent.dietlab_steps)):
+            for step, activation, norm in parts_of(steps_named(parent, parent.dietlab_steps)):
                 if id(step) in layers:
                     within.add(id(step))
-                    yield id(step), activation or "none"
-    yield from ((key, "none") for key in layers if key not in within)
+                    yield id(step), activation or "none", norm
+    yield from ((key, "none", None) for key in layers if key not in within)
 
 
 def find_libraries(folder: str | Path) -> None:

@@ -1,0 +1,185 @@
+"""Finds and tunes the studies of a model's convolutions, one for each operator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+from dietlab.base.cards import counted
+from dietlab.base.errors import SpaceError, WorkloadError
+from dietlab.base.events import Observer, audience
+from dietlab.compare.results.report import study_folder
+from dietlab.compare.study import Study
+from dietlab.machine import Hardware
+from dietlab.measure import LocalRunner
+from dietlab.problem import Dim, Shape, ShapeSet
+from dietlab.problem.dims import holds
+from dietlab.problem.shapes import drawn_shapes
+from dietlab.torch.convolution import Operator, extents_of, is_of, operator_of, options_of
+from dietlab.torch.found import ModelLayer
+from dietlab.torch.image_sizes import Sizes
+from dietlab.torch.replace import Choice, layer_text, unfit_layer
+from dietlab.view import ProgressBar
+from dietlab.view.progress import duration
+
+DRAWN = 6
+"""The number of shapes that a convolution is tuned for, besides the smallest and the largest: about as many
+as a dense layer has lengths."""
+
+WORTH_TUNING = 0.01
+"""The least share of the convolutions' multiply-adds in the examples for which an operator is tuned: each
+operator takes about a minute."""
+
+UNKNOWN = (
+    "the sizes of its images are unknown: give optimize(model, examples=[smallest input, largest input])"
+)
+NOT_CALLED = "no example calls it"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The convolutions of a model that are one operator.
+
+    Args:
+        layers: the convolutions.
+        met: the sizes that they met in the examples; empty if unknown.
+    """
+
+    layers: tuple[ModelLayer, ...]
+    met: tuple[Sizes, ...]
+
+    @property
+    def module(self) -> Any:
+        """One of the convolutions."""
+        return self.layers[0].module
+
+    @property
+    def operator(self) -> Operator:
+        """The operator for all sizes from the smallest to the largest that were met."""
+        ranges = (Dim(min(side), max(side)) for side in zip(*self.met, strict=True))
+        return operator_of(self.module, tuple(ranges))
+
+    @property
+    def flops(self) -> int:
+        """The flops of all calls in the examples."""
+        return sum(operator_of(self.module, sizes).flops(Shape(())) for sizes in self.met)
+
+    def served_by(self, study: Study) -> bool:
+        """Returns whether a study is of this operator and its ranges have all sizes that were met."""
+        work: Any = study.workload
+        if not is_of(work, self.module):
+            return False
+        ranges = (work.N, *extents_of(work))
+        return all(
+            holds(extent, size) for sizes in self.met for extent, size in zip(ranges, sizes, strict=True)
+        )
+
+
+def groups_of(layers: Iterable[ModelLayer], met: Mapping[int, Sequence[Sizes]]) -> list[Group]:
+    """Returns the operators among convolutions, those with the most work first.
+
+    Args:
+        met: the sizes that each convolution met, by ``id`` of the module.
+    """
+    found = dict[Any, list[ModelLayer]]()
+    for layer in layers:
+        found.setdefault((layer.kind, options_of(layer.module)), []).append(layer)
+    groups = [
+        Group(tuple(same), tuple(sizes for layer in same for sizes in met.get(id(layer.module), ())))
+        for same in found.values()
+    ]
+    return sorted(groups, key=lambda group: -group.flops)
+
+
+def choices_for(
+    convolutions: Sequence[ModelLayer],
+    met: Mapping[int, Sequence[Sizes]],
+    studies: Sequence[Study],
+    home: Path,
+    hardware: Hardware,
+    effort: str,
+) -> list[tuple[ModelLayer, Choice]]:
+    """Returns each convolution with a study, perhaps one that is not tuned yet, or the reason why it stays
+    PyTorch's.
+
+    Args:
+        met: the sizes that each convolution met, by ``id`` of the module; empty without examples.
+        studies: the studies of this processor and its cores that are there.
+        home: the folder of new studies.
+        effort: the effort of new studies.
+    """
+    reasons = {id(layer): unfit_layer(layer) for layer in convolutions}
+    groups = groups_of((layer for layer in convolutions if not reasons[id(layer)]), met)
+    least = WORTH_TUNING * sum(group.flops for group in groups)
+    choices = list[tuple[ModelLayer, Choice]]()
+    for group in groups:
+        choice: Choice | None = next((study for study in studies if group.served_by(study)), None)
+        if choice is None and not group.met:
+            choice = NOT_CALLED if met else UNKNOWN
+        elif choice is None and group.flops < least:
+            choice = f"it does less than {WORTH_TUNING:.0%} of the convolutions' multiply-adds"
+        elif choice is None:
+            choice = _created(group, home, hardware, effort)
+        choices += [(layer, choice) for layer in group.layers]
+    return choices + [(layer, reasons[id(layer)]) for layer in convolutions if reasons[id(layer)]]
+
+
+def _created(group: Group, home: Path, hardware: Hardware, effort: str) -> Choice:
+    """Returns a new study of an operator, or an equal one that is there; or why there can be none."""
+    try:
+        work = group.operator
+        digest = sha256(json.dumps(work.to_json(), sort_keys=True).encode()).hexdigest()[:8]
+        name = f"{work.operator}-{work.IC}-{work.OC}-{digest}"
+        place = home / study_folder(name, hardware.cores)
+        return Study.create(place, work, hardware, shapes_for(work), effort, measure=True)
+    except (SpaceError, WorkloadError) as error:
+        return f"no library computes {layer_text(group.module)} ({error})"
+
+
+def shapes_for(work: Operator) -> ShapeSet:
+    """Returns the shapes that an operator is tuned for: its smallest, its largest and some between them."""
+    dims = dict(work.dims)
+    ends = [Shape.of(**{name: getattr(dim, end) for name, dim in dims.items()}) for end in ("low", "high")]
+    return ShapeSet.of(dict.fromkeys((*ends, *drawn_shapes(dims, DRAWN, Random(0))), 1.0))
+
+
+def tune_all(studies: Sequence[Study], home: Path, observers: Iterable[Observer] | None) -> None:
+    """Tunes studies one after the other, and prints how long that took and takes.
+
+    Args:
+        home: the folder of the studies.
+        observers: the observers of tuning; None: a progress bar.
+    """
+    began, many = monotonic(), len(studies)
+    print(
+        f"dietlab tunes {counted(many, 'convolution')} for this machine, one after the other, each once. "
+        f"Studies are kept in {home}; tuning that is stopped goes on at the next call.",
+        file=sys.stderr,
+    )
+    for number, study in enumerate(studies, 1):
+        with watching(observers, f"convolution {number} of {many}", "search", "decide") as listeners:
+            with LocalRunner(study.hardware, study.timing) as runner:
+                study.tune(runner, listeners)
+            study.dispatch()
+        taken = monotonic() - began
+        left = f", about {duration(taken / number * (many - number))} left" if number < many else ""
+        done = f"{number} of {counted(many, 'convolution')}"
+        print(f"dietlab tuned {done} in {duration(taken)}{left}.", file=sys.stderr)
+
+
+@contextmanager
+def watching(observers: Iterable[Observer] | None, name: str, *stages: str) -> Iterator[Iterable[Observer]]:
+    """Returns the observers of some stages: those given, or a progress bar with this name."""
+    if observers is not None:
+        yield audience(observers).observers
+        return
+    with ProgressBar(name, stages) as bar:
+        yield (bar,)
