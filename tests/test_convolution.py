@@ -333,9 +333,7 @@ def test_a_study_of_a_convolution_ends_in_a_library(tmp_path: Path) -> None:
     with pytest.raises(DispatchError, match="contiguous"):
         layer(inputs["x"][:, :, ::2])
     assert layer(inputs["x"][:0]).shape == (0, 33, 47, 24)
-    with pytest.raises(
-        DispatchError, match=r"W of an image must be 1 or more, so that the kernel"
-    ):
+    with pytest.raises(DispatchError, match=r"W of an image must be 1 or more, so that the kernel"):
         layer(np.zeros((1, 9, 0, 16), np.float32))
     with pytest.raises(DispatchError, match=r"w \[24, 16, 3, 3\]"):
         operator.pack(inputs["w"][:, :, :2])
