@@ -1,4 +1,4 @@
-"""Which study computes a layer of a model, or why PyTorch keeps it."""
+"""Choices of the study that computes a layer of a model, or reasons why PyTorch keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed together in a chain: a layer, the batch norm after it, and the activation."""
+"""Fusions in a chain: a layer that is computed with the batch norm and the activation after it."""
 
 from __future__ import annotations
 
