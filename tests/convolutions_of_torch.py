@@ -21,8 +21,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from dietlab.torch.chains import parts_of, steps_named  # noqa: E402
-from dietlab.torch.convolution import Convolution, operator_of  # noqa: E402
-from dietlab.torch.convolution_studies import shapes_for  # noqa: E402
+from dietlab.torch.convolution import Convolution  # noqa: E402
+from dietlab.torch.convolution_groups import shapes_for  # noqa: E402
+from dietlab.torch.convolution_operator import operator_of  # noqa: E402
 
 THREE = Dim(1, 3)
 """The usual numbers of images."""

@@ -8,16 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dietlab.problem import USUAL, Dim
-from dietlab.problem import Conv1d as Sequences
-from dietlab.problem import Conv2d as Images
+from dietlab.torch.convolution_operator import extents_of
 from dietlab.torch.layers import APPLY, TunedLayer, is_nested, is_plain
 
 _convolution = torch.ops.dietlab.convolution.default
 _pack = torch.ops.dietlab.pack_convolution.default
-
-Extent = Dim | int
-Operator = Sequences | Images
 
 OPTIONS = (
     "in_channels",
@@ -135,54 +130,3 @@ def options_of(module: torch.nn.Module) -> tuple[Any, ...]:
     """Returns what a library for a convolution depends on, besides the weights."""
     own = module.__dict__
     return tuple(own[name] for name in OPTIONS)
-
-
-def operator_options(module: Any) -> dict[str, Any]:
-    """Returns the arguments of a convolution's operator but for the sizes and the epilogue."""
-    pads = (0,) * len(module.kernel_size) if isinstance(module.padding, str) else module.padding
-    if module.padding == "same":
-        reaches = zip(module.kernel_size, module.dilation, strict=True)
-        padding = tuple(_same(dilation * (kernel - 1)) for kernel, dilation in reaches)
-    else:
-        padding = tuple((pad, pad) for pad in pads)
-    return {
-        "IC": module.in_channels,
-        "OC": module.out_channels,
-        "kernel": tuple(module.kernel_size),
-        "stride": tuple(module.stride),
-        "padding": padding,
-        "dilation": tuple(module.dilation),
-        "groups": module.groups,
-    }
-
-
-def operator_of(module: Any, sizes: tuple[Extent, ...]) -> Operator:
-    """Returns the operator of a convolution of PyTorch, for the extents of N, H and W (or L).
-
-    Raises:
-        WorkloadError: if the smallest image gives no output.
-    """
-    kind = _kind(module)
-    extents = dict(zip(("N", *kind.image), sizes, strict=True))
-    return kind(**extents, **operator_options(module), bias=True)
-
-
-def is_of(work: object, module: Any) -> bool:
-    """Returns whether an operator is that of a convolution of PyTorch, whatever its sizes and epilogue."""
-    if type(work) is not _kind(module) or work.dtype != USUAL:
-        return False
-    return all(getattr(work, name) == value for name, value in operator_options(module).items())
-
-
-def _kind(module: Any) -> type[Sequences] | type[Images]:
-    return Images if isinstance(module, torch.nn.Conv2d) else Sequences
-
-
-def _same(total: int) -> tuple[int, int]:
-    """Returns the zeros before and after of PyTorch's padding ``"same"``."""
-    return total // 2, total - total // 2
-
-
-def extents_of(work: Operator) -> tuple[Extent, ...]:
-    """Returns the extents of an operator's image: H and W, or L."""
-    return tuple(getattr(work, name) for name in work.image)

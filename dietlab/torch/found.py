@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,10 +16,6 @@ from dietlab.torch.chains import Chain, Step, chain_steps, steps_named
 from dietlab.torch.convolution import Conv1d, Conv2d
 from dietlab.torch.layers import Linear, TunedLayer, is_plain
 from dietlab.torch.packed import PackedLayer
-
-NORMED = (torch.nn.Conv1d, torch.nn.Conv2d)
-NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
-"""Batch norms that a convolution's library can compute with it."""
 
 
 @dataclass(frozen=True)
@@ -97,31 +92,6 @@ def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[s
         own = (name in parent._modules or activation_of(getattr(parent, name, None)) for name in names)
         if all(own):
             yield parent, names, steps_named(parent, names)
-
-
-def fusions_in(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str]]:
-    """Yields each module of a chain with a known activation that is computed with it, and that activation
-    (``""`` if only a batch norm is).
-
-    A norm in training mode counts: it is computed with the layer from the next ``eval()`` on.
-    """
-    for at, step in enumerate(steps[:-1]):
-        after = at + 1
-        normed = isinstance(step, NORMED) and type(steps[after]) in NORMS
-        after += normed
-        activation = activation_of(steps[after]) if after < len(steps) else ""
-        if isinstance(step, torch.nn.Module) and (activation or normed):
-            yield step, activation
-
-
-def norms_in(model: torch.nn.Module) -> Iterator[tuple[str, bool]]:
-    """Yields the path of each batch norm that follows a convolution in a chain, and whether it is in
-    training mode."""
-    names = {id(module): name for name, module in model.named_modules()}
-    for _, _, steps in chains_in(model):
-        for step, after in pairwise(steps):
-            if isinstance(step, NORMED) and type(after) in NORMS:
-                yield names[id(after)], after.training and after.running_mean is not None  # type: ignore[attr-defined]
 
 
 def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:

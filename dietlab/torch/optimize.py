@@ -25,12 +25,14 @@ from dietlab.machine import Hardware
 from dietlab.problem import Dense
 from dietlab.problem.dims import Dim, holds
 from dietlab.problem.layers import layers_of
+from dietlab.torch.choices import Choice, linear_choices
 from dietlab.torch.convolution_studies import choices_for, tune_all, watching
 from dietlab.torch.experts import experts_of, layer_weights, replace_experts
 from dietlab.torch.found import ModelLayer, convolutions_in, layers_in
 from dietlab.torch.image_sizes import sizes_met
 from dietlab.torch.libraries import unfit
-from dietlab.torch.replace import CONVOLUTIONS, LINEAR, Choice, linear_choices, replace_chosen, warn_of
+from dietlab.torch.replace import replace_chosen
+from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, warn_of
 
 STUDIES = Path("dietlab") / "studies"
 """Default folder of studies, inside the user's cache folder (XDG base directories)."""
@@ -56,7 +58,7 @@ def optimize(
 
     One study serves all linear layers. If a study in the folder serves most of their work, it is used;
     otherwise one is tuned. Each operator among the convolutions (channels, kernel, stride, padding, dilation,
-    groups) has a study of its own, tuned for the sizes between those of the examples; a library computes
+    groups) has one study, tuned for the sizes between those of the examples; a library computes
     images of all other sizes, too. A study is tuned once, for as many cores as PyTorch has threads; later
     models use it, and stopped tuning is resumed. Layers that no study serves stay PyTorch's.
 

@@ -14,7 +14,7 @@ from dietlab.torch.convolution import Convolution
 from dietlab.torch.experts import pack_experts
 from dietlab.torch.layers import TunedLayer, drop_packed
 from dietlab.torch.packed import drop_originals, read_elsewhere
-from dietlab.torch.replace import enumerated
+from dietlab.torch.sentences import enumerated
 
 
 def pack(model: torch.nn.Module, *, originals: bool = True) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,13 @@ from dietlab.base.events import Observer, audience
 from dietlab.compare.study import Study
 from dietlab.problem import Conv1d, Conv2d, Dense
 from dietlab.torch.chains import Chain, make_chain
-from dietlab.torch.convolution import Convolution, is_of
-from dietlab.torch.found import ModelLayer, chains_in, convolutions_in, fusions_in, layers_in, norms_in
+from dietlab.torch.choices import Choice, convolution_choices, linear_choices
+from dietlab.torch.convolution import Convolution
+from dietlab.torch.found import ModelLayer, chains_in
+from dietlab.torch.fusions import fusions_in
 from dietlab.torch.layers import drop_packed
-from dietlab.torch.libraries import library_of, require_served, unfit, unserved
-
-NAMED = 8
-"""The largest number of layers that a warning names: there may be hundreds with similar names."""
-
-LINEAR, CONVOLUTIONS = "linear layer", "convolution"
-"""What a model lacks in the warning that nothing was replaced."""
-
-Choice = Study | str
-"""The study that computes a layer, or the reason why PyTorch keeps it."""
+from dietlab.torch.libraries import library_of, require_served
+from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, exceptions, warn_of
 
 
 def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torch.nn.Module:
@@ -68,7 +61,7 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
     if kinds[LINEAR]:
         choices += linear_choices(model, kinds[LINEAR])
     if kinds[CONVOLUTIONS]:
-        choices += _convolution_choices(model, kinds[CONVOLUTIONS])
+        choices += convolution_choices(model, kinds[CONVOLUTIONS])
     lacking = " and no ".join(kind for kind, those in kinds.items() if those)
     warn_of(replace_chosen(model, choices, lacking or f"{LINEAR} and no {CONVOLUTIONS}"))
     return model
@@ -124,7 +117,7 @@ def replace_chosen(
     for parent, names, _ in chains:
         if not isinstance(parent, Chain):
             make_chain(parent, names)
-    return list(_exceptions(model, choices, lacking))
+    return list(exceptions(model, choices, lacking))
 
 
 def _built(
@@ -152,94 +145,3 @@ def _built(
                 needed[key][activation] = made
             progress.advance()
     return needed
-
-
-def warn_of(sentences: Iterable[str]) -> None:
-    """Warns of each sentence, at the line that called the caller's caller."""
-    for sentence in sentences:
-        warnings.warn(sentence, stacklevel=3)
-
-
-def linear_choices(model: torch.nn.Module, studies: Sequence[Study]) -> list[tuple[ModelLayer, Choice]]:
-    """Returns the linear layers of a model with their choices, for studies of ``Dense``."""
-    choices = list[tuple[ModelLayer, Choice]]()
-    for layer in layers_in(model):
-        reasons = [layer.reason or unserved(layer.weights, study.workload) for study in studies]  # type: ignore[arg-type]
-        choices.append((layer, studies[reasons.index("")] if "" in reasons else reasons[0]))
-    return choices
-
-
-def _convolution_choices(model: torch.nn.Module, studies: Sequence[Study]) -> list[tuple[ModelLayer, Choice]]:
-    """Returns the convolutions of a model with their choices, for studies of convolutions."""
-    choices = list[tuple[ModelLayer, Choice]]()
-    for layer in convolutions_in(model):
-        serving = (study for study in studies if is_of(study.workload, layer.module))
-        none = f"no study is of {layer_text(layer.module)}"
-        choices.append((layer, unfit_layer(layer) or next(serving, none)))
-    return choices
-
-
-def unfit_layer(layer: ModelLayer) -> str:
-    """Returns why no library can compute a layer; empty if one may."""
-    return layer.reason or ("" if layer.weights is None else unfit(layer.weights))
-
-
-def layer_text(module: Any) -> str:
-    """Returns a convolution's channels and window as text."""
-    return f"{module.in_channels} to {module.out_channels} channels with {_window_text(module)}"
-
-
-def _window_text(module: Any) -> str:
-    options = ("kernel_size", "stride", "padding", "dilation", "groups")
-    return ", ".join(f"{name.removesuffix('_size')}={getattr(module, name)}" for name in options)
-
-
-def _exceptions(
-    model: torch.nn.Module, choices: Iterable[tuple[ModelLayer, Choice]], lacking: str
-) -> Iterator[str]:
-    """Yields a sentence for each reason why some layers are not tuned, or are not computed with others."""
-    names: dict[str, list[str]] = {}
-    for layer, choice in choices:
-        names.setdefault("" if isinstance(choice, Study) else choice, []).append(layer.name)
-    tuned = names.pop("", [])
-    if not tuned:
-        yield f"no layer of {type(model).__name__} was replaced" + ("" if names else f": it has no {lacking}")
-    for reason, kept in names.items():
-        yield f"{enumerated(kept)} {_stay(kept)} PyTorch's: {reason}"
-    if CONVOLUTIONS in lacking:
-        trained = [name for name, training in norms_in(model) if training]
-        if trained:
-            yield (
-                f"{enumerated(trained)} {_stay(trained)} apart from the convolution before: a batch norm in "
-                "training mode changes with each batch. Both are computed together after model.eval()"
-            )
-    if LINEAR in lacking:
-        yield from _bypassed(model)
-
-
-def _stay(names: list[str]) -> str:
-    return "stays" if len(names) == 1 else "stay"
-
-
-def enumerated(names: list[str]) -> str:
-    """Returns at most :data:`NAMED` names for a sentence, and the number of the others."""
-    others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{others}"
-
-
-def _bypassed(model: torch.nn.Module) -> Iterator[str]:
-    """Yields a sentence that names the encoder layers that PyTorch computes whole, from their weights;
-    nothing if there are none."""
-    if not torch.backends.mha.get_fastpath_enabled():
-        return
-    names = [
-        name or "the model itself"
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.TransformerEncoderLayer) and module.self_attn.batch_first
-    ]
-    if names:
-        yield (
-            f"{enumerated(names)}: in eval(), without gradients, PyTorch computes a whole "
-            "TransformerEncoderLayer from its weights and calls none of its layers. "
-            "torch.backends.mha.set_fastpath_enabled(False) lets tuned layers compute it"
-        )
