@@ -339,6 +339,23 @@ def test_a_study_of_a_convolution_ends_in_a_library(tmp_path: Path) -> None:
         operator.pack(inputs["w"][:, :, :2])
 
 
+@pytest.mark.parametrize(("key", "groups"), [(KEYS[0], 1), (KEYS[1], 2), (LINE_KEYS[0], 16)])
+def test_an_infinite_weight_beside_the_border(key: str, groups: int, tmp_path: Path) -> None:
+    """Zeros are multiplied, as in PyTorch's own kernel (docs/library.md); a depthwise kernel skips them."""
+    work = replace(LAYER, OC=16, groups=groups)
+    inputs = work.inputs(Shape.of(H=9, W=9))
+    inputs["w"][:, :, 0, 0] = np.inf
+    found = computed(library_of(work, key, tmp_path), work, inputs)
+    assert np.isnan(found[:, 0]).all() == (groups < 16)
+    assert np.isfinite(found[:, 0]).all() == (groups == 16)
+    if groups == 1:
+        x, w = torch.tensor(inputs["x"]).movedim(-1, 1), torch.tensor(inputs["w"])
+        for onednn in (False, True):
+            with torch.backends.mkldnn.flags(enabled=onednn):
+                big = torch.nn.functional.conv2d(x.repeat(1, 1, 9, 9), w, padding=1)
+            assert bool(torch.isnan(big[:, :, 0]).all()) is not onednn
+
+
 def of_rows(at_most: int) -> Dispatcher:
     """Returns a dispatcher with one scheme for images of few output pixels, and another for all others."""
     schemes = tuple(Scheme.from_key(key) for key in ("4x16.u1.ws.p0.rest", "8x32.u4.ws.p0.even"))

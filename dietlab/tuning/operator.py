@@ -158,7 +158,8 @@ class Operator:
 
     def scheme(self, *extents: int) -> str:
         """Returns the key of the scheme that the library chooses for the extents of the dynamic dimensions,
-        in the order of ``op.workload.dims``."""
+        in the order of ``op.workload.dims``. A convolution's library takes ``N, H, W`` or ``N, L``, whether
+        they are dynamic or not."""
         return self.schemes[int(self.library.plan(*extents))]
 
     def pack(self, w: Array, bias: Array | None = None, *, scale: Array | None = None) -> Layer:
