@@ -4,7 +4,7 @@
 # Versions: torch 2.13.0 (CPU build, oneDNN 3.12.0), on an Intel Xeon with AVX-512.
 # Behaviour: Told of one row, oneDNN leaves the weights as they are: with 64 rows they are then read in plain
 #   order ("wei:f32::blocked:ab"), where weights that were packed for 64 rows are in blocks. A contender packs
-#   for the number of rows that it is called with, and refuses others (dietlab/evaluation/vendors/pytorch.py).
+#   for the number of rows that it is called with, and refuses others (dietlab/targets/cpu/contenders/pytorch.py).
 # Seen:
 #   64 rows, packed for 1: weights in ab
 #   64 rows, packed for 64: weights in AB16b64a

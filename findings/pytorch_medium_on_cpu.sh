@@ -5,7 +5,7 @@
 # Behaviour: On a processor with AMX or AVX-512 instructions for bfloat16, PyTorch 2.13.0 computes float32
 #   products on the CPU in bfloat16 then, in eager layers too. So it does once oneDNN's own setting is "bf16",
 #   and asking for the precision raises. ONEDNN_DEFAULT_FPMATH_MODE=BF16 does it to oneDNN's layers, whatever
-#   PyTorch is told. A comparison of libraries in float32 sets all three (dietlab/evaluation/vendors).
+#   PyTorch is told. A comparison of libraries in float32 sets all three (dietlab/targets/cpu/contenders).
 # Seen: largest error over the largest value
 #   highest: 5e-07
 #   medium: 3e-03

@@ -44,7 +44,7 @@ LAYER = Conv2d(N=1, H=Dim(7, 40), W=Dim(7, 40), IC=8, OC=24, padding=1)
 
 def test_suites_have_the_layers_of_the_networks() -> None:
     layers = {name: [task.workload for task in SUITES[name].tasks] for name in NAMES}
-    classes = {name: {kernels_of(work.to_json()) for work in found} for name, found in layers.items()}
+    classes = {name: {kernels_of(work) for work in found} for name, found in layers.items()}
     assert classes == {
         "resnet50": {"1x1", "3x3"},
         "speech": {"3", "10", "2"},

@@ -396,6 +396,30 @@ def test_the_code_covers_the_rows_that_reach_it() -> None:
     assert {kernel.rows for kernel in dispatcher.micro_kernels} == {*range(1, 9), 13, 14}
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(4, 1), (5, 1), (7, 2)])
+def test_few_rows_of_a_large_kernel_are_computed(kernel: int, stride: int, tmp_path: Path) -> None:
+    """A kernel that does not fit has no positions: two negative counts are no rows."""
+    work = replace(LAYER, H=Dim(8, 20), W=Dim(8, 20), kernel=kernel, stride=stride, padding=0)
+    library = library_of(work, "6x16.u1.ws.p0.even", tmp_path)
+    for height in range(kernel, kernel + 2 * stride + 1):
+        inputs = work.inputs(Shape.of(H=height, W=kernel))
+        np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
+
+
+def test_a_line_narrower_than_a_depthwise_kernel_is_measured(tmp_path: Path) -> None:
+    """All its pixels are at the border. A library for measuring has code for the given shapes only."""
+    work = Conv2d(N=1, H=Dim(2, 20), W=Dim(2, 20), IC=16, OC=16, groups=16, kernel=5, padding=2)
+    shape = Shape.of(H=9, W=3)
+    path = tmp_path / "library.so"
+    scheme = Scheme.from_key(LINE_KEYS[0])
+    compile_plans(work, ONE_CORE, [scheme], Leaf(0), path, only=[[shape]])
+    inputs = work.inputs(shape)
+    found = computed(load_library(path, "cpu", 1), work, inputs)
+    np.testing.assert_allclose(found, work.reference(inputs), atol=2e-3)
+    dispatcher = Dispatcher(work, ONE_CORE, (scheme,), Split("rows", 3, Leaf(0), Leaf(0)))
+    assert {kernel.rows for kernel in dispatcher.micro_kernels} == set(range(1, scheme.rows + 1))
+
+
 def test_the_command_line_describes_a_kernel() -> None:
     dims = ("--dim", "N=1", "--dim", "L=50:900", "--dim", "IC=64", "--dim", "OC=96")
     kernel = ("--kernel", "5", "--padding", "4:0", "--hardware", "zen4-1core")

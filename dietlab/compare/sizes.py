@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
+from random import Random
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from dietlab.base.cards import Listing
 from dietlab.base.errors import MeasureError, WorkloadError
@@ -21,6 +19,7 @@ from dietlab.measure.timing.process import WorkerProcess
 from dietlab.measure.timing.threads import host_threads
 from dietlab.problem import Shape, Workload, workload_to_json
 from dietlab.problem.dims import require_sizes
+from dietlab.problem.shapes import drawn_shapes
 from dietlab.tuning import Operator
 
 SIZES = 1000
@@ -136,14 +135,7 @@ def different_shapes(workload: Workload, count: int, seed: int = 0) -> list[Shap
             f"{workload}, {count}",
             "Give a dimension a range.",
         )
-    spans = [dim.high - dim.low + 1 for dim in dims.values()]
-    random, total = np.random.default_rng(seed), prod(spans)
-    places = random.choice(total, min(count, total), replace=False)
-    steps = np.unravel_index(places, spans)
-    shapes = [
-        Shape.of(**{name: dim.low + int(step) for (name, dim), step in zip(dims.items(), drawn, strict=True)})
-        for drawn in zip(*steps, strict=True)
-    ]
+    shapes = list(drawn_shapes(dims, count, Random(seed)))
     require_sizes(workload, shapes)
     return shapes
 

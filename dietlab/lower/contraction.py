@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -98,18 +98,28 @@ class Contraction:
         return self.patches is not None and self.patches.channelwise
 
     def range_of_rows(self, box: Box) -> Range:
-        """Returns the least and the largest number of rows (None: unbounded) of the shapes in a box. Of
-        dimensions that are not in the box, only that they are 1 or more is known."""
+        """Returns the least and the largest number of rows (None: unbounded) that tiles may have to cover
+        together, for the shapes in a box. Of dimensions that are not in the box, only that they are 1 or more
+        is known. Tiles of a depthwise convolution cover lines of the output, of any width."""
         low, high = box.get(self.rows, (1, None))
         if self.patches is None:
             return low, high
+        if self.channelwise:
+            return 1, None
         ends = [box.get(dim, (1, None)) for dim in self.patches.dims]
-        least = self.derived({dim: end[0] for dim, end in zip(self.patches.dims, ends, strict=True)})
-        low = max(low, least[self.rows])
+        low = max(low, self._least_rows([end[0] for end in ends]))
         if all(end[1] is not None for end in ends):
             most = self.derived({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
             high = most[self.rows] if high is None else min(high, most[self.rows])
         return low, high
+
+    def _least_rows(self, sizes: Sequence[int]) -> int:
+        """Returns the number of rows for sizes of :attr:`Patches.dims`, at least 1: an image that the kernel
+        does not fit into is not computed, and the negative numbers of its positions are no factors."""
+        assert self.patches is not None
+        images, *image = sizes
+        counts = (window.positions(size) for window, size in zip(self.patches.windows, image, strict=True))
+        return int(images * prod(max(1, count) for count in counts))
 
     def across(self, sizes: Sizes) -> Any:
         """Returns the distance from one row of the output to the next, in elements."""

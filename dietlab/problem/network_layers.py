@@ -39,7 +39,7 @@ class NetworkLayer:
         work = self.workload
         kernel = "x".join(map(str, work.kernel))
         stride = f"s{work.stride[0]}" if work.stride[0] > 1 else ""
-        if work.groups == work.IC == work.OC > 1:
+        if work.depthwise:
             return f"depthwise{kernel}{stride}-{work.IC}"
         grouped = f"-g{work.groups}" if work.groups > 1 else ""
         return f"conv{kernel}{stride}-{work.IC}-{work.OC}{grouped}"

@@ -27,7 +27,7 @@ from dietlab.view.progress import duration
 
 WORTH_TUNING = 0.01
 """The least share of the convolutions' multiply-adds in the examples for which an operator is tuned: each
-operator takes about a minute."""
+operator is tuned separately."""
 
 UNKNOWN = (
     "the sizes of its images are unknown: give optimize(model, examples=[smallest input, largest input])"

@@ -60,7 +60,7 @@ def _call(model: torch.nn.Module, example: Any) -> None:
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Sets evaluation mode for a time. Modules are not told, so that packed weights stay."""
+    """Sets evaluation mode for a time. It calls no module's ``eval()``, which would drop packed weights."""
     before = {module: module.training for module in model.modules()}
     for module in before:
         module.training = False

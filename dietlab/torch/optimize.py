@@ -96,8 +96,8 @@ def optimize(
     if untuned := [study for study in windows if not _is_tuned(study)]:
         tune_all(untuned, home, given)
     with watching(given if untuned else (), "layers", "build") as listeners:
-        told = replace_chosen(model, choices, lacking, listeners)
-    warn_of(told)
+        sentences = replace_chosen(model, choices, lacking, listeners)
+    warn_of(sentences)
     return replace_experts(model, linear) if work and mixtures else model
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from dietlab.compare.results.bounds import Bound, bound_of
 from dietlab.compare.results.criteria import Criterion, Measure
@@ -32,7 +32,8 @@ from dietlab.compare.results.policies import padding_over
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import LENGTH, Row, length_of
 from dietlab.compare.results.speedups import JUDGES
-from dietlab.problem import Shape
+from dietlab.problem import Shape, Workload
+from dietlab.problem.convolution import Convolution
 from dietlab.problem.traffic import read_table
 
 STEP = 8
@@ -121,17 +122,16 @@ def counts(criterion: Criterion, report: Report) -> bool:
         and operator.operator.startswith(wanted.operators)
         and (not wanted.dtypes or operator.dtype in wanted.dtypes)
         and all(report.workload.get(name) == extent for name, extent in wanted.dims)
-        and wanted.kernels in ("", kernels_of(report.workload))
+        and wanted.kernels in ("", kernels_of(operator))
     )
 
 
-def kernels_of(workload: Mapping[str, Any]) -> str:
-    """Returns the class of an operator's kernel, out of its JSON: ``1x1``, ``3x3``, ``3`` (over a sequence),
-    or ``depthwise`` with one channel a group; empty without a kernel."""
-    if "kernel" not in workload:
+def kernels_of(workload: Workload) -> str:
+    """Returns the class of an operator's kernel: ``1x1``, ``3x3``, ``3`` (over a sequence), or ``depthwise``;
+    empty without a kernel."""
+    if not isinstance(workload, Convolution):
         return ""
-    groups, channels = (workload.get(name, 1) for name in ("groups", "IC"))
-    return "depthwise" if groups == channels > 1 else "x".join(map(str, workload["kernel"]))
+    return "depthwise" if workload.depthwise else "x".join(map(str, workload.kernel))
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:

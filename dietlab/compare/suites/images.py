@@ -111,7 +111,7 @@ def depthwise() -> Layers:
         name: layer
         for name, layer in found.items()
         for work in [layer[0]]
-        if work.groups == work.IC and work.IC in DEPTHWISE
+        if work.depthwise and work.IC in DEPTHWISE
         if work.kernel in ((3, 3), (7, 7)) and work.stride == (1, 1)
     }
 

@@ -38,8 +38,8 @@ Source = Dispatcher | Portfolio | Report
 """The source of a map: the choices of a tree, the expected losses of a portfolio, or measured results."""
 
 MOST_RUNS = 64
-"""The most extents along the vertical axis whose plans are looked up one by one: a figure is as many lines
-high, roughly, in pixels divided by eight."""
+"""The most extents along the vertical axis whose plans are looked up one by one. In a figure of some 500
+pixels, each is 8 pixels high; more would not be seen."""
 
 LAYER = "layer"
 """The name of an axis that has a place for each layer instead of each extent."""

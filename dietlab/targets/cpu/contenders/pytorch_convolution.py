@@ -2,8 +2,9 @@
 
 PyTorch's tensors have the channels second; images in memory with the channels last are read as such tensors
 without a copy (memory format ``channels_last``). A sequence is an image of one line, since PyTorch copies a
-sequence whose channels come last before each call. PyTorch pads both sides alike: what one side has more is
-copied to a larger image in the call, as PyTorch itself does for ``padding="same"``.
+sequence whose channels come last before each call. PyTorch's operators pad both sides of a dimension by the
+same number of zeros. If the numbers differ, the image is first copied to a larger one in the call, as PyTorch
+itself does for ``padding="same"``.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from dietlab.targets.cpu.lowering.loop_nest import RowBlock, Tiling, call, compo
 from dietlab.targets.cpu.lowering.tir import ceil_div, int64, most, quotient, switch
 
 
-def line_width(patches: Patches, sizes: Any) -> Any:
+def line_width(patches: Patches | None, sizes: Any) -> Any:
     """Returns the number of positions along a line at which the whole kernel lies inside the image; these are
     covered by tiles. Positions at the border are computed one by one."""
+    assert patches is not None
     last = patches.windows[-1]
     first, end = _whole(last, sizes[last.dim])
     return end - first

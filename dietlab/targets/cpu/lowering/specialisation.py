@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dietlab.lower.contraction import Sizes
 from dietlab.lower.dispatch_tree import needed_heights
@@ -62,27 +63,16 @@ def _needed(
     that the tree sends to it."""
     if isinstance(dim, int):
         return [heights(scheme, dim, dim) for scheme in schemes]
-    if geometry.channelwise and dim == geometry.rows:  # tiles cover the lines of the output
-        return _heights_of_lines(geometry, schemes, only)
-    called = None if only is None else [sorted({sizes[dim] for sizes in shapes}) for shapes in only]
+
+    def extent(sizes: Sizes) -> Any:
+        # Tiles of a depthwise convolution cover lines. A line with borders alone still needs its piece.
+        lines = geometry.channelwise and dim == geometry.rows
+        return max(1, line_width(geometry.patches, sizes)) if lines else sizes[dim]
+
+    called = None if only is None else [sorted(set(map(extent, shapes))) for shapes in only]
     from_low = low if dim == geometry.rows else 1
     whose = geometry if dim == geometry.rows else None
     return needed_heights(schemes, tree, dim, whose, every_plan=every, only=called, low=from_low)
-
-
-def _heights_of_lines(
-    geometry: Geometry, schemes: Sequence[CpuScheme], only: Sequence[Sequence[Sizes]] | None
-) -> list[tuple[int, ...]]:
-    """Returns the heights of each scheme's tiles over lines of any width, or of the widths in ``only``."""
-    assert geometry.patches is not None
-    found = []
-    for number, scheme in enumerate(schemes):
-        if only is None:
-            found.append(heights(scheme))
-            continue
-        widths = {line_width(geometry.patches, sizes) for sizes in only[number]}
-        found.append(tuple(sorted({h for width in widths for h in heights(scheme, width, width)})))
-    return found
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:

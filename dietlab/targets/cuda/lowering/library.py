@@ -65,7 +65,7 @@ def library_module(
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
-    heights = needed_heights(schemes, tree, geometry.rows, every_plan=every_plan, only=only)
+    heights = needed_heights(schemes, tree, geometry.rows, geometry, every_plan=every_plan, only=only)
     entries = {
         "run": _run(geometry, schemes, heights, tree, only),
         "plan": plan_function("plan", geometry, tree),

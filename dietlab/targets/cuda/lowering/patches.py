@@ -122,9 +122,8 @@ class KernelSteps:
         return self.weights.buffer
 
     def address(self, row: Any, step: Any) -> Any:
-        channels, elements = int32(self.patches.channels), int32(self.patches.elements)
-        element, channel = tirx.truncdiv(step, channels), tirx.truncmod(step, channels)
-        return self.weights.address(row, channel * elements + element)
+        element, channel = _split(self.patches, step)
+        return self.weights.address(row, channel * int32(self.patches.elements) + element)
 
     def inside(self, row: Any, step: Any) -> Any | None:
         return self.weights.inside(row, step)
@@ -136,13 +135,18 @@ class KernelSteps:
 def element_of(patches: Patches, step: Any) -> tuple[list[Any], Any]:
     """Returns the element of the kernel, by its index along each dimension, and the channel of a step of the
     reduction. The channel runs fastest, then the kernel's last dimension."""
-    channels = int32(patches.channels)
-    element, channel = tirx.truncdiv(step, channels), tirx.truncmod(step, channels)
+    element, channel = _split(patches, step)
     indices: list[Any] = []
     for window in patches.windows[:0:-1]:
         indices.insert(0, tirx.truncmod(element, int32(window.kernel)))
         element = tirx.truncdiv(element, int32(window.kernel))
     return [element, *indices], channel
+
+
+def _split(patches: Patches, step: Any) -> tuple[Any, Any]:
+    """Returns the number of the kernel's element and the channel of a step of the reduction."""
+    channels = int32(patches.channels)
+    return tirx.truncdiv(step, channels), tirx.truncmod(step, channels)
 
 
 def _unsigned(index: Any) -> Any:
