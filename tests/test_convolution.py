@@ -420,6 +420,18 @@ def test_a_line_narrower_than_a_depthwise_kernel_is_measured(tmp_path: Path) -> 
     assert {kernel.rows for kernel in dispatcher.micro_kernels} == set(range(1, scheme.rows + 1))
 
 
+def test_lines_without_a_pixel_whose_kernel_lies_inside(tmp_path: Path) -> None:
+    """No tile covers such a line. What two plans divide a line among, here 0 tiles, is divided once, before
+    either of them: the process ended."""
+    work = Conv2d(N=1, H=Dim(8, 28), W=Dim(8, 28), IC=240, OC=240, groups=240, padding=1)
+    schemes = tuple(Scheme.from_key(f"3x80.u1.{order}.p0.even") for order in ("is", "ws"))
+    op = build(Dispatcher(work, ONE_CORE, schemes, Split("rows", 9, Leaf(0), Leaf(1))), tmp_path / "library")
+    for height, width in ((9, 1), (9, 2), (9, 3), (18, 2)):
+        inputs = work.inputs(Shape.of(H=height, W=width))
+        found = op.pack(inputs["w"])(inputs["x"])
+        np.testing.assert_allclose(found, work.reference(inputs), atol=2e-3)
+
+
 def test_the_command_line_describes_a_kernel() -> None:
     dims = ("--dim", "N=1", "--dim", "L=50:900", "--dim", "IC=64", "--dim", "OC=96")
     kernel = ("--kernel", "5", "--padding", "4:0", "--hardware", "zen4-1core")

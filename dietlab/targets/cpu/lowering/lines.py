@@ -75,7 +75,10 @@ def cover_lines(tiling: Tiling, core: Any) -> None:
     for count in counts[:-1]:
         lines = lines * count
     first, end = (T.bind(int64(edge)) for edge in _whole(last, sizes[last.dim]))
-    many = T.bind(int64(ceil_div(end - first, tiling.kernel.rows)))
+    inside = T.bind(end - first)
+    many = T.bind(int64(ceil_div(inside, tiling.kernel.rows)))
+    # The compiler moves the division of a line among its tiles out of their loop, where there may be no tile.
+    divided = T.bind(most(1, inside))
     with tiles(tiling, RowBlock(0, T.bind(int64(lines))), core) as (line, column_tile, _):
         column = T.bind(column_tile * tiling.kernel.cols)
         place, under = _line(patches, sizes, line)
@@ -84,7 +87,7 @@ def cover_lines(tiling: Tiling, core: Any) -> None:
             with T.serial(*ends) as position:
                 at.border(position)
         with T.serial(int64(0), many) as number:
-            start, height = composed(tiling.scheme.edge, end - first, tiling.kernel.rows, number)
+            start, height = composed(tiling.scheme.edge, divided, tiling.kernel.rows, number)
             switch(height, tiling.heights, partial(at.tile, T.bind(first + start)))
 
 
