@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dietlab.base.errors import DispatchError, WorkloadError
 from dietlab.compare.study import Study
+from dietlab.cost import adaptation_cost
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.machine import Hardware
@@ -29,7 +30,9 @@ from dietlab.problem import (
     ShapeSet,
     Workload,
     extents,
+    inside_share,
     largest,
+    line_of,
     name_of_role,
     require_workload,
     smallest,
@@ -38,7 +41,7 @@ from dietlab.problem import (
     workload_to_json,
 )
 from dietlab.problem.tolerance import tolerance
-from dietlab.scheme import Leaf, Scheme, Split, build_space
+from dietlab.scheme import Leaf, Scheme, Split, build_space, plan_on, scheme_with, tiling
 from dietlab.tuning import Dispatcher, build
 from dietlab.view import frame_map
 
@@ -114,6 +117,50 @@ def test_roles_are_products_of_axes() -> None:
     assert str(work) == "conv2d N=1..4 H=7..80 W=7..80 IC=16 OC=24 kernel=3 stride=2 padding=1"
 
 
+@given(sides, strides, pads, strides, st.integers(1, 9), st.integers(1, 9))
+def test_the_share_of_products_inside_the_image(
+    kernel: Any, stride: Any, padding: Any, dilation: Any, height: int, width: int
+) -> None:
+    """It is what ones around an image of ones would add, left out."""
+    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    try:
+        work = Conv2d(N=2, H=height, W=width, IC=1, OC=1, **options)
+    except WorkloadError:
+        return
+    ones = {name: np.ones_like(value) for name, value in work.inputs(Shape(())).items()}
+    share = inside_share(work, Shape(()))
+    assert share == pytest.approx(2 * work.reference(ones).sum() / work.flops(Shape(())))
+    lines, line = line_of(work, Shape(()))
+    assert (lines * line, line) == (extents(work, Shape(()))["rows"], work.output_shape(Shape(()))[2])
+
+
+def test_tiles_cover_lines_or_all_rows() -> None:
+    work, shape = replace(LAYER, N=2), Shape.of(H=8, W=11)
+    copied, in_place = (Scheme.from_key(f"6x16.u1.ws.p0.{kind}even") for kind in ("", "lines."))
+    assert str(plan_on(copied, work, shape)) == f"26 x 6 + 4 x 5 rows of {copied}"
+    plan = plan_on(in_place, work, shape)
+    assert str(plan) == f"16 lines of 1 x 6 + 1 x 5 rows of {in_place}"
+    assert (plan.tiles, plan.rows, plan.executed_rows) == (32, 176, 176)
+    taller = Scheme.from_key("11x16.u1.ws.p0.lines.even")
+    assert tiling(taller, work, shape) == tiling(scheme_with(taller, rows=14), work, shape)
+    assert tiling(copied, work, shape) != tiling(in_place, work, shape)
+    deeper = scheme_with(in_place, rows=11)
+    dispatcher = Dispatcher(work, ONE_CORE, (deeper,), Split("W", 11, Leaf(0), Leaf(0)))
+    assert {kernel.rows for kernel in dispatcher.micro_kernels} == set(range(1, 12))
+
+
+def test_the_cost_counts_lines_and_what_they_skip() -> None:
+    """Of the same throughput, tiles in place take less for an image that is mostly border."""
+    cost = adaptation_cost(LAYER, ONE_CORE, "paper")
+    copied, in_place = (Scheme.from_key(f"8x16.u1.ws.p0.{kind}even") for kind in ("", "lines."))
+    small, large = Shape.of(H=8, W=8), Shape.of(H=80, W=80)
+    table = cost.table([copied, in_place], [small, large], lambda scheme: 1e11)
+    skipped = [inside_share(LAYER, shape) for shape in (small, large)]
+    assert table[1] / table[0] == pytest.approx(skipped, rel=0.01)
+    found = cost.throughputs([copied, in_place], [small, small], table[:, 0])
+    assert found == pytest.approx([1e11, 1e11])
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -163,18 +210,20 @@ def computed(library: Any, work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any
 
 
 KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x16.u1.is.p16.rest")
+IN_PLACE = ("6x32.u2.ws.p0.lines.even", "5x48.u1.is.p16.lines.rest")
+"""Tiles on lines of the output, which read the image in place."""
 LINE_KEYS = ("7x32.u1.ws.p0.even", "4x16.u1.is.p0.rest", "2x48.u1.ws.p0.rest", "6x16.u1.is.p0.even")
 """Tiles of depthwise convolutions, one for each of the others."""
 
 
-@settings(max_examples=12)
+@settings(max_examples=20)
 @given(
     sides,
     strides,
     pads,
     strides,
     st.sampled_from(((1, 3, 40), (1, 1, 3), (1, 16, 16), (1, 20, 24), (3, 3, 40), (2, 16, 2), (5, 1, 1))),
-    st.sampled_from(KEYS),
+    st.sampled_from((*KEYS, *IN_PLACE)),
     st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
     st.booleans(),
 )
@@ -194,7 +243,7 @@ def test_every_image_is_served(
     groups, inner, outer = channels
     extras |= {"IC": groups * inner, "OC": groups * outer, "groups": groups}
     work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), **options, **extras)
-    key = LINE_KEYS[KEYS.index(key)] if work.depthwise else key
+    key = LINE_KEYS[KEYS.index(key) if key in KEYS else 0] if work.depthwise else key
     library = library_of(work, key, tmp_path_factory.mktemp("convolution"))
     for number, height, width in images:
         inputs = work.inputs(Shape.of(N=number, H=height, W=width))
@@ -234,6 +283,40 @@ def test_every_image_is_served_by_a_depthwise_kernel(
         np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (3, {"padding": 1}),
+        (7, {"padding": 3, "stride": 2, "bias": True}),
+        (5, {"padding": ((4, 0), (0, 4)), "residual": True}),
+        (4, {"padding": 2, "dilation": 2}),
+        (1, {"stride": 2, "padding": 2}),
+    ],
+)
+@pytest.mark.parametrize("key", IN_PLACE)
+def test_images_smaller_than_the_kernel(key: str, kernel: int, options: Any, tmp_path: Path) -> None:
+    """Elements of the kernel lie beyond both ends of a line, at some pixels or all."""
+    work = replace(LAYER, N=Dim(1, 2), H=Dim(9, 20), W=Dim(9, 20), kernel=kernel, **options)
+    library = library_of(work, key, tmp_path)
+    for height, width in ((1, 1), (2, 5), (5, 3), (4, 4), (1, 13)):
+        if all(w.positions(size) > 0 for w, size in zip(work.windows, (height, width), strict=True)):
+            inputs = work.inputs(Shape.of(N=2, H=height, W=width))
+            np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
+
+
+def test_what_lies_beyond_the_image_is_skipped_in_place(tmp_path: Path) -> None:
+    """An infinite weight beside zeros enters no sum of a tile that reads the image in place."""
+    work = Conv2d(N=1, H=Dim(4, 9), W=Dim(4, 9), IC=8, OC=16, padding=1)
+    inputs = work.inputs(Shape.of(H=5, W=6))
+    inputs["w"][:, :, 0, 0] = np.inf
+    found = computed(library_of(work, IN_PLACE[0], tmp_path), work, inputs)
+    inputs["w"][:, :, 0, 0] = 0.0
+    right = work.reference(inputs)
+    np.testing.assert_allclose(found[:, 0], right[:, 0], atol=2e-3)
+    np.testing.assert_allclose(found[:, :, 0], right[:, :, 0], atol=2e-3)
+    assert not np.isfinite(found[:, 1:, 1:]).any()
+
+
 @pytest.mark.parametrize("unit", ["bf16fma", "bf16dot"])
 @pytest.mark.parametrize(
     ("groups", "inner", "options"),
@@ -260,7 +343,11 @@ def test_bfloat16(groups: int, inner: int, options: Any, unit: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("key", "groups"),
-    [*((key, 1) for key in KEYS), (KEYS[0], 2), (KEYS[1], 8), *((k, 16) for k in LINE_KEYS)],
+    [
+        *((key, 1) for key in (*KEYS, *IN_PLACE)),
+        *((KEYS[0], 2), (IN_PLACE[1], 2), (KEYS[1], 8)),
+        *((key, 16) for key in LINE_KEYS),
+    ],
 )
 def test_two_cores_serve_every_image(key: str, groups: int, tmp_path: Path) -> None:
     work = replace(LAYER, groups=groups, OC=16 if groups == 16 else 24)

@@ -17,8 +17,18 @@ import numpy as np
 from dietlab.cost.formulas import FloatArray, f_pad
 from dietlab.machine import Hardware
 from dietlab.measure import CacheState, Record
-from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
-from dietlab.scheme import Scheme, tiles_of
+from dietlab.problem import (
+    IntArray,
+    Role,
+    Shape,
+    Workload,
+    channelwise,
+    extents_of,
+    gathered,
+    inside_share,
+    line_of,
+)
+from dietlab.scheme import Scheme, covers_lines, tiles_of
 
 Adaptation = Literal["paper", "streamed"]
 """``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
@@ -73,22 +83,37 @@ class FiveParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Calls:
-    """The shapes of many calls, and the extents of these shapes by role, each ``[shapes]``."""
+    """The shapes of many calls, and the extents of these shapes by role, each ``[shapes]``.
+
+    Args:
+        lines, line: the number of lines of a convolution's output, and the number of a line's rows, each
+            ``[shapes]``; other operators have one line with all rows.
+        inside: the share of the depth that lies inside the image, ``[shapes]``.
+    """
 
     shapes: tuple[Shape, ...]
     extents: Mapping[Role, IntArray]
+    lines: IntArray
+    line: IntArray
+    inside: FloatArray
 
     @classmethod
     def of(cls, workload: Workload, shapes: Sequence[Shape]) -> Calls:
-        return cls(tuple(shapes), extents_of(workload, shapes))
+        extents, count = extents_of(workload, shapes), len(shapes)
+        if not (gathered(workload) or channelwise(workload)):
+            return cls(tuple(shapes), extents, np.ones(count, np.int64), extents["rows"], np.ones(count))
+        lines = np.array([line_of(workload, shape) for shape in shapes], np.int64).reshape(-1, 2)
+        inside = np.array([inside_share(workload, shape) for shape in shapes])
+        return cls(tuple(shapes), extents, lines[:, 0], lines[:, 1], inside)
 
     def __getitem__(self, role: Role) -> IntArray:
         return self.extents[role]
 
     def at(self, numbers: Sequence[int]) -> Calls:
         """Returns some of the calls."""
-        shapes = tuple(self.shapes[number] for number in numbers)
-        return Calls(shapes, {role: extent[list(numbers)] for role, extent in self.extents.items()})
+        chosen, shapes = list(numbers), tuple(self.shapes[number] for number in numbers)
+        extents = {role: extent[chosen] for role, extent in self.extents.items()}
+        return Calls(shapes, extents, self.lines[chosen], self.line[chosen], self.inside[chosen])
 
 
 class Sizes(NamedTuple):
@@ -96,7 +121,8 @@ class Sizes(NamedTuple):
 
     Args:
         group: a key that is equal for all schemes of one bundle, whose formulas differ only in numbers.
-        sizes: the sizes by name; ``rows``, ``cols`` and ``granule`` are among them.
+        sizes: the sizes by name; ``rows``, ``cols`` and ``granule`` are among them, and ``lines``, which is 1
+            if tiles cover each line of a convolution's output by itself.
         paid: the extents by role of which a plan executes multiples.
     """
 
@@ -156,11 +182,18 @@ class Bundle:
         sizes, paid = ({key: one[:, None] for key, one in of.items()} for of in (self.sizes, self.paid))
         return replace(self, sizes=sizes, paid=paid, first=self.first[:, None])  # type: ignore[arg-type]
 
-    def tiles(self, rows: IntArray) -> list[tuple[IntArray, IntArray]]:
+    def tiles(self, calls: Calls) -> list[tuple[IntArray, IntArray]]:
         """Returns the height and the number of the tiles of each region; a region without tiles gets the
         tallest height."""
+        lines = self["lines"] > 0
+        rows, times = np.where(lines, calls.line, calls["rows"]), np.where(lines, calls.lines, 1)
         found = tiles_of(self.like.edge, self["granule"], self["rows"], rows)
-        return [(np.where(tiles > 0, height, self["rows"]), tiles) for height, tiles in found]
+        return [(np.where(tiles > 0, height, self["rows"]), tiles * times) for height, tiles in found]
+
+    def depth(self, calls: Calls) -> IntArray | FloatArray:
+        """Returns the number of steps of the reduction. Tiles that cover lines skip what lies beyond the
+        image, the others multiply zeros."""
+        return np.where(self["lines"] > 0, calls["depth"] * calls.inside, calls["depth"])
 
     def speed(self, heights: IntArray) -> FloatArray:
         """Returns the flop/s of one core or multiprocessor for tiles of these heights."""
@@ -200,6 +233,7 @@ class Formulas(ABC):
     def sizes(self, scheme: Any) -> Sizes:
         """Returns the sizes of a scheme's tile, which the other methods use."""
         sizes = {"rows": scheme.rows, "cols": scheme.cols, "granule": scheme.kernel.granule}
+        sizes["lines"] = int(covers_lines(scheme, self.workload))
         return Sizes(scheme.edge, sizes, scheme.cover_tile)
 
     @abstractmethod

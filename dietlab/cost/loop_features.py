@@ -24,7 +24,7 @@ import numpy.typing as npt
 from dietlab.cost.bundle import Calls, Formulas
 from dietlab.problem import IntArray, Shape
 from dietlab.problem.contraction import Weights
-from dietlab.scheme import Scheme, tiles_of
+from dietlab.scheme import Scheme, covers_lines, tiles_of
 
 Seen = Literal["knobs", "loops"]
 """The set of features of a pair that a model uses."""
@@ -84,6 +84,7 @@ def _sizes(schemes: Sequence[Scheme], formulas: Formulas) -> dict[str, IntArray]
         "composed": [scheme.composed for scheme in schemes],
         "unroll": [getattr(kernel, "unroll", 1) for kernel in kernels],
         "narrows": [kernel.composes_columns for kernel in kernels],
+        "lines": [covers_lines(scheme, formulas.workload) for scheme in schemes],
     }
     return {name: np.array(values, np.int64) for name, values in named.items()}
 
@@ -91,7 +92,8 @@ def _sizes(schemes: Sequence[Scheme], formulas: Formulas) -> dict[str, IntArray]
 def _loops(sizes: Mapping[str, IntArray], calls: Calls, formulas: Formulas) -> Named:
     """Returns the features of the loops, each ``[schemes, shapes]`` or ``[pairs]``."""
     rows, cols, depth = calls["rows"], calls["cols"], calls["depth"]
-    tallest, lower, tiles = _tiles(sizes, rows)
+    tallest, lower, tiles = _tiles(sizes, np.where(sizes["lines"] > 0, calls.line, rows))
+    tiles = tiles * np.where(sizes["lines"] > 0, calls.lines, 1)
     steps = np.where(sizes["block"] > 0, np.minimum(sizes["block"], depth), depth)
     passes, across = -(-depth // steps), -(-cols // sizes["cols"])
     width = np.where(sizes["narrows"] > 0, np.minimum(sizes["cols"], cols), sizes["cols"])

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.statistics import Values
-from dietlab.problem import IntArray, Role, Shape, Workload, extents_of
-from dietlab.scheme import Edge, Scheme, tiles_of
+from dietlab.problem import IntArray, Role, Shape, Workload, extents_of, line_of
+from dietlab.scheme import Edge, Scheme, covered, covers_lines, tiles_of
 
 Numbers = npt.NDArray[np.intp]
 
@@ -108,9 +109,9 @@ class Pairs:
         self._workload = workload
         self._groups = _numbered(map(group_of, schemes))
         self._families = _numbered(scheme.family for scheme in schemes)
-        extents = extents_of(workload, shapes)
-        heights = [height(scheme, rows) for scheme, rows in zip(schemes, extents["rows"], strict=True)]
-        self.places = self._parts(schemes, extents, np.array(heights))
+        pairs = zip(schemes, shapes, strict=True)
+        heights = [height(scheme, covered(scheme, workload, shape)[1]) for scheme, shape in pairs]
+        self.places = self._parts(schemes, extents_of(workload, shapes), np.array(heights))
 
     def table(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Table:
         """Returns the places of every scheme on every shape."""
@@ -123,13 +124,20 @@ class Pairs:
             places.append(plan)
         members, firsts = ([scheme for _, scheme in found.values()] for found in (families, plans))
         extents = extents_of(self._workload, shapes)
-        sizes, heights = np.unique(heights_of(firsts, extents["rows"]), return_inverse=True)
+        tall = heights_of(firsts, extents["rows"], self._line(firsts, shapes))
+        sizes, heights = np.unique(tall, return_inverse=True)
         return Table(
             self._parts(members, extents, sizes),
             np.array([family for family, _, _ in plans], np.intp),
             heights.reshape(len(firsts), len(shapes)),
             np.array(places, np.intp),
         )
+
+    def _line(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> dict[int, IntArray]:
+        """Returns the rows of each shape's lines for the schemes, by index, whose tiles cover lines."""
+        lined = [n for n, scheme in enumerate(schemes) if covers_lines(scheme, self._workload)]
+        rows = np.array([line_of(self._workload, shape)[1] for shape in shapes] if lined else [], np.int64)
+        return dict.fromkeys(lined, rows)
 
     def _parts(self, schemes: Sequence[Scheme], extents: Mapping[Role, IntArray], heights: IntArray) -> Parts:
         sizes: Values = np.log(np.maximum(1, np.stack([*extents.values()], axis=1)))
@@ -181,14 +189,17 @@ def height(scheme: Scheme, rows: int) -> int:
     return int(heights_of([scheme], np.array([rows]))[0, 0])
 
 
-def heights_of(schemes: Sequence[Scheme], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Returns :func:`height` of every scheme for every number of rows, ``[schemes, rows]``."""
-    known: dict[tuple[str, int, int], npt.NDArray[np.int64]] = {}
+def heights_of(
+    schemes: Sequence[Scheme], rows: IntArray, lines: Mapping[int, IntArray] = MappingProxyType({})
+) -> IntArray:
+    """Returns :func:`height` of every scheme for every number of rows, ``[schemes, rows]``; ``lines`` has the
+    numbers for some of the schemes, by index."""
+    known: dict[tuple[str, int, int, bool], IntArray] = {}
     found = []
-    for scheme in schemes:
-        key = scheme.edge, scheme.kernel.granule, scheme.rows
+    for number, scheme in enumerate(schemes):
+        key, own = (scheme.edge, scheme.kernel.granule, scheme.rows, number in lines), lines.get(number, rows)
         if key not in known:
-            (tall, tiles), *lower = tiles_of(scheme.edge, key[1], np.full_like(rows, key[2]), rows)
+            (tall, tiles), *lower = tiles_of(scheme.edge, key[1], np.full_like(own, key[2]), own)
             known[key] = np.maximum(1, np.where(tiles > 0, tall, lower[0][0]) if lower else tall)
         found.append(known[key])
     return np.array(found, np.int64).reshape(len(schemes), len(rows))

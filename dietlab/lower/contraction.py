@@ -97,21 +97,32 @@ class Contraction:
         """True if each column has its own input channel."""
         return self.patches is not None and self.patches.channelwise
 
-    def range_of_rows(self, box: Box) -> Range:
+    def range_of_rows(self, box: Box, *, lines: bool = False) -> Range:
         """Returns the least and the largest number of rows (None: unbounded) that tiles may have to cover
         together, for the shapes in a box. Of dimensions that are not in the box, only that they are 1 or more
-        is known. Tiles of a depthwise convolution cover lines of the output, of any width."""
+        is known. Tiles that cover ``lines`` of the output one by one, as those of a depthwise convolution do,
+        have a line's pixels to cover; of a depthwise convolution, perhaps without those at its ends."""
         low, high = box.get(self.rows, (1, None))
         if self.patches is None:
             return low, high
-        if self.channelwise:
-            return 1, None
+        if lines or self.channelwise:
+            return self._range_of_line(box, high)
         ends = [box.get(dim, (1, None)) for dim in self.patches.dims]
         low = max(low, self._least_rows([end[0] for end in ends]))
         if all(end[1] is not None for end in ends):
             most = self.derived({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
             high = most[self.rows] if high is None else min(high, most[self.rows])
         return low, high
+
+    def _range_of_line(self, box: Box, rows: int | None) -> Range:
+        """Returns the least and the largest number of pixels of an output's line that tiles cover, for images
+        of at most ``rows`` output pixels."""
+        assert self.patches is not None
+        last = self.patches.windows[-1]
+        low, high = box.get(last.dim, (1, None))
+        bounds = [rows, None if high is None else last.positions(high)]
+        least = 1 if self.channelwise else max(1, last.positions(low))
+        return least, min((bound for bound in bounds if bound is not None), default=None)
 
     def _least_rows(self, sizes: Sequence[int]) -> int:
         """Returns the number of rows for sizes of :attr:`Patches.dims`, at least 1: an image that the kernel

@@ -36,7 +36,8 @@ def needed_heights(
         ]
     needed: list[set[int]] = [set(heights(scheme, low) if every_plan else ()) for scheme in schemes]
     for number, box in boxes(tree, {rows: (low, None)}):
-        least, most = box[rows] if contraction is None else contraction.range_of_rows(box)
+        lines = schemes[number].kernel.lines
+        least, most = box[rows] if contraction is None else contraction.range_of_rows(box, lines=lines)
         if most is None or least <= most:
             needed[number].update(heights(schemes[number], least, most))
     return [tuple(sorted(found)) for found in needed]

@@ -224,6 +224,42 @@ def channelwise(workload: Workload) -> bool:
     return windows > 0 and windows == len(axes_of(workload, "depth"))
 
 
+def line_of(workload: Workload, shape: Shape) -> tuple[int, int]:
+    """Returns the number of lines of a convolution's output, and the number of pixels of a line that tiles
+    cover together: all, or of a depthwise convolution those at which the whole kernel lies inside the image.
+    Other operators have one line with all rows.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
+    *_, last = axes_of(workload, "rows")
+    if not isinstance(last.extent, Window):
+        return 1, extent_at(workload, "rows", shape)
+    lines = prod(axis.at(shape) for axis in axes_of(workload, "rows")[:-1])
+    if not channelwise(workload):
+        return lines, last.at(shape)
+    first, end = last.extent.whole(_size(last.extent, shape))
+    return lines, end - first
+
+
+def inside_share(workload: Workload, shape: Shape) -> float:
+    """Returns the share of an operator's products, in [0, 1], whose input lies inside the image: 0.82 for a
+    3 x 3 kernel with padding 1 on 7 x 7 pixels. Others are products with zeros, which no program needs.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
+    share = 1.0
+    for axis in workload.axes:
+        if isinstance(window := axis.extent, Window):
+            share *= window.inside(_size(window, shape)) / max(1, window.kernel * axis.at(shape))
+    return share
+
+
+def _size(window: Window, shape: Shape) -> int:
+    return window.size if isinstance(window.size, int) else shape[window.dim]
+
+
 def extent_at(workload: Workload, role: Role, shape: Shape) -> int:
     """Returns the extent of a role for a shape.
 

@@ -111,6 +111,27 @@ class Window:
         first, count = element * self.dilation, self.positions(size)
         return slice(first, first + (count - 1) * self.stride + 1 if count > 0 else first, self.stride)
 
+    def whole(self, size: Any, least: Any = min, most: Any = max) -> tuple[Any, Any]:
+        """Returns the first position at which the whole window lies inside, and one past the last, for a
+        size. For an expression, ``least`` and ``most`` give the smaller and the larger of two."""
+        count, reach = self.positions(size), self.dilation * (self.kernel - 1) + 1
+        first = least(count, -(-self.before // self.stride))
+        end = most(0, size + (self.before - reach + self.stride)) // self.stride
+        return first, most(first, least(count, end))
+
+    def inside(self, size: int) -> int:
+        """Returns how many elements of the kernel, over all positions, lie inside a dimension of a size."""
+        places = (range(-self.before + at * self.dilation, size, self.stride) for at in range(self.kernel))
+        count = self.positions(size)
+        return sum(len([place for place in met[:count] if place >= 0]) for met in places)
+
+    def beyond(self, element: int) -> tuple[int, int]:
+        """Returns the largest numbers of positions, from the first one and from the last one on, at which one
+        of the kernel's elements lies beyond the dimension."""
+        last = self.kernel - 1 - element
+        before, after = self.before - element * self.dilation, self.after - last * self.dilation
+        return max(0, -(-before // self.stride)), max(0, -(-after // self.stride))
+
     @property
     def moves(self) -> bool:
         """False if the positions are the elements: the window has one element, no stride and no zeros."""

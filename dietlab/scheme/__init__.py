@@ -2,7 +2,19 @@
 
 from dietlab.scheme.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order, with_rows
 from dietlab.scheme.parameters import with_parameters
-from dietlab.scheme.plan import Plan, Region, heights, needed, plan_for, spans, tiles_of, tiling
+from dietlab.scheme.plan import (
+    Plan,
+    Region,
+    covered,
+    covers_lines,
+    heights,
+    needed,
+    plan_for,
+    plan_on,
+    spans,
+    tiles_of,
+    tiling,
+)
 from dietlab.scheme.scheme import Scheme, scheme_with
 from dietlab.scheme.space import Cover, Rejection, Space, build_space, edges_of, parameter_table
 from dietlab.scheme.target import Limit
@@ -42,6 +54,8 @@ __all__ = [
     "Tree",
     "boxes",
     "build_space",
+    "covered",
+    "covers_lines",
     "depth",
     "edges_of",
     "heights",
@@ -50,6 +64,7 @@ __all__ = [
     "needed",
     "parameter_table",
     "plan_for",
+    "plan_on",
     "relabelled",
     "restricted",
     "route",

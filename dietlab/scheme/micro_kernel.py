@@ -74,6 +74,11 @@ class MicroKernel(ABC):
         return EDGES
 
     @property
+    def lines(self) -> bool:
+        """True if the rows of a tile are neighbours on one line of a convolution's output."""
+        return False
+
+    @property
     def composes_columns(self) -> bool:
         """True if narrower tiles compose the columns, as lower ones compose the rows."""
         return False

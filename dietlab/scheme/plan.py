@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from dietlab.problem import IntArray, Shape, ShapeSet, Workload, extent_at, extents
+from dietlab.problem import IntArray, Shape, ShapeSet, Workload, channelwise, extent_at, line_of
 from dietlab.scheme.micro_kernel import COMPOSED, Edge, Kernel, MicroKernel, with_rows
 from dietlab.scheme.scheme import Scheme, scheme_with
 
@@ -47,28 +47,33 @@ class Plan(Generic[Kernel]):
     Args:
         scheme: the planned scheme.
         regions: the regions, in the order of rows.
+        lines: how often the regions repeat: the number of lines of a convolution's output, if tiles cover
+            each line by itself.
     """
 
     scheme: Scheme[Kernel]
     regions: tuple[Region[Kernel], ...]
+    lines: int = 1
 
     @property
     def tiles(self) -> int:
-        """The number of row tiles of all regions."""
-        return sum(region.tiles for region in self.regions)
+        """The number of row tiles of all regions and lines."""
+        return self.lines * sum(region.tiles for region in self.regions)
 
     @property
     def rows(self) -> int:
         """The number of rows of the output that are covered."""
-        return sum(region.rows for region in self.regions)
+        return self.lines * sum(region.rows for region in self.regions)
 
     @property
     def executed_rows(self) -> int:
         """The number of rows that are computed, padding included."""
-        return sum(region.executed_rows for region in self.regions)
+        return self.lines * sum(region.executed_rows for region in self.regions)
 
     def __str__(self) -> str:
-        return " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in self.regions) + f" rows of {self.scheme}"
+        lines = "" if self.lines == 1 else f"{self.lines} lines of "
+        rows = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in self.regions)
+        return f"{lines}{rows} rows of {self.scheme}"
 
 
 def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
@@ -96,6 +101,40 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
     return Plan(scheme, tuple(regions))
 
 
+def plan_on(scheme: Scheme[Kernel], workload: Workload, shape: Shape) -> Plan[Kernel]:
+    """Plans how a scheme covers a shape; see :func:`plan_for`.
+
+    Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        workload, shape: the operator and the shape to cover.
+    """
+    lines, rows = covered(scheme, workload, shape)
+    return replace(plan_for(scheme, rows), lines=lines)
+
+
+def covered(scheme: Scheme, workload: Workload, shape: Shape) -> tuple[int, int]:
+    """Returns how often a scheme's tiles cover what they cover together, and how many rows that are: once all
+    rows, or each line of a convolution's output by itself.
+
+    Args:
+        scheme: the scheme.
+        workload, shape: the operator and the shape to cover.
+    """
+    if covers_lines(scheme, workload):
+        return line_of(workload, shape)
+    return 1, extent_at(workload, "rows", shape)
+
+
+def covers_lines(scheme: Scheme, workload: Workload) -> bool:
+    """Returns whether tiles cover each line of a convolution's output by itself.
+
+    Args:
+        scheme: the scheme.
+        workload: the operator.
+    """
+    return scheme.kernel.lines or channelwise(workload)
+
+
 def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
     """Returns a value that is equal for schemes with the same tiles on a shape: ``12x32.even``,
     ``12x32.rest`` and ``14x32.even`` all cover 48 rows by 4 x 12.
@@ -104,8 +143,8 @@ def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
         scheme: the scheme, which gives the tile and the treatment of the edge.
         workload, shape: the operator and the shape to cover.
     """
-    sizes = extents(workload, shape)
-    return _tiling(scheme, sizes["rows"], sizes["cols"] if scheme.kernel.composes_columns else 0)
+    cols = extent_at(workload, "cols", shape) if scheme.kernel.composes_columns else 0
+    return _tiling(scheme, covered(scheme, workload, shape)[1], cols)
 
 
 @lru_cache(maxsize=1 << 17)
@@ -177,14 +216,15 @@ def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple
     return [(granule * highest, full), (granule * left, -(-left // highest))]
 
 
-def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
+def spans(workload: Workload, shapes: ShapeSet, *, lines: bool = False) -> list[tuple[int, int]]:
     """Returns for each shape the range of row counts that it represents: from one more than the next smaller
     row count in the set up to its own row count.
 
     Args:
         workload, shapes: the operator and a set of its shapes.
+        lines: whether to count the rows of a line of a convolution's output instead of all rows.
     """
-    rows = [extent_at(workload, "rows", shape) for shape in shapes]
+    rows = [line_of(workload, shape)[1] if lines else extent_at(workload, "rows", shape) for shape in shapes]
     known = sorted(set(rows))
     since = dict(zip(known, [min(known[0], 1), *(extent + 1 for extent in known)], strict=False))
     return [(since[extent], extent) for extent in rows]

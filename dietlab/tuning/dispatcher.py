@@ -20,7 +20,6 @@ from dietlab.problem import (
     ShapeSet,
     Workload,
     axes_of,
-    extent_at,
     name_of_role,
     smallest_shape,
     split_extents,
@@ -40,7 +39,7 @@ from dietlab.scheme import (
     leaves,
     needed,
     parameter_table,
-    plan_for,
+    plan_on,
     relabelled,
     route,
     split_dims,
@@ -98,7 +97,10 @@ class Dispatcher(Carded):
         rows = name_of_role(self.workload, "rows")
         reached = boxes(self.tree, {rows: (1, None)})
         contraction = Contraction(**contraction_of(self.workload))
-        ranges = ((self.schemes[number], contraction.range_of_rows(box)) for number, box in reached)
+        ranges = (
+            (self.schemes[number], contraction.range_of_rows(box, lines=self.schemes[number].kernel.lines))
+            for number, box in reached
+        )
         found = (needed(scheme, low, high) for scheme, (low, high) in ranges if high is None or low <= high)
         return tuple(sorted({kernel for kernels in found for kernel in kernels}))
 
@@ -113,7 +115,7 @@ class Dispatcher(Carded):
 
     def plan(self, shape: Shape) -> Plan[MicroKernel]:
         """Returns the plan that covers ``shape``."""
-        return plan_for(self.scheme(shape), extent_at(self.workload, "rows", shape))
+        return plan_on(self.scheme(shape), self.workload, shape)
 
     def to_source(self) -> str:
         """Returns the rules as a Python function, for people to read."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dietlab.base.statistics import Values
 from dietlab.problem import ShapeSet, Workload
-from dietlab.scheme import Edge, MicroKernel, Scheme, heights, spans
+from dietlab.scheme import Edge, MicroKernel, Scheme, covers_lines, heights, spans
 
 Heights = tuple[int, ...]
 
@@ -62,15 +62,17 @@ class Needs:
         """Returns the needs of schemes. Each shape represents all lengths after the shape before it."""
         kernels = tuple(sorted({lower.kernel for scheme in schemes for lower in scheme.heights}))
         numbered = {kernel: number for number, kernel in enumerate(kernels)}
-        within = spans(workload, shapes)
-        # Of several dimensions, a shape beyond the range in one of them may have any number of rows.
-        first = 1 if len(workload.dims) > 1 else 1 + max(high for _, high in within)
-        covers: dict[tuple[Edge, int, int], tuple[list[Heights], npt.NDArray[np.intp], Heights]] = {}
+        of = {lines: spans(workload, shapes, lines=lines) for lines in (False, True)}
+        covers: dict[tuple[Edge, int, int, bool], tuple[list[Heights], npt.NDArray[np.intp], Heights]] = {}
         sets: dict[frozenset[int], int] = {}
         rows, beyond = [], []
         for scheme in schemes:
-            cover = scheme.edge, scheme.kernel.granule, scheme.rows  # all that heights depend on
+            lines = covers_lines(scheme, workload)
+            cover = scheme.edge, scheme.kernel.granule, scheme.rows, lines  # all that heights depend on
             if cover not in covers:
+                within = of[lines]
+                # Of several dimensions, a shape beyond the range in one of them may have any number of rows.
+                first = 1 if len(workload.dims) > 1 else 1 + max(high for _, high in within)
                 found = {span: heights(scheme, *span) for span in dict.fromkeys(within)}
                 distinct = list(dict.fromkeys(found.values()))
                 places = np.array([distinct.index(found[span]) for span in within])

@@ -13,7 +13,7 @@ from dietlab.machine.target import part
 from dietlab.measure.timing.device import Device
 from dietlab.measure.timing.protocol import CacheState
 from dietlab.measure.timing.rotation import copies_beyond
-from dietlab.problem import Shape, Workload, bound, precision_of
+from dietlab.problem import Shape, Workload, bound, inside_share, precision_of
 
 
 class TimingTarget(Protocol):
@@ -67,8 +67,10 @@ def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
 
 
 def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
-    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown."""
-    of_call = workload.flops(shape), workload.bytes(shape), workload.dtype
+    """Returns the roofline of a call; None if the peak or the memory bandwidth is unknown. Products with the
+    zeros around an image need no time."""
+    flops = workload.flops(shape) * inside_share(workload, shape)
+    of_call = flops, workload.bytes(shape), workload.dtype
     if hardware.roofline(*of_call) is None:
         return None
     return hardware.roofline(*of_call, memory_bytes(workload, shape, hardware))

@@ -175,8 +175,8 @@ class CpuAdaptation(Formulas):
         return Sizes((group, scheme.order, kernel.ahead, kernel.along), {**sizes, **more}, paid)
 
     def parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
-        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
-        tiles, depth = sum(counts), calls["depth"]
+        heights, counts = zip(*bundle.tiles(calls), strict=True)
+        tiles, depth = sum(counts), bundle.depth(calls)
         width, edge_steps = self._width(bundle, calls), self._edge_steps(bundle, calls)
         steps = [2.0 * h * width / (bundle.speed(h) * self._hidden(bundle, h)) for h in heights]
         step_of_all = sum(step * count for step, count in zip(steps, counts, strict=True))
@@ -193,17 +193,17 @@ class CpuAdaptation(Formulas):
         return FiveParts(*(passes * part for part in parts))
 
     def static(self, bundle: Bundle, calls: Calls) -> FloatArray:
-        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls)))
         static: FloatArray = bundle.useful(calls) * self._busy(bundle, calls, tiles)
         return static
 
     def throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
-        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
+        heights, counts = zip(*bundle.tiles(calls), strict=True)
         passes = calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
         spent = seconds / passes * self._busy(bundle, calls, sum(counts))
         paid = [height / self._hidden(bundle, height) for height in heights]
         rows = sum(one * count for one, count in zip(paid, counts, strict=True))
-        steps = rows * (calls["depth"] + self._edge_steps(bundle, calls))
+        steps = rows * (bundle.depth(calls) + self._edge_steps(bundle, calls))
         transposed = self._transposed_rows(bundle) * calls["depth"]
         flops = 2.0 * self._width(bundle, calls) * (steps + transposed)
         fetch, first = self._fetch(bundle, calls), _of_first(paid, counts) / rows

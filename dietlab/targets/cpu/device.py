@@ -27,8 +27,8 @@ from dietlab.measure.timing.protocol import CACHE_STATES as CACHE_STATES
 from dietlab.measure.timing.protocol import clock_for
 from dietlab.measure.timing.rotation import Arena, copies_beyond, exceeded_bytes
 from dietlab.measure.timing.threads import keep_apart
-from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents
-from dietlab.scheme import plan_for
+from dietlab.problem import PRECISIONS, FloatArray, Shape, Workload, extents, inside_share
+from dietlab.scheme import covers_lines, plan_on
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import FMA_LATENCY
@@ -325,10 +325,11 @@ def seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Sh
     """Models a call: the padded multiply-adds at a throughput that grows with the register tile, plus one
     fetch of the weights from the last-level cache."""
     sizes, kernel = extents(workload, shape), scheme.kernel
-    plan = plan_for(scheme, sizes["rows"])
+    plan = plan_on(scheme, workload, shape)
     column_tiles = -(-sizes["cols"] // kernel.cols)
     columns_a_core = -(-column_tiles // hardware.cores) * kernel.cols * sizes["batch"]
-    steps = 2.0 * columns_a_core * sizes["depth"]
+    inside = inside_share(workload, shape) if covers_lines(scheme, workload) else 1.0
+    steps = 2.0 * columns_a_core * sizes["depth"] * inside * plan.lines
     compute = sum(steps * r.executed_rows / _throughput(hardware, r.kernel) for r in plan.regions)
     weights = 4.0 * columns_a_core * sizes["depth"] * (1 if scheme.order == "ws" else plan.tiles)
     stream = (hardware.l3_gbps or 30.0) * 1e9

@@ -17,7 +17,7 @@ from dietlab.targets.cpu.units import UNITS, CpuUnit, UnitFacts
 Along = Literal["cols", "depth"]
 
 _KEY = re.compile(
-    r"(\d+)x(\d+)\.u(\d+)(?:\.(ws|is))?\.p(\d+)(a?)(?:\.k(\d+))?(?:\.(depth))?"
+    r"(\d+)x(\d+)\.u(\d+)(?:\.(ws|is))?\.p(\d+)(a?)(?:\.k(\d+))?(?:\.(depth))?(?:\.(lines))?"
     rf"(?:\.({'|'.join(sorted(set(UNITS) - {'fma'}, key=len, reverse=True))}))?"
     r"(?:\.(even|rest|checked|partitioned))?"
 )
@@ -46,9 +46,14 @@ class CpuMicroKernel(MicroKernel):
         unit: the instruction that multiplies and adds. Its *steps* of the reduction are 32-bit words of
             weights (:data:`~dietlab.targets.cpu.units.UNITS`); ``unroll`` and ``prefetch`` count them. AMX
             multiplies groups of up to 16 rows, held in its own tile registers; ``rows`` counts whole groups.
+        lines: whether the rows of a tile are neighbours on one line of a convolution's output, so that their
+            input is read in place, and elements of the kernel that lie beyond the image are skipped. If
+            false, rows are copied from the image first, and tiles go on from line to line. A depthwise
+            micro-kernel always covers lines.
 
     ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth,
-    ``6x48.u2.p0a.k512`` for passes of 512 steps, or ``6x16.u2.p0a.maddwd`` for another unit.
+    ``6x48.u2.p0a.k512`` for passes of 512 steps, ``6x16.u2.p0a.maddwd`` for another unit, or
+    ``6x64.u2.p0.lines``.
 
     Raises:
         SpaceError: if a size is not positive or no multiple of the instruction's, or the unit is unknown.
@@ -62,6 +67,7 @@ class CpuMicroKernel(MicroKernel):
     along: Along = "cols"
     block: int = 0
     unit: CpuUnit = "fma"
+    lines: bool = False
     example: ClassVar[str] = "8x32.u4.ws.p0.even"
 
     def __post_init__(self) -> None:
@@ -85,6 +91,7 @@ class CpuMicroKernel(MicroKernel):
             f"p{self.prefetch}{'a' if self.ahead else ''}",
             f"k{self.block}" if self.block else "",
             "" if self.along == "cols" else self.along,
+            "lines" if self.lines else "",
             "" if self.unit == "fma" else self.unit,
             edge,
         ]
@@ -96,8 +103,8 @@ class CpuMicroKernel(MicroKernel):
         match = _KEY.fullmatch(key)
         if not match:
             return None
-        rows, cols, unroll, order, prefetch, ahead, block, along, unit, edge = match.groups()
-        others: Any = along or "cols", int(block or 0), unit or "fma"
+        rows, cols, unroll, order, prefetch, ahead, block, along, lines, unit, edge = match.groups()
+        others: Any = along or "cols", int(block or 0), unit or "fma", bool(lines)
         kernel = cls(int(rows), int(cols), int(unroll), int(prefetch), bool(ahead), *others)
         return kernel, order or "", edge or ""
 
@@ -117,9 +124,9 @@ class CpuMicroKernel(MicroKernel):
         return self.along == "depth"
 
     @property
-    def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
-        """The parameters that determine how weights are read, without the sizes."""
-        return self.prefetch, self.ahead, self.along, self.block, self.unit
+    def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit, bool]:
+        """The parameters that determine how operands are read, without the sizes."""
+        return self.prefetch, self.ahead, self.along, self.block, self.unit, self.lines
 
     @property
     def facts(self) -> UnitFacts:

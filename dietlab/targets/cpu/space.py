@@ -9,6 +9,7 @@ from dietlab.machine import Hardware
 from dietlab.problem import (
     NO_EPILOGUE,
     Workload,
+    axes_of,
     batched,
     channelwise,
     gathered,
@@ -17,6 +18,7 @@ from dietlab.problem import (
     smallest,
     static_extent,
 )
+from dietlab.problem.dims import Window
 from dietlab.scheme.micro_kernel import ORDERS, Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.scheme.target import Limit
@@ -56,6 +58,11 @@ FMA_LATENCY = 4
 """The number of cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the
 vendors' optimization manuals): with fewer accumulators than that, multiply-adds wait."""
 
+MOST_VARIANTS = 24
+"""The largest number of loops in the code of a tile that reads an image in place, for the ends of a line: a
+kernel of 7 elements with as many zeros as keep the size has 19 of them, of 3 elements 5. Larger kernels copy
+rows."""
+
 L2_SHARE = 3 / 4
 """Largest share of L2 for a stationary operand: the rest is for what streams past it."""
 
@@ -81,12 +88,13 @@ def candidates(
     for unit in units:
         facts = UNITS[unit]
         counts, unrolls = (tiles, MATRIX_UNROLLS) if facts.matrix else (sizes, UNROLLS)
-        for (groups, vectors), unroll, order, (steps, ahead, block), edge, along in product(
-            counts, unrolls, ORDERS, streams(workload), edges, axes
+        on_lines = (False, True) if gathered(workload) and unit == "fma" else (False,)
+        for (groups, vectors), unroll, order, (steps, ahead, block), edge, along, lined in product(
+            counts, unrolls, ORDERS, streams(workload), edges, axes, on_lines
         ):
             rows, cols = groups * facts.tile_rows, vectors * lanes if along == "cols" else vectors
-            unrolled = unroll * facts.tile_steps
-            yield Scheme(CpuMicroKernel(rows, cols, unrolled, steps, ahead, along, block, unit), edge, order)
+            tile = rows, cols, unroll * facts.tile_steps
+            yield Scheme(CpuMicroKernel(*tile, steps, ahead, along, block, unit, lined), edge, order)
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
@@ -190,6 +198,20 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + s.kernel.facts.matrix),
         ),
         Limit(
+            "tiles on a line read an image in place, in float32 and composed, without fetching a next panel",
+            0,
+            "exceptions",
+            lambda s: (
+                s.kernel.lines * ((not copied) + s.kernel.ahead + (not s.composed) + (s.kernel.unit != "fma"))
+            ),
+        ),
+        Limit(
+            "the ends of a line have few variants of code",
+            MOST_VARIANTS,
+            "loops",
+            lambda s: s.kernel.lines * _end_loops(workload),
+        ),
+        Limit(
             "columns with their own input channels have composed tiles of float32, which no loop unrolls",
             0,
             "exceptions",
@@ -220,6 +242,16 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: int(s.edge == "padded" and s.rows > 1 and not static_depth),
         ),
     )
+
+
+def _end_loops(workload: Workload) -> int:
+    """Returns the number of loops in a tile's code for the ends of a convolution's lines: for each of the
+    kernel's elements along a line, one for each number of pixels at which it can lie beyond each end."""
+    *_, last = axes_of(workload, "rows")
+    if not isinstance(last.extent, Window):
+        return 0
+    ends = map(last.extent.beyond, range(last.extent.kernel))
+    return sum((before + 1) * (after + 1) for before, after in ends)
 
 
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:

@@ -117,12 +117,12 @@ class BlockAdaptation(Formulas):
         columns = bundle["cols"] * bundle.column_tiles(calls)
         depth = bundle["shared_step"] * _own_steps(bundle, calls)
         area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
-        return [(height, area * (height * tiles)) for height, tiles in bundle.tiles(calls["rows"])]
+        return [(height, area * (height * tiles)) for height, tiles in bundle.tiles(calls)]
 
     @staticmethod
     def _blocks(bundle: Bundle, calls: Calls) -> IntArray:
         """Returns the number of blocks of a call."""
-        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls)))
         return np.asarray(tiles * bundle.column_tiles(calls) * calls["batch"] * bundle["splits"])
 
 

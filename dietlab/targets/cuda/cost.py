@@ -83,7 +83,7 @@ class BoundedAdaptation(BlockAdaptation):
     def _bound(self, bundle: Bundle, calls: Calls) -> BoundSeconds:
         """Returns the bound of calls, computed for each call's tallest tiles: they end a wave."""
         tallest = np.zeros(1, np.int64)
-        for height, count in bundle.tiles(calls["rows"]):
+        for height, count in bundle.tiles(calls):
             tallest = np.maximum(tallest, np.where(count > 0, height, 0))
         tiles = self._tiles(bundle, np.where(tallest > 0, tallest, bundle["granule"]))
         moved = np.array([self.workload.bytes(shape) for shape in calls.shapes], np.float64)

@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, Workload, extents, precision_of
-from dietlab.scheme import plan_for
+from dietlab.scheme import plan_on
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import blocks_per_sm
@@ -61,7 +61,7 @@ def synthetic_call(
     operands from memory, whichever is longer.
     """
     sizes, itemsize = extents(workload, shape), precision_of(workload).itemsize
-    plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
+    plan, kernel = plan_on(scheme, workload, shape), scheme.kernel
     rows = max((region.kernel.rows for region in plan.regions), default=0)
     tiles = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
     blocks = ceil(tiles * kernel.splits / hardware.cores)

@@ -16,8 +16,8 @@ from dietlab.compare.results import Report, ResultTable
 from dietlab.compare.results.speedups import JUDGES
 from dietlab.compare.study import MODEL, Study
 from dietlab.cost import CostModel
-from dietlab.problem import Shape, extent_at, workload_from_json
-from dietlab.scheme import Scheme, plan_for
+from dietlab.problem import Shape, workload_from_json
+from dietlab.scheme import Scheme, plan_on
 from dietlab.view.figures.base import MICRO, add_ring, new_figure
 from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import plot_map
@@ -225,8 +225,8 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
-        rows = extent_at(workload_from_json(report.workload), "rows", shape)
-        return f"{shape}: {report.maker} covers it by {plan_for(Scheme.from_key(plan), rows)}."
+        covers = plan_on(Scheme.from_key(plan), workload_from_json(report.workload), shape)
+        return f"{shape}: {report.maker} covers it by {covers}."
     except DietlabError:
         return f"{shape}: {plan}."
 

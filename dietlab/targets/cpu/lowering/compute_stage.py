@@ -16,8 +16,10 @@ from dietlab.targets.cpu.lowering.tir import L1, either, int64, masked_load, pre
 from dietlab.targets.cpu.lowering.units import matrix_step, unit_step
 
 
-def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
-    """Emits the compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
+def multiply_add(
+    tile: Tile, ahead: Any | None = None, tiles: Any | None = None, *, steps: int | None = None
+) -> None:
+    """Emits the compute stage: ``depth`` steps (or ``steps``), ``kernel.unroll`` of them in one iteration.
 
     As loops::
 
@@ -25,14 +27,14 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
                                       step(...) for what is left over
     """
-    steps, block = tile.steps, tile.kernel.block
-    if isinstance(steps, int) or not block:
-        _iterations(tile, steps if isinstance(steps, int) else T.bind(steps), ahead, tiles)
+    count, block = tile.steps if steps is None else steps, tile.kernel.block
+    if isinstance(count, int) or not block:
+        _iterations(tile, count if isinstance(count, int) else T.bind(count), ahead, tiles)
         return
     # The number of steps is a constant in all K-blocks but the last one.
-    steps = T.bind(steps)
-    cut, last = (partial(_iterations, tile, count, ahead, tiles) for count in (block, steps))
-    either(steps == block, cut, last)
+    count = T.bind(count)
+    cut, last = (partial(_iterations, tile, number, ahead, tiles) for number in (block, count))
+    either(count == block, cut, last)
 
 
 def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) -> None:

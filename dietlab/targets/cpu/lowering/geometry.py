@@ -208,7 +208,8 @@ class Geometry(Contraction):
 @dataclass(frozen=True)
 class Tile:
     """The values that the steps of one tile function share, named as in its signature. A matrix unit
-    multiplies ``height`` rows at once, from each row of ``groups`` on."""
+    multiplies ``height`` rows at once, from each row of ``groups`` on. The tile's rows have the accumulators
+    from row ``first`` on."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -224,6 +225,7 @@ class Tile:
     checked: bool = False
     groups: tuple[Any, ...] = ()
     height: Any | None = None
+    first: int = 0
 
     @property
     def lanes(self) -> int:
@@ -264,7 +266,7 @@ class Tile:
 
     def slot(self, i: Any, j: int) -> Any:
         """Returns the accumulator of row ``i`` and vector ``j``."""
-        return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
+        return vector((self.first + i) * self.kernel.cols + j * self.lanes, self.lanes)
 
 
 def _short(workload: Workload, short_rows: int) -> int:

@@ -22,6 +22,7 @@ from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.lowering.channelwise import channel_function, channel_name
 from dietlab.targets.cpu.lowering.dot_products import dot_products_function
 from dietlab.targets.cpu.lowering.geometry import HEADER_FLOATS, Geometry
+from dietlab.targets.cpu.lowering.line_tile import line_function
 from dietlab.targets.cpu.lowering.loop_nest import Operands, Tiling, call, groups
 from dietlab.targets.cpu.lowering.matrix_tile import matrix_tile_function, permitted
 from dietlab.targets.cpu.lowering.micro_kernel import Fit, tile_function, tile_name
@@ -78,7 +79,8 @@ def library_module(
         }
     if geometry.weights == "transposed":
         functions[PANEL_FUNCTION] = panel_function(geometry)
-    for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
+    copying = {p.scheme.kernel.unit for p in (*chosen, *any_plan) if not p.scheme.kernel.lines}
+    for unit in sorted(copying):
         if geometry.gathers:
             functions[patches_name(unit)] = patches_function(unit, geometry)
         elif UNITS[unit].staged_words:
@@ -111,6 +113,8 @@ def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> An
     """Returns the function of one tile, by the kind of its micro-kernel."""
     if geometry.channelwise:
         return channel_function(kernel, geometry)
+    if kernel.lines:
+        return line_function(kernel, geometry)
     if kernel.facts.matrix:
         return matrix_tile_function(kernel, geometry)
     if kernel.along == "depth":

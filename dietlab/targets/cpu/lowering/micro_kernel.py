@@ -106,8 +106,9 @@ def declared(
     }
     accumulators = stack_buffer(kernel.rows * kernel.cols, geometry.precision.sums)
     # A matrix unit reads the caller's array as words, whatever its type and alignment.
-    # A depthwise kernel reads from an address, in an image of any size.
-    shape: tuple[Any, ...] = (width,) if geometry.channelwise else (rows, x_words(kernel, depth))
+    # A tile on a line reads from an address, in an image of any size.
+    on_line = geometry.channelwise or kernel.lines
+    shape: tuple[Any, ...] = (width,) if on_line else (rows, x_words(kernel, depth))
     x = T.decl_buffer(shape, types["x"], data=given["x"], align=1 if matrix else 4)
     if geometry.weights == "direct":
         w = T.decl_buffer((depth, width), data=given["w"], align=4)

@@ -58,8 +58,9 @@ def region(tiling: Tiling) -> None:
     """
     geometry = tiling.geometry
     with each_core(geometry.cores) as core, _prepared(tiling) as tiling:
-        if geometry.channelwise:
-            cover_lines(tiling, core)
+        if geometry.channelwise or tiling.kernel.lines:
+            with groups(geometry) as group:
+                cover_lines(tiling, core, group)
             return
         if geometry.batch is not None and geometry.weights != "packed":
             products, ahead = geometry.value(geometry.batch, tiling.operands.sizes), NextProduct.of(tiling)
@@ -86,7 +87,7 @@ def _prepared(tiling: Tiling) -> Iterator[Tiling]:
         x = T.decl_buffer((tiling.rows * tiling.depth,), "int32", data=pointer, align=1)
         with configured(tiling) as height:
             yield replace(tiling, operands=replace(operands, x=x), group_rows=height)
-    elif tiling.geometry.gathers:
+    elif tiling.geometry.gathers and not tiling.kernel.lines:
         with allocated(_gathered_rows(tiling) * tiling.x.apart) as copy:
             yield replace(tiling, operands=replace(operands, scratch=copy))
     elif facts.staged_words:

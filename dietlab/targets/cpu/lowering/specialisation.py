@@ -64,15 +64,23 @@ def _needed(
     if isinstance(dim, int):
         return [heights(scheme, dim, dim) for scheme in schemes]
 
-    def extent(sizes: Sizes) -> Any:
-        # Tiles of a depthwise convolution cover lines. A line with borders alone still needs its piece.
-        lines = geometry.channelwise and dim == geometry.rows
-        return max(1, line_width(geometry.patches, sizes)) if lines else sizes[dim]
-
-    called = None if only is None else [sorted(set(map(extent, shapes))) for shapes in only]
+    called = None
+    if only is not None:
+        called = [
+            sorted({_extent(geometry, dim, scheme, sizes) for sizes in shapes})
+            for scheme, shapes in zip(schemes, only, strict=True)
+        ]
     from_low = low if dim == geometry.rows else 1
     whose = geometry if dim == geometry.rows else None
     return needed_heights(schemes, tree, dim, whose, every_plan=every, only=called, low=from_low)
+
+
+def _extent(geometry: Geometry, dim: str, scheme: CpuScheme, sizes: Sizes) -> Any:
+    """Returns what a scheme's tiles cover together along a dimension: all of it, or a line of rows."""
+    if dim != geometry.rows or not (geometry.channelwise or scheme.kernel.lines):
+        return sizes[dim]
+    # A line with borders alone still needs its piece.
+    return max(1, line_width(geometry.patches, sizes))
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:

@@ -12,7 +12,7 @@ from dietlab.cost import adaptation_cost, f_pad
 from dietlab.machine import Hardware
 from dietlab.problem import Dim, Shape, Workload, at_layer, extents, length_dim
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import Edge, Scheme, edges_of, plan_for
+from dietlab.scheme import Edge, Scheme, edges_of, plan_on
 from dietlab.targets.cpu.kernel import CpuMicroKernel, CpuScheme
 from dietlab.targets.cpu.limits import cpu_of
 from dietlab.targets.cpu.space import MAX_VECTORS
@@ -133,7 +133,7 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Co
 
 def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape) -> dict[str, str]:
     sizes = extents(workload, shape)
-    plan, useful = plan_for(scheme, sizes["rows"]), f_pad(sizes, scheme.cover_tile)
+    plan, useful = plan_on(scheme, workload, shape), f_pad(sizes, scheme.cover_tile)
     busy = adaptation_cost(workload, chip).static(scheme, shape) / useful
     products = f" in each of {sizes['batch']} products" if sizes["batch"] > 1 else ""
     rows = " + ".join(f"{r.tiles} x {r.scheme.rows}" for r in plan.regions)

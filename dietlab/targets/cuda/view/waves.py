@@ -19,7 +19,7 @@ from dietlab.machine import Hardware
 from dietlab.measure import Record
 from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.problem.shapes import only_dim
-from dietlab.scheme import Scheme, plan_for
+from dietlab.scheme import Scheme, plan_on
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, block_bounds, limiter
@@ -127,8 +127,9 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
     Args:
         resident: blocks that one multiprocessor holds.
     """
-    sizes = extents(workload, shape_at(workload, length))
-    tiles = plan_for(scheme, sizes["rows"]).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
+    shape = shape_at(workload, length)
+    sizes = extents(workload, shape)
+    tiles = plan_on(scheme, workload, shape).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
     return Waves(tiles * scheme.kernel.splits, hardware.cores, max(1, resident))
 
 
