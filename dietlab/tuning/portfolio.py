@@ -14,7 +14,7 @@ from dietlab.base.errors import DispatchError, require_type
 from dietlab.base.statistics import Values
 from dietlab.cost import Known
 from dietlab.machine import Hardware
-from dietlab.problem import Shape, ShapeSet, Workload
+from dietlab.problem import Shape, ShapeSet, Workload, channelwise, gathered
 from dietlab.scheme import COMPOSED, MicroKernel, Scheme, parameter_table, scheme_with, with_rows
 from dietlab.tuning.candidates import candidate_plans
 from dietlab.tuning.choice import Choice
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 BEYOND = 8
 """The ratio of the extent that represents all shapes beyond the range to the end of the range: at such an
 extent the edge tile no longer matters."""
+
+
+CONVOLUTION_KERNELS = 16
+"""The largest number of micro-kernels of a convolution's library. On a Zen 4, 8 micro-kernels lose up to a
+third at widths of 5 to 9 pixels by 512 channels, and 16 lose 3 % at most, in 71 KiB of code."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,11 +183,14 @@ def _portfolio(
 
 def usual_kernels(workload: Workload) -> int:
     """Returns the default of ``max_kernels``, the largest number of micro-kernels in a library: 8 if one
-    dimension varies, and 12 for layers of several sizes, whose weights fit different caches.
+    dimension varies, 12 for layers of several sizes, whose weights fit different caches, and 16 for a
+    convolution, of whose images each narrow width has the best tile of another height.
 
     Args:
         workload: the operator that the library is for.
     """
+    if gathered(workload) or channelwise(workload):
+        return CONVOLUTION_KERNELS
     return 8 if len(workload.dims) < 2 else 12
 
 

@@ -32,6 +32,7 @@ from dietlab.measure.timing.target import timing_target
 from dietlab.problem import USUAL, BatchMatmul, Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.problem.layers import Layer
 from dietlab.problem.shapes import drawn_layers
+from dietlab.tuning import usual_kernels
 
 DENSE_AGAINST = (*own_vendors("cpu", "dense"), "oracle")
 BATCH_AGAINST = (*own_vendors("cpu", "batch-matmul"), "oracle")
@@ -283,7 +284,14 @@ def first_gpu() -> tuple[Task, ...]:
 def image_tasks(layers: Layers) -> tuple[Task, ...]:
     """Returns a task for each convolution."""
     return tuple(
-        Task(name, work, (), (*own_vendors("cpu", work.operator), "oracle"), images=images)
+        Task(
+            name,
+            work,
+            (),
+            (*own_vendors("cpu", work.operator), "oracle"),
+            images=images,
+            max_kernels=usual_kernels(work),
+        )
         for name, (work, images) in layers.items()
     )
 
