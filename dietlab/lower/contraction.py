@@ -39,14 +39,15 @@ class Patches:
     Args:
         images: the name of the number of images.
         windows: the kernel's positions along each dimension of an image.
-        channels: the number of input channels that one row covers: those of a group, or of one column.
+        channels: the number of input channels that one row covers: those of a group, or of one column. It
+            may be dynamic.
         groups: the number of groups of channels; each is a separate product, with its part of the columns.
         channelwise: whether each column has its own input channel.
     """
 
     images: str
     windows: tuple[Window, ...]
-    channels: int
+    channels: Extent
     groups: int = 1
     channelwise: bool = False
 
@@ -70,7 +71,7 @@ class Contraction:
     """``y[batch, rows, cols]``, summed over ``depth``, with its epilogue.
 
     ``dims`` are the dynamic dimensions in the workload's order; ``rows`` counts as dynamic even if it is
-    static. ``batch`` is None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``,
+    static. Several axes give a convolution's rows and depth: :meth:`derived`. ``batch`` is None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``,
     or that of ``patches``; that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``,
     ``[depth, cols]``.
     """
@@ -110,8 +111,8 @@ class Contraction:
         ends = [box.get(dim, (1, None)) for dim in self.patches.dims]
         low = max(low, self._least_rows([end[0] for end in ends]))
         if all(end[1] is not None for end in ends):
-            most = self.derived({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
-            high = most[self.rows] if high is None else min(high, most[self.rows])
+            most = self._rows({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
+            high = most if high is None else min(high, most)
         return low, high
 
     def _range_of_line(self, box: Box, rows: int | None) -> Range:
@@ -138,10 +139,26 @@ class Contraction:
         return cols if self.patches is None else cols * self.patches.groups
 
     def derived(self, sizes: Sizes) -> Sizes:
-        """Returns the dynamic dimensions and, for a convolution, the number of rows they give."""
+        """Returns the dynamic dimensions and, for a convolution, the number of rows and the depth that they
+        give."""
         if self.patches is None:
             return sizes
-        return {**sizes, self.rows: prod(self.patches.positions(sizes), start=sizes[self.patches.images])}
+        return {**self.with_depth(sizes), self.rows: self._rows(sizes)}
+
+    def with_depth(self, sizes: Sizes) -> Sizes:
+        """Returns the dynamic dimensions and, for a convolution with dynamic channels, the depth."""
+        if self.patches is None or not isinstance(self.depth, str):
+            return sizes
+        return {**sizes, self.depth: self.patches.elements * self.channels(sizes)}
+
+    def channels(self, sizes: Sizes) -> Any:
+        """Returns the number of input channels that one row of a convolution covers."""
+        assert self.patches is not None
+        return self.value(self.patches.channels, sizes)
+
+    def _rows(self, sizes: Sizes) -> Any:
+        assert self.patches is not None
+        return prod(self.patches.positions(sizes), start=sizes[self.patches.images])
 
     def value(self, extent: Extent, sizes: Sizes) -> Any:
         """Returns a static extent as it is, and the call's extent of a dynamic dimension."""
@@ -158,7 +175,7 @@ class Contraction:
             "w": (*batch, depth, cols) if self.weights == "direct" else (*batch, cols, depth),
         }
         if self.patches is not None:
-            image, channels, cols = self.patches.dims, self.patches.channels, self.across(sizes)
+            image, channels, cols = self.patches.dims, self.channels(sizes), self.across(sizes)
             inner = cols if self.patches.channelwise else channels * self.patches.groups
             shapes["x"] = (*(sizes[name] for name in image), inner)
             shapes["w"] = (cols, channels, *(window.kernel for window in self.patches.windows))
@@ -189,9 +206,10 @@ def _patches(workload: Workload) -> Patches | None:
     if not windows:
         return None
     own = channelwise(workload)
-    channels = 1 if own else axes_of(workload, "depth")[-1].low
+    inner = axes_of(workload, "depth")[-1]
+    channels: Extent = inner.name if inner.dims else inner.low
     groups = axes_of(workload, "batch")[0].low if batched(workload) else 1
-    return Patches(images.name, windows, channels, groups, own)
+    return Patches(images.name, windows, 1 if own else channels, groups, own)
 
 
 def called_dims(workload: Workload) -> tuple[str, ...]:

@@ -54,12 +54,13 @@ class Convolution:
             object.__setattr__(self, option, self._sides(option, least))
         _, given = self.epilogue, cast(Any, self)
         require_dtype(self.dtype, FLOATS)
-        for name in ("IC", "OC"):
-            if isinstance(found := getattr(self, name), Dim):
-                rule = "the channels of a convolution must be numbers"
-                raise WorkloadError(rule, f"{name}={found}", f"For example {name}={found.high}.")
         if type(self.groups) is not int or self.groups < 1:
             raise WorkloadError("groups must be a number of 1 or more", f"groups={self.groups!r}")
+        for name in ("IC", "OC"):
+            if isinstance(found := getattr(self, name), Dim) and self.groups > 1:
+                rule = "the channels of a convolution with groups must be numbers"
+                value = f"{name}={found} with groups={self.groups}"
+                raise WorkloadError(rule, value, "A range of channels needs groups=1.")
         for window in self.windows:
             size = window.size.low if isinstance(window.size, Dim) else window.size
             if type(size) is int and size >= 1 > window.positions(size):
@@ -70,7 +71,7 @@ class Convolution:
                     f"{window.dim} is at least {window.least}.",
                 )
         require_extents(self, self._names)
-        if any(getattr(self, name) % self.groups for name in ("IC", "OC")):
+        if self.groups > 1 and any(getattr(self, name) % self.groups for name in ("IC", "OC")):
             raise WorkloadError(
                 "groups must divide the numbers of input and output channels",
                 f"groups={self.groups} with IC={given.IC} and OC={given.OC}",
@@ -126,9 +127,9 @@ class Convolution:
             Axis("N", given.N, "rows"),
             *(Axis(f"O{window.dim}", window, "rows") for window in self.windows),
             *([Axis("G", products, "batch")] if products > 1 else ()),
-            Axis("OC", given.OC // products, "cols"),
+            Axis("OC", _share(given.OC, products), "cols"),
             *(Axis(f"K{window.dim}", window.kernel, "depth") for window in self.windows),
-            *(() if self.depthwise else (Axis("IC", given.IC // self.groups, "depth"),)),
+            *(() if self.depthwise else (Axis("IC", _share(given.IC, self.groups), "depth"),)),
         )
 
     @property
@@ -165,8 +166,7 @@ class Convolution:
         images, *image, inner, outer = named(self, self._names)
         out = (images, *self.windows, outer)
         shapes: dict[str, tuple[Size, ...]] = {"x": (images, *image, inner)}
-        within: Any = inner
-        shapes["w"] = (outer, within // self.groups, *(window.kernel for window in self.windows))
+        shapes["w"] = (outer, _share(inner, self.groups), *(window.kernel for window in self.windows))
         if self.bias:
             shapes["bias"] = (outer,)
         if self.residual:
@@ -241,6 +241,11 @@ class Convolution:
         return " ".join(filter(None, parts))
 
 
+def _share(channels: Any, groups: int) -> Any:
+    """Returns the number of channels of each group; of a single one the number, range or name of all."""
+    return channels if groups == 1 else channels // groups
+
+
 def _text(sides: Sequence[Any]) -> str:
     """Returns an option's values as short as they can be written: ``1``, ``1x2`` or ``(0,1)x(1,1)``."""
     texts = []
@@ -262,7 +267,7 @@ class Conv2d(Convolution):
     Args:
         N: the number of images.
         H, W: the height and the width of an image, in pixels.
-        IC, OC: the numbers of input and output channels, no ranges.
+        IC, OC: the numbers of input and output channels; they may be ranges if ``groups`` is 1.
         kernel, stride, dilation: a number, or one for each of H and W.
         padding: the number of zeros around the image: a number, one for each of H and W, or a pair
             ``(before, after)`` for each.
@@ -271,14 +276,15 @@ class Conv2d(Convolution):
         dtype: ``float32``, ``float16`` or ``bfloat16`` for operands and output; sums are float32.
 
     Raises:
-        WorkloadError: if an extent or option is invalid, or the smallest image gives no output.
+        WorkloadError: if an extent or option is invalid, the smallest image gives no output, or channels of
+            several groups are a range.
     """
 
     N: Dim | int
     H: Dim | int
     W: Dim | int
-    IC: int
-    OC: int
+    IC: Dim | int
+    OC: Dim | int
 
     image = ("H", "W")
     operator = "conv2d"
@@ -291,7 +297,7 @@ class Conv1d(Convolution):
     Args:
         N: the number of sequences.
         L: the length of a sequence.
-        IC, OC: the numbers of input and output channels, no ranges.
+        IC, OC: the numbers of input and output channels, or ranges; see :class:`Conv2d`.
         kernel, stride, dilation: numbers.
         padding: the number of zeros before and after the sequence, or ``((before, after),)``.
         groups: the number of groups of channels.
@@ -304,8 +310,8 @@ class Conv1d(Convolution):
 
     N: Dim | int
     L: Dim | int
-    IC: int
-    OC: int
+    IC: Dim | int
+    OC: Dim | int
 
     image = ("L",)
     operator = "conv1d"

@@ -198,6 +198,12 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + s.kernel.facts.matrix),
         ),
         Limit(
+            "rows that are copied from an image have a length known beforehand (other tiles read it in place)",
+            0,
+            "copies",
+            lambda s: int(copied and not static_depth and not s.kernel.lines),
+        ),
+        Limit(
             "tiles on a line read an image in place, in float32 and composed, without fetching a next panel",
             0,
             "exceptions",

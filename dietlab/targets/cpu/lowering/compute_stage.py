@@ -103,7 +103,7 @@ def _iteration(tile: Tile, outer: Any, prefetch_at: Callable[[int], None] | None
 def _operands_at(tile: Tile, k: Any) -> tuple[Rows, Rows]:
     """Emits the pointers to the input and to the weights at the first step of an iteration."""
     together = tile.rows_together
-    x = Rows.of(tile.x, k, tile.kernel.rows, tile.depth, together)
+    x = Rows.of(tile.x, k, tile.kernel.rows, tile.x.shape[1], together)
     if tile.geometry.weights == "direct":
         return x, Rows.of(tile.w, k * tile.width, tile.kernel.unroll, tile.width, together)
     panel_floats = tile.geometry.panel_rows(tile.depth) * tile.lanes

@@ -128,7 +128,8 @@ class Geometry(Contraction):
     @property
     def tile_dims(self) -> tuple[str, ...]:
         """The dynamic dimensions that a tile's strides or depth depend on: arguments of its function."""
-        return tuple(dict.fromkeys(e for e in (self.cols, self.depth) if isinstance(e, str)))
+        depth = self.depth if self.patches is None else self.patches.channels
+        return tuple(dict.fromkeys(e for e in (self.cols, depth) if isinstance(e, str)))
 
     @property
     def head_rows(self) -> int:

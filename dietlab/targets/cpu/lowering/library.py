@@ -269,13 +269,14 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
     """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
     lanes = geometry.lanes
     with function("pack", exported=True) as builder:
-        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
+        sizes = geometry.with_depth({dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims})
         cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
         needed = {"w": True, "scale": geometry.precision.scaled, "bias": geometry.epilogue.bias}
         known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
         if geometry.patches is not None:
             windows = geometry.patches.windows
-            known = {"w": (cols * geometry.groups, geometry.patches.channels, *(w.kernel for w in windows))}
+            channels = geometry.channels(sizes)
+            known = {"w": (cols * geometry.groups, channels, *(w.kernel for w in windows))}
             known["bias"] = (cols * geometry.groups,)
         shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)

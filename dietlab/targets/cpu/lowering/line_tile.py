@@ -10,7 +10,6 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.contraction import Patches
 from dietlab.problem.dims import Window
 from dietlab.targets.cpu.kernel import CpuMicroKernel
 from dietlab.targets.cpu.lowering.compute_stage import multiply_add
@@ -56,9 +55,7 @@ def line_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
         given, tile = declared(kernel, geometry, "exact", ("first", "lines", "apart", "start", "size"))
         prefetch_residual(tile)
         start_accumulators(tile)
-        patches = geometry.patches
-        assert patches is not None
-        line = _Line(tile, patches, given["start"], given["size"])
+        line = _Line(tile, given["start"], given["size"])
         with T.serial(int64(0), given["lines"]) as number:
             pixels, weights = T.bind(number * given["apart"]), T.bind(given["first"] + number)
             inside, beyond = (partial(sums, line, pixels, weights) for sums in (_inside, _beyond))
@@ -80,10 +77,13 @@ def _spans(window: Window, tap: int, rows: int) -> Iterator[Span]:
 class _Line:
     """A tile and where it lies on its line."""
 
-    def __init__(self, tile: Tile, patches: Patches, start: Any, size: Any) -> None:
-        self.tile, self.patches, self.window = tile, patches, patches.windows[-1]
+    def __init__(self, tile: Tile, start: Any, size: Any) -> None:
+        patches = tile.geometry.patches
+        assert patches is not None
+        self.tile, self.window = tile, patches.windows[-1]
         self.start, self.size = start, size
-        self.pixel = patches.channels * patches.groups
+        self.groups, self.channels = patches.groups, tile.geometry.channels(tile.sizes)
+        self.pixel = self.channels * patches.groups
         self.always_inside = not (self.window.before or self.window.after)
         reach = (tile.kernel.rows - 1) * self.window.stride + (self.window.kernel - 1) * self.window.dilation
         self.lies_inside = T.bind(tirx.all(start >= 0, start + reach < size))
@@ -117,8 +117,8 @@ class _Line:
 def _inside(line: _Line, pixels: Any, number: Any) -> None:
     """Emits the sums over a line of the kernel that lies inside at all pixels. Taps side by side in the image
     are one loop."""
-    window, channels = line.window, line.patches.channels
-    joined = window.kernel if line.pixel == channels and window.dilation == 1 else 1
+    window, channels = line.window, line.channels
+    joined = window.kernel if line.groups == window.dilation == 1 else 1
     first = line.start * line.pixel + pixels
     for tap in range(0, window.kernel, joined):
         weights = (number * window.kernel + tap) * channels
@@ -127,7 +127,7 @@ def _inside(line: _Line, pixels: Any, number: Any) -> None:
 
 def _beyond(line: _Line, pixels: Any, number: Any) -> None:
     """Emits the sums over a line of the kernel, tap by tap, for the pixels at which a tap lies inside."""
-    window, channels, rows = line.window, line.patches.channels, line.tile.kernel.rows
+    window, channels, rows = line.window, line.channels, line.tile.kernel.rows
     for tap in range(window.kernel):
         at = line.start + tap * window.dilation
         weights = (number * window.kernel + tap) * channels

@@ -130,7 +130,7 @@ class _Line(NamedTuple):
         if self._patches.channelwise:
             self._call(channel_name(kernel), kernel, position, start * self.tiling.cols + self.column)
         else:
-            channel = self.group * self._patches.channels
+            channel = self.group * self.tiling.geometry.channels(self.tiling.operands.sizes)
             self._call(tile_name(kernel, "exact"), kernel, position, channel, start, self.size)
 
     def border(self, position: Any) -> None:
@@ -151,7 +151,8 @@ class _Line(NamedTuple):
         tiling, patches = self.tiling, self._patches
         operands, geometry = tiling.operands, tiling.geometry
         across = patches.windows[0].dilation if len(patches.windows) > 1 else 1
-        pixel = tiling.cols if patches.channelwise else patches.channels * patches.groups
+        channels = geometry.channels(operands.sizes)
+        pixel = tiling.cols if patches.channelwise else channels * patches.groups
         out = (self.out + position) * geometry.across(operands.sizes) + self.group * tiling.cols + self.column
         out = T.bind(out)
         weights = tiling.packed_at(self.group) + self.column_tile * tiling.tile_floats
@@ -162,6 +163,7 @@ class _Line(NamedTuple):
         ]
         if operands.residual is not None:
             arguments.append(operands.residual.access_ptr("r", offset=out))
+        arguments += [operands.sizes[dim] for dim in geometry.tile_dims]
         if geometry.has_column_tail(kernel):
             arguments.append(tiling.cols - self.column)
         lines = [self.under.first, self.under.count, self.size * (across * pixel)]

@@ -96,7 +96,7 @@ def declared(
     types, matrix = tile_types(kernel, geometry), kernel.facts.matrix
     names = (*tile_arguments(kernel, geometry, fit), *others)
     given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
-    sizes = {dim: given[dim] for dim in geometry.tile_dims}
+    sizes = geometry.with_depth({dim: given[dim] for dim in geometry.tile_dims})
     width, depth = geometry.across(sizes), geometry.value(geometry.depth, sizes)
     rows = given["rows"] if matrix else kernel.rows
     outputs = {

@@ -75,7 +75,7 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> N
     with T.serial(int64(0), int64(blocks)) as block:
         rows = [T.bind(w[source, vector(block * lanes, lanes)]) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)):
-            _store(out, _row(geometry, block * lanes + k) + below, column, lanes)
+            _store(out, _row(geometry, block * lanes + k, depth) + below, column, lanes)
     first = blocks * lanes if isinstance(blocks, int) else T.bind(blocks * lanes)
     left = depth - first
     if isinstance(left, int) and not left:
@@ -84,15 +84,16 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> N
         rows = [T.bind(masked_load(w, source * depth + first, int64(left), lanes)) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)[: left if isinstance(left, int) else lanes]):
             with nullcontext() if isinstance(left, int) else when(k < left):
-                _store(out, _row(geometry, first + k) + below, column, lanes)
+                _store(out, _row(geometry, first + k, depth) + below, column, lanes)
 
 
-def _row(geometry: Geometry, k: Any) -> Any:
-    """Returns the step of the reduction at which weight ``k`` of a column is used. A convolution's weights
-    ``w[cols, channels, KH, KW]`` are used in the order of the input, ``[KH, KW, channels]``."""
+def _row(geometry: Geometry, k: Any, depth: Any) -> Any:
+    """Returns the step of the reduction at which weight ``k`` of the ``depth`` weights of a column is used. A
+    convolution's weights ``w[cols, channels, KH, KW]`` are used in the order of the input, ``[KH, KW,
+    channels]``."""
     if geometry.patches is None or geometry.patches.elements == 1:
         return k
-    elements, channels = int64(geometry.patches.elements), geometry.patches.channels
+    elements, channels = int64(geometry.patches.elements), quotient(depth, geometry.patches.elements)
     return tirx.truncmod(int64(k), elements) * channels + tirx.truncdiv(int64(k), elements)
 
 
@@ -145,7 +146,7 @@ def word_panel_function(geometry: Geometry) -> Any:
             T.buffer_store(total, tirx.IntImm("int32", 0), [0])
             with T.serial(int64(0), int64(elements)) as k:
                 weight = T.bind(T.if_then_else(inside, w[v, k], tirx.const(0, stored)))
-                T.buffer_store(out, weight, [_place(geometry, _row(geometry, k), v)])
+                T.buffer_store(out, weight, [_place(geometry, _row(geometry, k, elements), v)])
                 if precision.whole:
                     T.buffer_store(total, total[0] + tirx.Cast("int32", weight), [0])
             if precision.whole:
