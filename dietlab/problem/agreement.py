@@ -101,7 +101,10 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
         groups = axes_of(workload, "batch")[0].low if batch else 1
         own = channelwise(workload)
         kernel, depth, batch = [*kernel, depth] if own else kernel, 1 if own else depth, ()
-        inner, cols = (cols if own else groups * _number(depth)), groups * _number(cols)
+        if own or groups > 1:
+            inner, cols = (_number(cols) if own else groups * _number(depth)), groups * _number(cols)
+        else:
+            inner = depth
     else:
         inner = depth
     image = (window_size(window) for window in positions)
@@ -125,9 +128,10 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
 
 
 def _number(size: Size) -> int:
-    """Returns the number of channels of a convolution, which is no range."""
+    """Returns the number of channels of a group, or of a depthwise convolution, which is no range."""
     if not isinstance(size, int):
-        raise WorkloadError("the channels of an operator with windows must be numbers", shown(size), REMEDY)
+        rule = "the channels of an operator with windows and groups must be numbers"
+        raise WorkloadError(rule, shown(size), REMEDY)
     return size
 
 

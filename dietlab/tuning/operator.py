@@ -270,7 +270,7 @@ class Operator:
         if wanted is None or found is None:
             return False
         pairs = zip(wanted, found, strict=False)
-        return len(found) != len(wanted) or any(w != f for w, f in pairs if not isinstance(w, str))
+        return len(found) != len(wanted) or any(w != f for w, f in pairs if isinstance(w, int))
 
     def __repr__(self) -> str:
         made_of = f"{len(self.micro_kernels)} micro-kernels, {len(self.schemes)} schemes"

@@ -24,7 +24,7 @@ def convolved(work: Convolution, x: Any, weight: Callable[..., Any]) -> Callable
 
     before, after = zip((0, 0), *work.padding, (0, 0), strict=True)
     image = topi.nn.pad(x, before, after, name="padded") if any(before + after) else x
-    inner, outer = work.IC // work.groups, work.OC // work.groups  # type: ignore[attr-defined]
+    inner = int(x.shape[-1]) // work.groups
     taps = [te.reduce_axis((0, extent), name=f"k{number}") for number, extent in enumerate(work.kernel)]
     channel = te.reduce_axis((0, inner), name="ic")
 
@@ -34,7 +34,9 @@ def convolved(work: Convolution, x: Any, weight: Callable[..., Any]) -> Callable
             position * stride + tap * dilation
             for position, tap, stride, dilation in zip(pixel, taps, work.stride, work.dilation, strict=True)
         ]
-        first = oc // outer * inner if work.groups > 1 else 0
+        first = 0
+        if work.groups > 1:
+            first = oc // (work.OC // work.groups) * inner  # type: ignore[attr-defined]
         read = image(n, *places, first + channel).astype(WORKING.name)
         return te.sum(read * weight(oc, channel, *taps).astype(WORKING.name), axis=[*taps, channel])
 

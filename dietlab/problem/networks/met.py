@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from dietlab.base.errors import WorkloadError
@@ -92,11 +93,17 @@ def _image(size: Any) -> Size:
     return as_extent(sides[0]), as_extent(sides[1])
 
 
-def shapes_met(work: Conv1d | Conv2d, met: Mapping[tuple[int, ...], float]) -> dict[Shape, float]:
-    """Returns the weights by the operator's shape, out of those by the number of images and their size."""
+def shapes_met(
+    work: Conv1d | Conv2d, met: Mapping[tuple[int, ...], float], channels: Mapping[str, int] | None = None
+) -> dict[Shape, float]:
+    """Returns the weights by the operator's shape, out of those by the number of images and their size.
+
+    Args:
+        channels: the numbers of input and output channels, IC and OC, if the operator has ranges of them.
+    """
     found = dict[Shape, float]()
     for extents, weight in met.items():
-        bound = dict(zip(("N", *work.image), extents, strict=True))
+        bound = {**dict(zip(("N", *work.image), extents, strict=True)), **(channels or {})}
         shape = Shape.of(**{name: bound[name] for name in work.dims})
         found[shape] = found.get(shape, 0.0) + weight
     return found
@@ -105,13 +112,14 @@ def shapes_met(work: Conv1d | Conv2d, met: Mapping[tuple[int, ...], float]) -> d
 def weighted_images(
     name: Any, sizes: Sizes, workload: Conv1d | Conv2d, n: int | None = None
 ) -> tuple[dict[Shape, float], float]:
-    """Returns two values for a layer of a network: the weight of each shape that it meets, and the share of
-    the weights (0 to below 1) outside the layer's ranges.
+    """Returns two values for a layer of a network, or for all its layers whose channels lie in the operator's
+    ranges: the weight of each shape that they meet, and the share of the weights (0 to below 1) outside the
+    ranges.
 
     Args:
         name: the network's name.
         sizes: the sizes of its inputs.
-        workload: the layer; any bias, activation, residual and type.
+        workload: the operator; any bias, activation, residual and type.
         n: the largest number of lengths of sequences.
 
     Raises:
@@ -119,17 +127,28 @@ def weighted_images(
     """
     network, kernel = network_named(name), Kernel.of(workload)
     every = calls_of(network, sizes_of(network, sizes, n), _batches(network, workload.N))
-    if kernel is None or kernel not in every or network.sides != len(workload.image):
+    alike = {
+        found: met
+        for found, (_, met) in every.items()
+        if kernel is not None and replace(found, IC=kernel.IC, OC=kernel.OC) == kernel
+    }
+    served = {k: met for k, met in alike.items() if holds(workload.IC, k.IC) and holds(workload.OC, k.OC)}
+    if not served or network.sides != len(workload.image):
         rule = f"the operator must be a layer of {name}: channels, kernel, stride, padding and groups"
         raise WorkloadError(rule, str(workload), f"`dietlab layers {name}` lists them.")
-    _, met = every[kernel]
     extents = (workload.N, *(window.size for window in workload.windows))
-    inside = {m: w for m, w in met.items() if all(map(holds, extents, m))}
-    if not inside:
-        some = ", ".join("x".join(map(str, images)) for images in list(met)[:SHOWN])
+    weights = dict[Shape, float]()
+    for found, met in served.items():
+        inside = {m: w for m, w in met.items() if all(map(holds, extents, m))}
+        weights |= shapes_met(workload, inside, {"IC": found.IC, "OC": found.OC})
+    every_image = {images: None for met in served.values() for images in met}
+    if not weights:
+        some = ", ".join("x".join(map(str, images)) for images in list(every_image)[:SHOWN])
         rule = "a shape that the layer meets must be in the operator's ranges"
         raise WorkloadError(rule, str(workload), f"The layer meets {some} and others.")
-    return shapes_met(workload, inside), max(0.0, 1 - sum(inside.values()) / sum(met.values()))
+    ranges = any(isinstance(channels, Dim) for channels in (workload.IC, workload.OC))
+    total = sum(sum(met.values()) for met in (alike if ranges else served).values())
+    return weights, max(0.0, 1 - sum(weights.values()) / total)
 
 
 def _batches(network: Network, images: Dim | int) -> tuple[int, ...]:

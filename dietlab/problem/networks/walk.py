@@ -26,13 +26,15 @@ class Kernel:
 
     @classmethod
     def of(cls, workload: Convolution) -> Kernel | None:
-        """Returns the kernel of a convolution; None if it is not square or is dilated."""
+        """Returns the kernel of a convolution; None if it is not square or is dilated. Of a range of channels
+        it has the largest number."""
         sides = list(zip(workload.kernel, workload.stride, workload.padding, workload.dilation, strict=True))
         kernel, stride, (before, after), dilation = sides[0]
         if before != after or dilation > 1 or any(side != sides[0] for side in sides):
             return None
         assert isinstance(workload, (Conv1d, Conv2d))
-        return cls(workload.IC, workload.OC, kernel, stride, before, workload.groups)
+        inner, outer = (c.high if isinstance(c, Dim) else c for c in (workload.IC, workload.OC))
+        return cls(inner, outer, kernel, stride, before, workload.groups)
 
     def workload(self, images: Dim | int, size: tuple[Dim | int, ...], dtype: str) -> Conv1d | Conv2d:
         """Returns the operator for numbers or ranges of images and of their sizes."""

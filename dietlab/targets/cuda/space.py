@@ -137,12 +137,20 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     groups = batched(workload) and any(windows_of(workload))
+    roles: tuple[Role, ...] = ("cols", "depth")
+    ranges = sum(static_extent(workload, role) is None for role in roles) if windows_of(workload) else 0
     return (
         _limit(
             "all channels of a convolution are one group",
             0,
             "more groups",
             lambda k: largest(workload, "batch") - 1 if groups else 0,
+        ),
+        _limit(
+            "the channels of a convolution are numbers; ranges of them are served on a CPU",
+            0,
+            "ranges",
+            lambda k: ranges,
         ),
         _limit(
             f"the micro-kernel's unit multiplies {workload.dtype}",
@@ -324,7 +332,8 @@ def copied_extents(workload: Workload) -> tuple[int | None, int | None]:
     x, w = static_extent(workload, "depth"), static_extent(workload, role)
     if not windows_of(workload):
         return x, w
-    channels = axes_of(workload, "depth")[-1].low
+    inner = axes_of(workload, "depth")[-1]
+    channels = None if inner.dims else inner.low
     return channels, w if channels == w else 1
 
 

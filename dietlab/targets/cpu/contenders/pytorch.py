@@ -265,5 +265,5 @@ class OneDnnAnySize(OneDnnPacked):
     any_shape = True
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        given = tensors(self._torch, constants)
-        return self._convolution(cast("Convolution", workload), given, middle(workload), lambda size: None)
+        work, given = cast("Convolution", workload), tensors(self._torch, constants)
+        return self._convolution(work, given, middle(work, shape), lambda size: None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from dietlab.base.errors import MeasureError
 from dietlab.compare.vendor import GELU_FORM, Call
-from dietlab.problem import Shape, Workload
+from dietlab.problem import Shape
 from dietlab.problem.convolution import Convolution
 from dietlab.problem.dimensions import operand_sizes
 
@@ -180,6 +180,10 @@ def require_size(size: tuple[int, ...], found: tuple[int, ...]) -> None:
         )
 
 
-def middle(workload: Workload) -> Shape:
-    """Returns the shape with every dynamic dimension in the middle of its range."""
-    return Shape.of(**{name: (dim.low + dim.high) // 2 for name, dim in workload.dims.items()})
+def middle(work: Convolution, shape: Shape) -> Shape:
+    """Returns the shape with images in the middle of the ranges of their number and size, and the channels of
+    ``shape``."""
+    channels = ("IC", "OC")
+    return Shape.of(
+        **{n: shape[n] if n in channels else (dim.low + dim.high) // 2 for n, dim in work.dims.items()}
+    )

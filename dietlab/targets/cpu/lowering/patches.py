@@ -48,16 +48,15 @@ def patches_function(unit: CpuUnit, geometry: Geometry) -> Any:
     This is the local padding (paper, section 3.2) of a convolution: tiles read ``out`` without a bound check.
     The elements of ``out`` have the type that the unit reads; zeros fill up the last step of a row.
     """
-    patches = geometry.patches
-    assert patches is not None
-    facts = UNITS[unit]
-    elements, stored = patches.elements * patches.channels, stored_as(geometry.precision.name)
+    patches, elements = geometry.patches, geometry.elements
+    assert patches is not None and isinstance(elements, int)
+    facts, stored = UNITS[unit], stored_as(geometry.precision.name)
     padded, staged = -(-elements // facts.per_step) * facts.per_step, facts.staged or stored
     with function(patches_name(unit)) as builder:
         pointers = [T.arg("x", T.handle(stored)), T.arg("out", T.handle(staged))]
         first, rows = (T.arg(name, T.int64()) for name in ("first", "rows"))
         sizes = {name: T.arg(name, T.int64()) for name in patches.dims}
-        pixels = prod(sizes.values(), start=patches.channels * patches.groups)
+        pixels = prod(sizes.values(), start=int(patches.channels) * patches.groups)
         x = T.decl_buffer((pixels,), stored, data=pointers[0], align=1 if facts.staged else 4)
         out = T.decl_buffer((rows * padded,), staged, data=pointers[1])
         counts = [T.bind(extent) for extent in patches.positions(sizes)]
@@ -95,7 +94,8 @@ class _Copy:
     """Emits the copy of rows."""
 
     def __init__(self, patches: Patches, sizes: Any, x: Any, out: Any, lanes: int) -> None:
-        self._windows, self._channels, self._groups = patches.windows, patches.channels, patches.groups
+        self._windows, self._groups = patches.windows, patches.groups
+        self._channels = int(patches.channels)  # no range: space.layout_limits
         self._sizes, self._x, self._out, self._lanes = sizes, x, out, lanes
 
     def row(self, place: Any, to: Any) -> None:

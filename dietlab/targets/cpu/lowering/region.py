@@ -171,7 +171,7 @@ def _gather(tiling: Tiling, group: Any, first_tile: Any, end_tile: Any) -> Any:
     assert patches is not None and tiling.operands.scratch is not None
     first = T.bind(_first_row(tiling, first_tile))
     rows = tirx.min(_first_row(tiling, end_tile), int64(tiling.rows)) - first
-    image = tiling.operands.x.access_ptr("r", offset=group * patches.channels)
+    image = tiling.operands.x.access_ptr("r", offset=group * int(patches.channels))
     pointers = [image, tiling.operands.scratch.access_ptr("w")]
     function = tiling.functions[patches_name(tiling.kernel.unit)]
     call(function, [*pointers, first, rows, *(sizes[name] for name in patches.dims)])

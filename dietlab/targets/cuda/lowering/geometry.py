@@ -48,6 +48,12 @@ class BlockGeometry(Contraction):
         found = cls(
             **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
         )
+        if found.patches is not None and any(isinstance(e, str) for e in (found.cols, found.depth)):
+            raise BuildError(
+                "the channels of a GPU's convolution must be numbers",
+                ", ".join(workload.dims),
+                "Give IC and OC a number; ranges of them are served on a CPU.",
+            )
         if found.patches is None and len(found.dims) > 1:
             raise BuildError(
                 "a GPU's operator must have one dynamic dimension, its rows",
