@@ -174,9 +174,14 @@ def test_the_cost_counts_lines_and_what_they_skip() -> None:
         ({"groups": 5}, "groups=5 with IC=16 and OC=24. They divide by 8"),
         ({"kernel": 10}, "H=7 with padding 1 and 1, and a kernel of 10 elements"),
         (
-            {"IC": Dim(8, 64)},
-            r"channels of a convolution must be numbers; got IC=8\.\.64\. For example IC=64",
+            {"IC": Dim(8, 64), "groups": 2},
+            r"channels of a convolution with groups must be numbers; got IC=8\.\.64 with groups=2\. A range of",
         ),
+        (
+            {"IC": Dim(8, 64), "OC": Dim(8, 64), "groups": 8},
+            r"with groups must be numbers; got IC=8\.\.64 with groups=8",
+        ),
+        ({"OC": Dim(8, 64), "kernel": 10}, "H=7 with padding 1 and 1, and a kernel of 10 elements"),
         ({"H": 0}, "every dimension must be at least 1; got H=0"),
         ({"activation": "tanh"}, "an activation"),
         ({"dtype": "int8"}, "int8"),
