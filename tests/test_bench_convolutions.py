@@ -34,7 +34,7 @@ from dietlab.view.pages.bench import render_bench_page
 from dietlab.view.pages.bench_text import render_bench
 
 NOBODY = audience(())
-NAMES = ("resnet50", "speech", "depthwise", "smoke-conv")
+NAMES = ("resnet50", "resnet50-layers", "speech", "depthwise", "smoke-conv")
 TASKS = [task for name in NAMES for task in SUITES[name].tasks]
 LAYER = Conv2d(N=1, H=Dim(7, 40), W=Dim(7, 40), IC=8, OC=24, padding=1)
 
@@ -47,11 +47,12 @@ def test_suites_have_the_layers_of_the_networks() -> None:
     classes = {name: {kernels_of(work) for work in found} for name, found in layers.items()}
     assert classes == {
         "resnet50": {"1x1", "3x3"},
+        "resnet50-layers": {"3x3"},
         "speech": {"3", "10", "2"},
         "depthwise": {"depthwise"},
         "smoke-conv": {"1x1", "3x3", "3", "depthwise"},
     }
-    assert [len(layers[name]) for name in NAMES] == [22, 5, 6, 4]
+    assert [len(layers[name]) for name in NAMES] == [22, 1, 5, 6, 5]
     assert {(w.IC, w.kernel) for w in layers["depthwise"] if isinstance(w, Conv2d)} == {
         (channels, kernel) for channels in DEPTHWISE for kernel in ((3, 3), (7, 7))
     }
@@ -70,6 +71,10 @@ def test_what_is_evaluated_is_held_out_and_in_the_ranges(effort: str) -> None:
         for shape in (*shapes, *task.shapes):
             assert {*shape.to_json()} == {*task.workload.dims}
             assert all(shape[name] in dim for name, dim in task.workload.dims.items())
+    (layers,) = SUITES["resnet50-layers"].tasks
+    alone = [task for task in SUITES["resnet50"].tasks if task.name.startswith("conv3x3-")]
+    assert len(layers.evaluated(effort)) == sum(len(task.evaluated(effort)) for task in alone)
+    assert len(layers.shapes) == sum(len(task.shapes) for task in alone)
     batches = {shape["N"] for task in SUITES["resnet50"].tasks for shape in task.evaluated(effort)}
     assert batches == {1, 8}
 
@@ -246,8 +251,9 @@ def test_random_kernels_are_right_on_random_images(seed: int, here: Hardware, tm
 # The run
 
 
-def test_a_bench_of_convolutions_runs_to_its_summary(tmp_path: Path) -> None:
-    suite = SUITES["smoke-conv"].only("conv3-")
+@pytest.mark.parametrize("task", ["conv3-", "conv3x3-tiny-layers"])
+def test_a_bench_of_convolutions_runs_to_its_summary(task: str, tmp_path: Path) -> None:
+    suite = SUITES["smoke-conv"].only(task)
     table = run_bench(suite, tmp_path, caches=("hot",), effort="smoke")
     (found,) = table.reports
     assert not found.failure and not table.wrong

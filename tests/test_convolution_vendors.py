@@ -48,6 +48,7 @@ FORMS: tuple[Convolution, ...] = (
     replace(LAYER, kernel=1, padding=0, activation="gelu_erf", residual=True),
     replace(LAYER, kernel=1, padding=0, stride=2),
     replace(LAYER, IC=3, kernel=7, padding=3, stride=2, activation="gelu_tanh"),
+    replace(LAYER, IC=Dim(4, 20), OC=Dim(8, 40), bias=True),
     SEQUENCE,
     replace(SEQUENCE, padding=((4, 0),), stride=1, dilation=3, kernel=2, residual=True, activation="relu"),
 )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from convolutions_of_torch import (
+    FEW,
+    THREE,
     block,
     calls,
     counts,
@@ -21,6 +24,8 @@ from layers_of_torch import close, same
 
 from dietlab.compare.study import Study
 from dietlab.machine import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.problem import Dim
 
 torch = pytest.importorskip("torch")
 
@@ -29,6 +34,9 @@ from torch.nn.utils import parametrizations, prune  # noqa: E402
 
 import dietlab.torch  # noqa: E402
 from dietlab.torch import Conv1d, Conv2d, replace_layers  # noqa: E402
+from dietlab.torch.convolution import Convolution  # noqa: E402
+from dietlab.torch.convolution_groups import shapes_for  # noqa: E402
+from dietlab.torch.convolution_operator import operator_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -260,3 +268,20 @@ def test_packing_now_and_without_originals(model: nn.Module, study: Study) -> No
     hooked = replace_layers(block(), study)
     hooked[0].register_forward_hook(lambda *given: None)
     assert dietlab.torch.pack(hooked) == 0  # PyTorch computes it
+
+
+def test_one_study_serves_layers_of_several_channels(here: Hardware, tmp_path: Path) -> None:
+    """A study with ranges of channels; a layer beyond them stays PyTorch's."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(*channels, 3, padding=1) for channels in ((6, 20), (20, 12), (12, 40))]
+    work = replace(operator_of(layers[0], (THREE, Dim(9, 30), Dim(9, 30))), IC=Dim(4, 20), OC=Dim(8, 24))
+    study = Study.create(tmp_path / "study", work, here, shapes_for(work), "smoke", max_kernels=FEW)
+    study.tune(SyntheticRunner(here))
+    study.dispatch()
+    original = nn.Sequential(*layers).eval()
+    model = replace_layers(copy.deepcopy(original), study)
+    assert [isinstance(layer, Convolution) for layer in model] == [True, True, False]
+    x = torch.randn(2, 6, 11, 17)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), original(x), rtol=1e-4, atol=1e-4)
+    assert counts(model, x)["dietlab::convolution"] == 2

@@ -71,9 +71,9 @@ class Contraction:
     """``y[batch, rows, cols]``, summed over ``depth``, with its epilogue.
 
     ``dims`` are the dynamic dimensions in the workload's order; ``rows`` counts as dynamic even if it is
-    static. Several axes give a convolution's rows and depth: :meth:`derived`. ``batch`` is None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``,
-    or that of ``patches``; that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``,
-    ``[depth, cols]``.
+    static. Rows and depth of a convolution follow from several dimensions (:meth:`derived`). ``batch`` is
+    None for an operator without that axis. The layout of ``x`` is ``[rows, depth]``, or that of ``patches``;
+    that of ``w`` is ``[cols, depth]`` or, if ``weights`` is ``direct``, ``[depth, cols]``.
     """
 
     dims: tuple[str, ...]

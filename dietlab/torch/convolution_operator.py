@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dietlab.problem import USUAL, Conv1d, Conv2d, Dim
+from dietlab.problem.dims import holds
 
 Extent = Dim | int
 Operator = Conv1d | Conv2d
@@ -43,10 +44,15 @@ def operator_of(module: Any, sizes: tuple[Extent, ...]) -> Operator:
 
 
 def is_of(work: object, module: Any) -> bool:
-    """Returns whether an operator is that of a convolution of PyTorch, whatever its sizes and epilogue."""
+    """Returns whether an operator is that of a convolution of PyTorch, whatever its sizes and epilogue. Its
+    channels may be ranges."""
     if type(work) is not _kind(module) or work.dtype != USUAL:
         return False
-    return all(getattr(work, name) == value for name, value in operator_options(module).items())
+    options = operator_options(module)
+    channels = {name: options.pop(name) for name in ("IC", "OC")}
+    return all(holds(getattr(work, name), number) for name, number in channels.items()) and all(
+        getattr(work, name) == value for name, value in options.items()
+    )
 
 
 def _kind(module: Any) -> type[Conv1d] | type[Conv2d]:

@@ -299,7 +299,9 @@ CONVOLUTION_CRITERIA: tuple[Criterion, ...] = (
 
 SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = {
     **dict.fromkeys(("layers", "smoke-layers"), LAYER_CRITERIA),
-    **dict.fromkeys(("resnet50", "speech", "depthwise", "smoke-conv"), CONVOLUTION_CRITERIA),
+    **dict.fromkeys(
+        ("resnet50", "resnet50-layers", "speech", "depthwise", "smoke-conv"), CONVOLUTION_CRITERIA
+    ),
 }
 """The lines of each suite that does not use :data:`CRITERIA`, by the suite's name."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dietlab.base.errors import DietlabError
-from dietlab.problem import Conv1d, Conv2d, Shape, ShapeSet, convolutions
+from dietlab.problem import Conv1d, Conv2d, Dim, Shape, ShapeSet, convolutions
 from dietlab.problem.networks import network_named
 from dietlab.problem.networks.met import Sizes, calls_of, shapes_met, sizes_of
 from dietlab.problem.networks.walk import Kernel
@@ -102,6 +103,23 @@ def resnet50() -> Layers:
     """Returns the 1x1 and 3x3 layers of ResNet-50."""
     found = layers_met("resnet50", SIDES_TUNED, SIDES, BATCHES)
     return {name: layer for name, layer in found.items() if layer[0].kernel in ((1, 1), (3, 3))}
+
+
+def resnet50_every_layer() -> Layers:
+    """Returns one operator for all 3x3 layers of ResNet-50 without stride: its channels are ranges."""
+    layers = [work for work, _ in resnet50().values() if work.kernel == (3, 3) and work.stride == (1, 1)]
+    ranges: dict[str, Any] = {}
+    for name in ("N", "H", "W", "IC", "OC"):
+        every = [getattr(work, name) for work in layers]
+        ends = [end for e in every for end in ((e.low, e.high) if isinstance(e, Dim) else (e, e))]
+        ranges[name] = Dim(min(ends), max(ends))
+    work = Conv2d(**ranges, padding=1)
+    tuned = ShapeSet.layers("resnet50", SIDES_TUNED, work)
+    evaluated = {
+        effort: tuple(shape for shape in ShapeSet.layers("resnet50", sides, work) if shape not in tuned)
+        for effort, sides in SIDES.items()
+    }
+    return {"conv3x3-every-layer": (work, Images(tuned, evaluated))}
 
 
 def depthwise() -> Layers:

@@ -10,7 +10,15 @@ from functools import partial
 from dietlab.base.errors import DietlabError
 from dietlab.compare.lineup import contenders_for, own_vendors
 from dietlab.compare.suites.every_layer import OWN, EveryLayer
-from dietlab.compare.suites.images import Images, Layers, depthwise, resnet50, speech, tiny
+from dietlab.compare.suites.images import (
+    Images,
+    Layers,
+    depthwise,
+    resnet50,
+    resnet50_every_layer,
+    speech,
+    tiny,
+)
 from dietlab.compare.suites.lengths import (
     BERT_GPU_LENGTHS,
     HELD_OUT_LENGTHS,
@@ -297,12 +305,13 @@ def image_tasks(layers: Layers) -> tuple[Task, ...]:
 
 
 def tiny_convolutions() -> tuple[Task, ...]:
-    """Returns one tiny layer of each class."""
+    """Returns one tiny layer of each class, and an operator for several."""
     image = Conv2d(N=1, H=Dim(5, 12), W=Dim(5, 12), IC=8, OC=16, padding=1)
     layers: dict[str, Conv1d | Conv2d] = {
         "conv3x3-tiny": image,
         "conv1x1-tiny": replace(image, kernel=1, padding=0),
         "depthwise3x3-tiny": replace(image, IC=16, groups=16),
+        "conv3x3-tiny-layers": replace(image, IC=Dim(4, 16), OC=Dim(8, 24)),
         "conv3-tiny": Conv1d(N=1, L=Dim(20, 90), IC=8, OC=16, padding=1),
     }
     return image_tasks({name: (work, tiny(work)) for name, work in layers.items()})
@@ -322,6 +331,7 @@ SUITES: Mapping[str, Suite] = {
         Suite("low-precision", (*low_precision_tasks(2304, 768), *low_precision_tasks(768, 3072))),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
         Suite("resnet50", image_tasks(resnet50())),
+        Suite("resnet50-layers", image_tasks(resnet50_every_layer())),
         Suite("speech", image_tasks(speech())),
         Suite("depthwise", image_tasks(depthwise())),
         Suite("smoke-conv", tiny_convolutions()),

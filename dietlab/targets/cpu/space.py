@@ -198,7 +198,7 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: copied * ((s.kernel.block > 0) + (not s.composed) + s.kernel.facts.matrix),
         ),
         Limit(
-            "rows that are copied from an image have a length known beforehand (other tiles read it in place)",
+            "rows that are copied from an image, not read in place, have a length known beforehand",
             0,
             "copies",
             lambda s: int(copied and not static_depth and not s.kernel.lines),
