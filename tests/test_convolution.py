@@ -309,6 +309,18 @@ def test_images_smaller_than_the_kernel(key: str, kernel: int, options: Any, tmp
             np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 
 
+@pytest.mark.parametrize("key", [KEYS[0], IN_PLACE[0]])
+def test_nothing_is_written_behind_the_output_of_an_image_without_pixels(key: str, tmp_path: Path) -> None:
+    """Many zeros around it give it output pixels: fewer than those of the smallest image, 3."""
+    work = Conv1d(N=1, L=Dim(9, 40), IC=8, OC=16, kernel=3, dilation=2, padding=3)
+    library = library_of(work, key, tmp_path)
+    x, out = np.empty((1, 0, 8), np.float32), np.full((1, 5, 16), np.nan, np.float32)
+    packed = aligned_empty((int(library.packed_floats(16, 8, 3)),))
+    library.pack(as_tensor(work.inputs(Shape.of(L=9))["w"]), packed)
+    library.run(as_tensor(x), packed, as_tensor(out[:, :2]))
+    assert not out[:, :2].any() and np.isnan(out[:, 2:]).all()
+
+
 def test_what_lies_beyond_the_image_is_skipped_in_place(tmp_path: Path) -> None:
     """An infinite weight beside zeros enters no sum of a tile that reads the image in place."""
     work = Conv2d(N=1, H=Dim(4, 9), W=Dim(4, 9), IC=8, OC=16, padding=1)

@@ -108,7 +108,7 @@ class Contraction:
             return low, high
         if lines or self.channelwise:
             return self._range_of_line(box, high)
-        ends = [box.get(dim, (1, None)) for dim in self.patches.dims]
+        ends = [_range_in(box, dim) for dim in self.patches.dims]
         low = max(low, self._least_rows([end[0] for end in ends]))
         if all(end[1] is not None for end in ends):
             most = self._rows({dim: end[1] for dim, end in zip(self.patches.dims, ends, strict=True)})
@@ -120,7 +120,7 @@ class Contraction:
         of at most ``rows`` output pixels."""
         assert self.patches is not None
         last = self.patches.windows[-1]
-        low, high = box.get(last.dim, (1, None))
+        low, high = _range_in(box, last.dim)
         bounds = [rows, None if high is None else last.positions(high)]
         least = 1 if self.channelwise else max(1, last.positions(low))
         return least, min((bound for bound in bounds if bound is not None), default=None)
@@ -131,7 +131,7 @@ class Contraction:
         assert self.patches is not None
         images, *image = sizes
         counts = (window.positions(size) for window, size in zip(self.patches.windows, image, strict=True))
-        return int(images * prod(max(1, count) for count in counts))
+        return int(max(1, images) * prod(max(1, count) for count in counts))
 
     def across(self, sizes: Sizes) -> Any:
         """Returns the distance from one row of the output to the next, in elements."""
@@ -185,6 +185,13 @@ class Contraction:
         if self.epilogue.residual:
             shapes["residual"] = out
         return {**shapes, "y": out}
+
+
+def _range_in(box: Box, dim: str) -> Range:
+    """Returns the range of a dimension of an image in a box of a tree, whose ranges begin at 1: an image
+    without pixels has output pixels, too, if there are enough zeros around it, and fewer than one of 1."""
+    low, high = box.get(dim, (1, None))
+    return (0 if low == 1 else low), high
 
 
 def contraction_of(workload: Workload) -> dict[str, Any]:
