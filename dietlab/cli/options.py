@@ -47,7 +47,8 @@ DRAWN = 16
 HELD_OUT = "held-out"
 LAYERS_HELP = (
     f"{', '.join(MODELS)}, sizes N:K such as 2304:768,768:768, or {HELD_OUT}[/COUNT[/SEED]]: drawn from the "
-    f"whole range. Of conv1d and conv2d, a network that has the layer: {', '.join(NETWORKS)}"
+    "whole range. Of conv1d and conv2d, a network that has the layer, or layers with channels in the ranges: "
+    f"{', '.join(NETWORKS)}"
 )
 EXTENTS_OF_NETWORKS = (
     "sides or sizes of images, such as 224,800x1333; frames of 10 ms for whisper-*, samples for wav2vec2, or "
