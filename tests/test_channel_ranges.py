@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import IN_PLACE, KEYS, LAYER, ONE_CORE, computed, library_of, of_torch, pads, strides
@@ -253,3 +254,10 @@ def test_an_operator_of_others_has_no_range_of_groups() -> None:
     work = Grouped(N=1, H=9, W=9, IC=CHANNELS, OC=16)
     with pytest.raises(WorkloadError, match="windows and groups must be numbers"):
         require_workload(work)
+
+
+def test_the_command_line_takes_ranges_of_channels() -> None:
+    dims = [option for name in ("IC", "OC") for option in ("--dim", f"{name}=64:512")]
+    dims += ["--dim", "N=1", "--dim", "H=5:80", "--dim", "W=5:80"]
+    said = cli("space", "conv2d", *dims, "--padding", "1", "--hardware", "zen4-1core").stdout
+    assert said.startswith(f"{RESNET} on ") and "not read in place, have a length" in said

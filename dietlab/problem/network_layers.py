@@ -57,7 +57,8 @@ def convolutions(
 ) -> tuple[NetworkLayer, ...]:
     """Returns the distinct convolutions of a published network, in the order of their first call.
 
-    Each is a separate operator, because channels and kernel are numbers: tune it for its ``shapes``.
+    Each is a separate operator with numbers of channels: tune it for its ``shapes``. One operator with ranges
+    of channels serves several; :meth:`ShapeSet.layers` has its shapes.
 
     Args:
         network: a key of :data:`dietlab.problem.networks.NETWORKS`: ``resnet50`` (its stride at the 3x3
