@@ -95,7 +95,7 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
     for axis in workload.axes:
         names.setdefault(axis.role, []).append(axis.name if isinstance(axis.extent, Dim) else axis.extent)
     (rows, *positions), (cols,), (*kernel, depth) = (names[role] for role in ("rows", "cols", "depth"))
-    batch = (*names.get("batch", ()),)
+    batch, inner = (*names.get("batch", ()),), depth
     if positions:
         # The channels of all groups lie side by side in images; a depthwise kernel's depth has no channels.
         groups = axes_of(workload, "batch")[0].low if batch else 1
@@ -103,10 +103,6 @@ def _operands(workload: Workload) -> tuple[str, object] | None:
         kernel, depth, batch = [*kernel, depth] if own else kernel, 1 if own else depth, ()
         if own or groups > 1:
             inner, cols = (_number(cols) if own else groups * _number(depth)), groups * _number(cols)
-        else:
-            inner = depth
-    else:
-        inner = depth
     image = (window_size(window) for window in positions)
     sizes: dict[str, tuple[Size, ...]] = {"x": (*batch, rows, *image, inner)}
     sizes["w"] = (*batch, depth, cols) if workload.weights == "direct" else (*batch, cols, depth, *kernel)

@@ -200,7 +200,7 @@ class ShapeSet(Carded):
     ) -> ShapeSet:
         """Makes a set of every layer with every length: ``N`` and ``K`` are a layer's features, ``T`` is the
         length. A shape's weight is the layer's times the length's. For a convolution, makes a set of what it
-        meets in a network, with ranges of channels in all its layers; ``lengths`` are then sizes of inputs, as
+        meets in a network, with ranges of channels in many layers; ``lengths`` are then sizes of inputs, as
         :func:`dietlab.problem.convolutions` takes them: ``ShapeSet.layers("resnet50", [224, 320], conv)``.
 
         Args:

@@ -137,8 +137,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     groups = batched(workload) and any(windows_of(workload))
-    roles: tuple[Role, ...] = ("cols", "depth")
-    ranges = sum(static_extent(workload, role) is None for role in roles) if windows_of(workload) else 0
+    ranges = sum(len(a.dims) for a in workload.axes if a.role in ("cols", "depth") and windows_of(workload))
     return (
         _limit(
             "all channels of a convolution are one group",
@@ -146,12 +145,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "more groups",
             lambda k: largest(workload, "batch") - 1 if groups else 0,
         ),
-        _limit(
-            "the channels of a convolution are numbers; ranges of them are served on a CPU",
-            0,
-            "ranges",
-            lambda k: ranges,
-        ),
+        _limit("a convolution's channels are numbers (a CPU serves ranges)", 0, "ranges", lambda k: ranges),
         _limit(
             f"the micro-kernel's unit multiplies {workload.dtype}",
             0,
