@@ -28,6 +28,7 @@ from dietlab.targets.cpu.contenders.onnx_runtime import OnnxRuntime
 from dietlab.targets.cpu.contenders.open_vino import OpenVino
 from dietlab.targets.cpu.contenders.openblas import OpenBlas
 from dietlab.targets.cpu.contenders.pytorch import OneDnnAnySize, OneDnnPacked, Torch
+from dietlab.targets.cpu.contenders.xnnpack import Xnnpack
 from dietlab.targets.cpu.contenders.zendnn import ZenDnn, ZenDnnPacked
 
 VENDORS = vendors(
@@ -45,6 +46,7 @@ VENDORS = vendors(
         ZenDnnPacked,
         OnnxRuntime,
         OpenVino,
+        Xnnpack,
     ),
     "a number of threads",
 )
