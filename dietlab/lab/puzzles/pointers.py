@@ -76,7 +76,10 @@ POINTER = Puzzle(
     arguments="row tap H W C kernel stride padding",
     tried=lambda random: (
         *((row, 4, 7, 7, 64, 3, 1, 1) for row in (0, 1, 7, 48)),
-        *((row, tap, 7, 7, 64, 3, 1, 1) for row, tap in ((0, 0), (0, 8), (8, 0), (6, 5), (7, 3))),
+        *(
+            (row, tap, 7, 7, 64, 3, 1, 1)
+            for row, tap in ((0, 0), (0, 8), (8, 0), (6, 5), (7, 3), (48, 8), (46, 8))
+        ),
         *((row, 4, 7, 7, 64, 3, 1, 1) for row in (49, 97)),
         *((row, tap, 6, 9, 3, 3, 2, 1) for row, tap in ((0, 4), (5, 4), (14, 8))),
         *(_drawn(random) for _ in range(200)),
@@ -89,7 +92,7 @@ POINTER = Puzzle(
         "row",
         _address,
         "grid",
-        "elements before the pixel",
+        "address",
     ),
     praise="A tile needs a few such addresses, or one and a distance, and no copy of the image.",
 )

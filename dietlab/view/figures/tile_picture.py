@@ -132,7 +132,7 @@ def _draw_image(figure: go.Figure, tile: Tile, frame: pd.DataFrame, past: pd.Dat
         hover = f"column %{{x}}: {words}<extra></extra>"
         figure.add_heatmap(x=list(x), y=list(y), z=cells, showscale=False, hovertemplate=hover, **scale)
     _number_cells(figure, x, y, read, most)
-    current = past[past["tap"] == now]
+    current = past[(past["tap"] == now) & (past["reads"] == "pixel")]
     narrow = len(x) > MOST_COLUMNS
     ring = {"symbol": f"square{OPEN}", "size": 7 if narrow else 13, "color": NOW, "line": {"width": 3}}
     figure.add_scatter(
