@@ -30,6 +30,8 @@ TICKS = 9
 """The most labelled lines, rows or taps of an axis."""
 
 
+HEIGHT = 520
+"""The height of a picture in pixels, so that numbers fit into 16 rows and as many lines."""
 IMAGE_TRACES = 3
 """The number of traces that draw the image, the first of a figure: pixels that are not read, pixels that are
 read, and places beyond the image."""
@@ -133,8 +135,8 @@ def _draw_image(figure: go.Figure, tile: Tile, frame: pd.DataFrame, past: pd.Dat
         figure.add_heatmap(x=list(x), y=list(y), z=cells, showscale=False, hovertemplate=hover, **scale)
     _number_cells(figure, x, y, read, most)
     current = past[(past["tap"] == now) & (past["reads"] == "pixel")]
-    narrow = len(x) > MOST_COLUMNS
-    ring = {"symbol": f"square{OPEN}", "size": 7 if narrow else 13, "color": NOW, "line": {"width": 3}}
+    narrow = len(x) > MOST_COLUMNS or len(y) > MOST_LINES
+    ring = {"symbol": f"square{OPEN}", "size": 7 if narrow else 17, "color": NOW, "line": {"width": 2}}
     figure.add_scatter(
         x=current["column"],
         y=[part.y(each.image, each.line) for each in current.itertuples()],
@@ -247,10 +249,11 @@ def _add_keys(figure: go.Figure, mode: Mode, step: int | None) -> None:
 
 def _lay_out(figure: go.Figure) -> None:
     bare = {"showgrid": False, "zeroline": False}
-    taps = "tap (line,column of the kernel); in the cells: the pixel's number"
+    taps = "tap (line,column of the kernel)<br>cells: number of the pixel"
     figure.update_layout(
-        legend={"orientation": "h", "y": -0.2},
-        margin={"b": 100},
+        height=HEIGHT,
+        legend={"orientation": "h", "y": -0.26},
+        margin={"b": 140},
         xaxis={**bare, "domain": [0, 0.55], "title": {"text": "column of the image"}},
         yaxis={**bare, "autorange": "reversed", "title": {"text": "line of the image"}},
         xaxis2={**bare, "domain": [0.64, 1], "anchor": "y2", "title": {"text": taps}},

@@ -16,8 +16,15 @@ Mode = Literal["across", "line"]
 
 
 class Tile(NamedTuple):
-    """Where a tile lies: the sizes of the image and of the output, the kernel's positions on lines and on
-    columns, and the elements of a pixel."""
+    """The images and the output that a convolution's tiles lie in.
+
+    Args:
+        images: the number of images.
+        height, width: the size of an image, in pixels.
+        out_height, out_width: the size of an output, in pixels.
+        down, across: the kernel's positions along lines and columns.
+        channels: the elements of a pixel.
+    """
 
     images: int
     height: int

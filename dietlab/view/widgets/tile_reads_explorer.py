@@ -134,7 +134,7 @@ def _numbers(tile: Tile, frame: pd.DataFrame) -> dict[str, str]:
     return {
         "rows of the tile": f"{frame['row'].nunique()} of {tile.rows:,}",
         "pixels": f"{pixels:,}",
-        "reads": f"{len(read):,}, {len(read) / max(1, pixels):.2f} of each pixel",
+        "reads": f"{len(read):,} ({len(read) / max(1, pixels):.2f} of each pixel)",
         "beyond the image": f"{100 * beyond / len(frame):.1f} % of rows x taps",
     }
 
