@@ -61,7 +61,7 @@ def pointwise_int8(torch: Any, work: Convolution, given: Tensors, shape: tuple[i
         finish.append(lambda found: found.add_(residual))
     weights = (given["w"], scale, torch.zeros(len(scale), dtype=torch.int64), given.get("bias"))
     sliding = (options.stride, options.padding, options.dilation, options.groups)
-    output = (1.0, 0, getattr(torch, dtypes_of(work)["out"]), fused, [], "")
+    output: tuple[Any, ...] = (1.0, 0, getattr(torch, dtypes_of(work)["out"]), fused, [], "")
     convolve = torch.ops.onednn.qconv2d_pointwise.default
     compute = padded(
         torch,
