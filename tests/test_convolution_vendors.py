@@ -30,7 +30,7 @@ from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.process import WorkerProcess
 from dietlab.problem import Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet
 from dietlab.problem.convolution import Convolution
-from dietlab.targets.cpu.contenders import DEFAULTS, VENDORS
+from dietlab.targets.cpu.contenders import DEFAULTS, VENDORS, require_form
 from dietlab.targets.cpu.contenders.onnx_convolution import ChannelsSecond
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, open_torch
 from dietlab.targets.cpu.contenders.sizes import MARKS, WARM, at_sizes
@@ -142,6 +142,38 @@ def test_bfloat16_is_right_or_has_a_reason(name: str) -> None:
             assert ("absent" not in opened) == there, opened
             if there:
                 assert worker.ask({"op": "check", "shape": {"H": 9, "W": 14}}, 60)["correct"]
+
+
+INT8 = tuple(replace(work, dtype="int8") for work in (*FORMS, *GROUPED))
+
+
+@pytest.mark.parametrize("out_dtype", ["float32", "int8"])
+def test_int8_of_onednn_is_right_at_every_size_or_has_a_reason(out_dtype: str) -> None:
+    """With zeros on one side only, too, which are the zero point of unsigned inputs."""
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        for work in INT8:
+            if out_dtype == "int8":
+                if work.activation.startswith("gelu"):
+                    continue  # no such operator
+                work = replace(work, out_dtype=out_dtype)
+            opened = worker.ask(opening("onednn-packed", work), 60)
+            assert ("absent" in opened) == (out_dtype == "int8" and work.residual), opened
+            for seed, shape in enumerate(shapes_of(work)) if "absent" not in opened else ():
+                answer = worker.ask({"op": "check", "shape": shape.to_json(), "seed": seed}, 60)
+                assert answer["correct"], (str(work), shape, answer)
+
+
+@pytest.mark.parametrize("name", sorted({*COMPUTING} - {"onednn-packed"}))
+def test_other_vendors_say_why_they_compute_no_int8(name: str) -> None:
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        answer = worker.ask(opening(name, INT8[0]), 120)
+    assert "can only compute float32" in answer["absent"] or "must be" in answer["absent"]
+
+
+def test_tuning_a_size_computes_no_scaled_sums() -> None:
+    for work in (INT8[0], Dense(T=SIDE, N=8, K=8, dtype="int8")):
+        with pytest.raises(NoFormError, match=r"operands whose sums have no scales.*onednn-packed"):
+            require_form(work)
 
 
 def problem_of(work: Convolution, step: int) -> Problem:

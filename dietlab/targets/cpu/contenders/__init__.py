@@ -21,7 +21,7 @@ from dietlab.compare.target import BOUNDS, WorkerModule
 from dietlab.compare.vendor import defaults, vendors
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
-from dietlab.problem import Shape, Workload
+from dietlab.problem import Shape, Workload, precision_of
 from dietlab.targets.cpu.contenders.im2col import Im2col
 from dietlab.targets.cpu.contenders.mkl import Mkl, MklPacked
 from dietlab.targets.cpu.contenders.onnx_runtime import OnnxRuntime
@@ -67,8 +67,11 @@ def facts() -> dict[str, str]:
 
 
 def require_form(workload: Workload) -> None:
-    """Checks that weights are constant, and that no residual or GELU follows."""
+    """Checks that weights are constant, that sums have no scales, and that no residual or GELU follows."""
     epilogue = workload.epilogue
+    if precision_of(workload).scaled:
+        rule = "per-shape tuning on a CPU needs operands whose sums have no scales"
+        raise NoFormError(rule, workload, "Compare with onednn-packed.")
     if "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
         raise NoFormError(
             "per-shape tuning on a CPU needs constant weights, no residual and no GELU",
