@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.problem import Conv1d, Conv2d, Dim, Shape, ShapeSet
-from dietlab.scheme import build_space, leaves
-from dietlab.tuning import Portfolio, build, choose_portfolio, train_dispatcher, tune
+from dietlab.scheme import Leaf, Scheme, build_space, leaves
+from dietlab.tuning import Dispatcher, Portfolio, build, choose_portfolio, train_dispatcher, tune
 from dietlab.tuning.kept_heights import with_kept_heights
 
 HARDWARE = Hardware.preset("haswell-1core")
@@ -77,7 +78,7 @@ def test_a_leaf_that_other_numbers_of_rows_reach_is_split(
     ]
 
 
-def test_images_of_another_size_than_a_static_one_are_served(tmp_path: Any) -> None:
+def test_images_of_another_size_than_a_static_one_are_served(tmp_path: Path) -> None:
     """By micro-kernels of the portfolio, whatever the number of rows is."""
     dispatcher, layer = train_dispatcher(portfolio_of(FEW_ROWS, 8)), None
     for images, height, width in ((1, 7, 7), (2, 9, 11), (1, 12, 7), (7, 8, 8)):
@@ -93,3 +94,18 @@ def test_only_convolutions_have_such_leaves() -> None:
     portfolio = portfolio_of(work, 4)
     tree = train_dispatcher(portfolio).tree
     assert with_kept_heights(tree, portfolio, np.zeros((len(portfolio.shapes), 1)), 0.0) is tree
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_empty_image_with_zeros_around_it_has_tiles(groups: int, tmp_path: Path) -> None:
+    """Two rows, where an image of one element has three: tiles of three rows wrote beyond the output."""
+    work = Conv1d(N=1, L=Dim(20, 48), IC=6, OC=48, kernel=3, padding=3, dilation=2, groups=groups)
+    op = build(Dispatcher(work, HARDWARE, (Scheme.from_key("7x16.u8.ws.p0.even"),), Leaf(0)), tmp_path / "l")
+    inputs = work.inputs(Shape.of(L=0))
+    memory = np.full((2, 2, 48), 7.0, np.float32)
+    op.pack(inputs["w"])(inputs["x"], out=memory[:1])
+    assert (memory[0] == 0).all() and (memory[1] == 7).all()
+    for length in (0, 1, 2, 30):
+        inputs = work.inputs(Shape.of(L=length))
+        found = op.pack(inputs["w"])(inputs["x"])
+        np.testing.assert_allclose(found, work.reference(inputs), atol=2e-3)

@@ -115,10 +115,12 @@ class Contraction:
 
     def _least_rows(self, sizes: Sequence[int]) -> int:
         """Returns the number of rows for sizes of :attr:`Patches.dims`, at least 1: an image that the kernel
-        does not fit into is not computed, and the negative numbers of its positions are no factors."""
+        does not fit into is not computed, and the negative numbers of its positions are no factors. A size of
+        1 stands for 0, too: the zeros around an empty image have positions."""
         assert self.patches is not None
         images, *image = sizes
-        counts = (window.positions(size) for window, size in zip(self.patches.windows, image, strict=True))
+        pairs = zip(self.patches.windows, image, strict=True)
+        counts = (window.positions(size if size > 1 else 0) for window, size in pairs)
         return int(images * prod(max(1, count) for count in counts))
 
     def across(self, sizes: Sizes) -> Any:
