@@ -121,7 +121,7 @@ class Contraction:
         last = self.patches.windows[-1]
         low, high = box.get(last.dim, (1, None))
         bounds = [rows, None if high is None else last.positions(high)]
-        least = 1 if self.channelwise else max(1, last.positions(low))
+        least = 1 if self.channelwise else max(1, last.positions(_or_empty(low)))
         return least, min((bound for bound in bounds if bound is not None), default=None)
 
     def _least_rows(self, sizes: Sequence[int]) -> int:
@@ -129,7 +129,8 @@ class Contraction:
         does not fit into is not computed, and the negative numbers of its positions are no factors."""
         assert self.patches is not None
         images, *image = sizes
-        counts = (window.positions(size) for window, size in zip(self.patches.windows, image, strict=True))
+        pairs = zip(self.patches.windows, image, strict=True)
+        counts = (window.positions(_or_empty(size)) for window, size in pairs)
         return int(images * prod(max(1, count) for count in counts))
 
     def across(self, sizes: Sizes) -> Any:
@@ -168,6 +169,12 @@ class Contraction:
         if self.epilogue.residual:
             shapes["residual"] = out
         return {**shapes, "y": out}
+
+
+def _or_empty(low: int) -> int:
+    """Returns the smallest size of an image's dimension from ``low`` on. A size of 1 stands for 0, too: the
+    zeros around an empty image have positions."""
+    return low if low > 1 else 0
 
 
 def contraction_of(workload: Workload) -> dict[str, Any]:
