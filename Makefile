@@ -31,14 +31,15 @@
 ##                       zendnn       contenders of AMD's ZenDNN: PyTorch and 27 MB
 ##                       onnxruntime  the contender of ONNX Runtime, 20 MB
 ##                       openvino     the contender of OpenVINO, 59 MB
+##                       xnnpack      the contender of XNNPACK, by Google's LiteRT, 22 MB
 ##                       cuda         NVIDIA's compiler, 280 MB
 ##                       heuristics   NVIDIA's choices of tiles, 11 MB
 ##                       parquet      records as Parquet, 50 MB
 ##                       rpc          dietlab serve, 2 MB
 ##                       optuna       the search strategy tpe, 10 MB
 ##                       docs         what `make docs` needs, and installs by itself, 20 MB
-##                     `make test` installs test,lab,mkl,onnxruntime,openvino,torch,models,zendnn,heuristics,
-##                     parquet,rpc,optuna,docs and, where no nvcc is on the PATH, cuda.
+##                     `make test` installs test,lab,mkl,onnxruntime,openvino,xnnpack,torch,models,zendnn,
+##                     heuristics,parquet,rpc,optuna,docs and, where no nvcc is on the PATH, cuda.
 ##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
 ##   PORT=n            JupyterLab's port (default 8888)
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
@@ -63,7 +64,7 @@ PORT ?= 8888
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests compile CUDA for GPUs that are not here: by the machine's own nvcc if it has one.
-TEST_EXTRAS := test,lab,mkl,onnxruntime,openvino,torch,models,zendnn,heuristics,parquet,rpc,optuna,docs$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
+TEST_EXTRAS := test,lab,mkl,onnxruntime,openvino,xnnpack,torch,models,zendnn,heuristics,parquet,rpc,optuna,docs$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
 TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
@@ -88,7 +89,7 @@ test-thorough: $(TEST_STAMP) chromium
 
 # AMD's library stays as pinned: it fits one release of PyTorch.
 NEWEST := build/newest
-NEWEST_EXTRAS := test,lab,mkl,onnxruntime,openvino,torch,models,heuristics,parquet,rpc,optuna
+NEWEST_EXTRAS := test,lab,mkl,onnxruntime,openvino,xnnpack,torch,models,heuristics,parquet,rpc,optuna
 NEWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,arrays cards cost cost_models dispatch evaluate explore \
 	explorers_results files libraries measure models panel record_files results_page rpc saving search shapes strategies \
 	study_cli torch torch_attention torch_chains torch_doors torch_experts torch_found torch_packed torch_situations \

@@ -46,6 +46,7 @@ COURSE = {
     "Your own work": (
         "08_your_own_operator",
         "11_every_layer",
+        "28_convolution",
         "23_transfer",
         "24_hand_written_units",
         "25_serving",
@@ -73,6 +74,7 @@ PAPERS = {
     "AutoTVM": "https://arxiv.org/abs/1805.08166",
     "TensorIR": "https://arxiv.org/abs/2207.04296",
     "roofline": "https://doi.org/10.1145/1498765.1498785",
+    "indirect convolution": "https://arxiv.org/abs/1907.02129",
 }
 
 ABOUT = {
@@ -83,6 +85,7 @@ ABOUT = {
     "23_transfer": ("AutoTVM",),
     "24_hand_written_units": ("TensorIR",),
     "26_roofline": ("roofline",),
+    "28_convolution": ("indirect convolution",),
 }
 """Papers that a notebook is about besides DietCode's."""
 

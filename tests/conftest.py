@@ -25,6 +25,7 @@ from dietlab.tuning import EFFORTS, Portfolio, TuningRun, choose_portfolio, tune
 if TYPE_CHECKING:
     from cuda_emulation.operators import Emulated
 
+    from dietlab.compare.study import Study
     from dietlab.targets.cuda.lowering.nvcc import Compiler
 
 ROOT = Path(__file__).parent.parent
@@ -171,6 +172,24 @@ def one_thread() -> Iterator[None]:
 def here() -> Hardware:
     """One core of the processor that runs the tests."""
     return Hardware.detect(measure=False).with_cores(1)
+
+
+@pytest.fixture(scope="session")
+def block_study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The study of the convolution of a PyTorch block; no test changes it."""
+    from convolutions_of_torch import block, study_of
+
+    return study_of(block()[0], here, tmp_path_factory.mktemp("convolutions of torch"))
+
+
+@pytest.fixture
+def tuned_block(block_study: Study) -> Any:
+    """The block, whose convolution a library computes."""
+    from convolutions_of_torch import block
+
+    from dietlab.torch import replace_layers
+
+    return replace_layers(block(), block_study)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +58,6 @@ def with_statistics(model: nn.Module) -> nn.Module:
                 for parameter in module.parameters():
                     parameter.uniform_(0.5, 2)
     return model
-
-
-@cache
-def study_of_blocks(hardware: Hardware, folder: Path) -> Study:
-    """Returns the study of :func:`block` that all tests of a process share; none of them changes it."""
-    return study_of(block()[0], hardware, folder)
 
 
 def counts(model: Callable[..., Any], x: Any) -> Counter[str]:

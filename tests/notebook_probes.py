@@ -188,4 +188,12 @@ PROBES = {
         "ratios": {name: by.to_dict() for name, by in ratios.items()},
         "last": explorer.drawn.numbers["waves"],
     """,
+    "28_convolution": """
+        "axes": axes, "off": float(error), "bytes": sizes["size"].to_dict(), "pointers": pointers,
+        "same": bool((np.array(runs).reshape(matrix.shape) == matrix).all()),
+        "inside": inside["taps inside"].to_dict(), "counted": counted, "counts": counts,
+        "ways": ways.to_dict(), "programs": programs, "libraries": len(resnet), "met": met,
+        "family": table.to_dict("index"), "note": explorer.drawn.note,
+        "outputs": [outputs(56, 3, padding=1), outputs(56, 3, 2, 1), outputs(9, 3, dilation=2)],
+    """,
 }

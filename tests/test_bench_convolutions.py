@@ -13,6 +13,7 @@ import pytest
 
 from dietlab.base.errors import DietlabError
 from dietlab.base.events import audience
+from dietlab.compare.overhead import empty_call, overheads
 from dietlab.compare.results.criteria import CONVOLUTION_CRITERIA, criteria_of
 from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, Row
@@ -204,6 +205,23 @@ def test_a_wrong_pixel_is_found(here: Hardware, tmp_path: Path) -> None:
     assert check_shapes(spoilt, NOBODY, shapes).wrong == (shapes[2],)
 
 
+@pytest.mark.parametrize("images", [2, Dim(1, 4)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_call_without_images_is_timed(
+    images: Any, residual: bool, here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each call: a library that refuses an empty array is called again, which takes far longer."""
+    library = library_of(replace(LAYER, N=images, residual=residual), here, tmp_path)
+    monkeypatch.setattr("dietlab.tuning.operator.is_empty", pytest.fail)
+    monkeypatch.setattr("dietlab.compare.overhead.CALLS", 3)
+    assert overheads(library, [Shape.of(N=1, H=9, W=9)])["python_call_us"] > 0
+    call: Any = empty_call(library, library.workload)
+    call()
+    x, *others = call.args
+    assert (x.shape, call.keywords["out"].shape) == ((0, 7, 7, 8), (0, 7, 7, 24))
+    assert [other.shape for other in others] == [(0, 7, 7, 24)] * residual
+
+
 GROUPS = (1, 1, 1, 2, 3)
 """Numbers of groups that libraries are compiled for, each as often as it is listed."""
 
@@ -257,6 +275,7 @@ def test_a_bench_of_convolutions_runs_to_its_summary(task: str, tmp_path: Path) 
     table = run_bench(suite, tmp_path, caches=("hot",), effort="smoke")
     (found,) = table.reports
     assert not found.failure and not table.wrong
+    assert {"dispatch_ns", "python_call_us"} <= set(found.library)
     assert found.library["shapes_checked"] == IMAGES and found.library["shapes_wrong"] == []
     assert {row.shape for row in found.ours} == set(suite.tasks[0].evaluated("smoke"))
     assert "random images called, wrong results" in render_bench(table)

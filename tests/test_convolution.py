@@ -184,7 +184,7 @@ def test_the_cost_counts_lines_and_what_they_skip() -> None:
         ({"OC": Dim(8, 64), "kernel": 10}, "H=7 with padding 1 and 1, and a kernel of 10 elements"),
         ({"H": 0}, "every dimension must be at least 1; got H=0"),
         ({"activation": "tanh"}, "an activation"),
-        ({"dtype": "int8"}, "int8"),
+        ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16, int8; got 'float64'"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], complaint: str) -> None:
@@ -204,14 +204,29 @@ def library_of(work: Workload, key: str, folder: Path, cores: int = 1) -> Any:
 
 
 def computed(library: Any, work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
-    """Returns the result for operands; elements that the library does not write are NaN."""
-    packed = aligned_empty((int(library.packed_floats(*inputs["w"].shape)),))
+    """Returns the result for operands; elements that the library does not write are NaN. Nothing around the
+    packed weights and the output is written."""
+    packed, around_packed = fenced((int(library.packed_floats(*inputs["w"].shape)),), np.float32)
     library.pack(*(as_tensor(inputs[name]) for name in work.constants), packed)
     sizes = (w.positions(size) for w, size in zip(work.windows, inputs["x"].shape[1:], strict=False))
-    out = np.full((len(inputs["x"]), *sizes, len(inputs["w"])), np.nan, inputs["x"].dtype)
+    out, around = fenced((len(inputs["x"]), *sizes, len(inputs["w"])), inputs["x"].dtype)
     others = [as_tensor(inputs["residual"])] if "residual" in inputs else []
     library.run(as_tensor(inputs["x"]), packed, *others, as_tensor(out))
+    assert all((fence == FENCE).all() for fence in (*around_packed, *around))
     return out.astype(np.float32)
+
+
+FENCE, FENCE_BYTES = 0xA5, 4096
+
+
+def fenced(shape: tuple[int, ...], dtype: Any) -> tuple[Any, tuple[Any, Any]]:
+    """Returns an array of NaN, and the bytes in front of and behind it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = aligned_empty((size + 2 * FENCE_BYTES,), np.uint8)
+    memory[:] = FENCE
+    array = memory[FENCE_BYTES : FENCE_BYTES + size].view(dtype).reshape(shape)
+    array[...] = np.nan
+    return array, (memory[:FENCE_BYTES], memory[FENCE_BYTES + size :])
 
 
 KEYS = ("8x32.u4.ws.p0.even", "14x32.u2.is.p0.even", "5x48.u1.ws.p0a.rest", "6x16.u1.is.p16.rest")

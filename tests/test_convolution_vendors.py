@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import mmap
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,23 +17,25 @@ from conftest import cli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.base.errors import MeasureError, WorkloadError
+from dietlab.base.errors import MeasureError, MissingDependencyError, WorkloadError
 from dietlab.compare.contenders import forms_of
 from dietlab.compare.lineup import default_contenders, own_vendors
 from dietlab.compare.sizes import HEADER, different_shapes, size_costs, size_listing
 from dietlab.compare.study import Study
 from dietlab.compare.vendor import CONVOLUTIONS, NoFormError, contender_env
+from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
 from dietlab.measure import CACHE_STATES, SyntheticRunner
 from dietlab.measure.timing.problem import Problem
 from dietlab.measure.timing.process import WorkerProcess
 from dietlab.problem import Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet
 from dietlab.problem.convolution import Convolution
-from dietlab.targets.cpu.contenders import DEFAULTS, VENDORS
+from dietlab.targets.cpu.contenders import DEFAULTS, VENDORS, require_form
 from dietlab.targets.cpu.contenders.onnx_convolution import ChannelsSecond
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, open_torch
 from dietlab.targets.cpu.contenders.sizes import MARKS, WARM, at_sizes
 from dietlab.targets.cpu.contenders.worker import make_contender
+from dietlab.targets.cpu.device import Host
 
 torch = pytest.importorskip("torch")
 
@@ -141,6 +145,38 @@ def test_bfloat16_is_right_or_has_a_reason(name: str) -> None:
                 assert worker.ask({"op": "check", "shape": {"H": 9, "W": 14}}, 60)["correct"]
 
 
+INT8 = tuple(replace(work, dtype="int8") for work in (*FORMS, *GROUPED))
+
+
+@pytest.mark.parametrize("out_dtype", ["float32", "int8"])
+def test_int8_of_onednn_is_right_at_every_size_or_has_a_reason(out_dtype: str) -> None:
+    """With zeros on one side only, too, which are the zero point of unsigned inputs."""
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        for work in INT8:
+            if out_dtype == "int8":
+                if work.activation.startswith("gelu"):
+                    continue  # no such operator
+                work = replace(work, out_dtype=out_dtype)
+            opened = worker.ask(opening("onednn-packed", work), 60)
+            assert ("absent" in opened) == (out_dtype == "int8" and work.residual), opened
+            for seed, shape in enumerate(shapes_of(work)) if "absent" not in opened else ():
+                answer = worker.ask({"op": "check", "shape": shape.to_json(), "seed": seed}, 60)
+                assert answer["correct"], (str(work), shape, answer)
+
+
+@pytest.mark.parametrize("name", sorted({*COMPUTING} - {"onednn-packed"}))
+def test_other_vendors_say_why_they_compute_no_int8(name: str) -> None:
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        answer = worker.ask(opening(name, INT8[0]), 120)
+    assert "can only compute float32" in answer["absent"] or "must be" in answer["absent"]
+
+
+def test_tuning_a_size_computes_no_scaled_sums() -> None:
+    for work in (INT8[0], Dense(T=SIDE, N=8, K=8, dtype="int8")):
+        with pytest.raises(NoFormError, match=r"operands whose sums have no scales.*onednn-packed"):
+            require_form(work)
+
+
 def problem_of(work: Convolution, step: int) -> Problem:
     return Problem.make(work, shapes_of(work)[step])
 
@@ -155,7 +191,7 @@ def test_packed_weights_serve_no_other_size() -> None:
         layer.bind(other.variables, np.empty(other.out_shape, np.float32))
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "xnnpack"])
 def test_a_bound_call_keeps_its_images_when_others_are_bound(name: str) -> None:
     with WorkerProcess(WORKER, contender_env(1)) as worker:
         if "absent" in (opened := worker.ask(opening(name, LAYER), 120)):
@@ -163,6 +199,69 @@ def test_a_bound_call_keeps_its_images_when_others_are_bound(name: str) -> None:
         first, second = (shape.to_json() for shape in shapes_of(LAYER)[:2])
         for shape in (first, second, first, second):
             assert worker.ask({"op": "check", "shape": shape}, 60)["correct"]
+
+
+def xnnpack() -> Any:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
+    return VENDORS["xnnpack"](1)
+
+
+def test_xnnpack_takes_any_padding_at_any_size_with_weights_that_are_packed_once() -> None:
+    vendor, problems = xnnpack(), [problem_of(replace(LAYER, padding=p), 1) for p in (0, 1, ((0, 2), (1, 0)))]
+    for problem in problems:
+        layer = vendor.prepare(problem.workload, problem.constants, problem.shape)
+        for step in (0, 2, 1):
+            other = problem_of(problem.workload, step)
+            out = aligned_empty(other.out_shape)
+            out.fill(np.nan)
+            layer.bind(other.variables, out)()
+            assert other.verdict(out, intact=True).correct
+
+
+def test_xnnpack_takes_part_only_if_it_computes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor, known = xnnpack(), problem_of(LAYER, 1)
+    builtin = SimpleNamespace(XNNPACK=vendor._runtime.CpuKernelMode.BUILTIN)
+    monkeypatch.setattr(vendor._runtime, "CpuKernelMode", builtin)
+    with pytest.raises(MeasureError, match=r"XNNPACK must compute each operator.*Leave xnnpack out"):
+        vendor.prepare(LAYER, known.constants, known.shape)
+
+
+def test_xnnpack_writes_to_no_copy_of_the_output() -> None:
+    vendor, known = xnnpack(), problem_of(LAYER, 1)
+    layer = vendor.prepare(LAYER, known.constants, known.shape)
+    out = aligned_empty((1 + int(np.prod(known.out_shape)),))[1:].reshape(known.out_shape)
+    with pytest.raises(MeasureError, match="must begin at a multiple of 64 bytes; got 4"):
+        layer.bind(known.variables, out)
+
+
+def test_an_absent_litert_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.compiled_model", None)
+    with pytest.raises(MissingDependencyError) as raised:
+        VENDORS["xnnpack"](1)
+    assert "pip install ai-edge-litert" in raised.value.remedy
+
+
+class Resizing:
+    """A call that is slow after a call at another size, unless it was made ready."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+
+    def ready(self) -> None:
+        self.done.append("ready")
+
+    def __call__(self) -> None:
+        self.done.append("call")
+
+
+@pytest.mark.parametrize(("cache", "copies"), [("hot", 1), ("interleaved", 1), ("rotating", 3)])
+def test_what_a_call_of_another_size_resizes_is_made_ready_before_a_block(cache: str, copies: int) -> None:
+    device, done = Host(1, 1 << 14, 1 << 20), list[str]()
+    block = device.block([Resizing(done) for _ in range(copies)], cache, 1e-3, None, 2e-4)
+    assert not done
+    block.run()
+    first = done.index("call")
+    assert first == min(copies, block.calls) and "ready" not in done[first:]
 
 
 def test_a_call_that_writes_nothing_is_noticed() -> None:
@@ -236,7 +335,7 @@ def test_what_reads_images_is_no_product() -> None:
 
 def test_contenders_of_convolutions_take_part_in_their_evaluations_only() -> None:
     assert default_contenders("cpu", Dense(T=SIDE, N=8, K=8)) == tuple(DEFAULTS)
-    own = {"torch", "onednn-any-size", "im2col"}
+    own = {"torch", "onednn-any-size", "xnnpack", "im2col"}
     for work in (LAYER, SEQUENCE):
         assert set(default_contenders("cpu", work)) == {*DEFAULTS, *own}
         assert {*own, "onednn-packed", "onnxruntime", "openvino"} == set(own_vendors("cpu", work.operator))

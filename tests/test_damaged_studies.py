@@ -24,6 +24,7 @@ from dietlab.measure.record import LEAST_SECONDS, MOST_SECONDS
 from dietlab.measure.record_files import check_records
 from dietlab.problem import Dense, Dim, Shape, ShapeSet
 from dietlab.scheme import Scheme
+from dietlab.targets.cpu.limits import CpuLimits
 from dietlab.tuning import load
 
 WORK = Dense(T=Dim(1, 8), N=32, K=16)
@@ -83,6 +84,7 @@ RECORD_FAULTS: list[dict[str, Any]] = [
     {"scheme": "foo"},
     {"scheme": 5},
     {"scheme": "128x64x16.t16x16.s3.even"},
+    *({"scheme": f"{rows}x32.u1.ws.p0.even"} for rows in (999, 10**30)),
     {"asked_by": "Search"},
     *(
         {"shape": shape}
@@ -96,6 +98,22 @@ def test_a_record_that_cannot_be_is_named_by_file_and_line(fields: dict[str, Any
     changed_record(study, **fields)
     refused("dispatch", study, f"{study / 'records.jsonl'}, line {LINE}: ", "Remove the line")
     assert dietlab("records", "check", study).exit_code == 2
+
+
+def test_a_scheme_that_no_processor_holds_is_refused_with_its_registers(study: Path, here: Hardware) -> None:
+    """Plans of a thousand heights were searched for minutes. What exceeds the registers a little is read."""
+    records, limits = study / "records.jsonl", here.limits_as(CpuLimits, "")
+    vectors, most = 32 // limits.lanes, limits.vector_registers
+    for rows, fits in ((999, False), (2 * most // vectors + 1, False), (most // vectors, True)):
+        changed_record(study, scheme=f"{rows}x32.u1.ws.p0.even")
+        if fits:
+            assert read_records(records).records
+            continue
+        needed = (rows + 1) * vectors + 1
+        with pytest.raises(
+            RecordError, match=rf"fit the vector registers; got .* {needed} of {most} registers"
+        ):
+            read_records(records)
 
 
 def test_a_line_that_is_removed_is_measured_again(study: Path, here: Hardware) -> None:

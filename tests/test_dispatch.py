@@ -41,9 +41,9 @@ from dietlab.tuning import (
 )
 from dietlab.tuning.build import entries
 from dietlab.tuning.choice import exchanged, filled, filled_in_pairs, with_best_addition, with_best_pair
-from dietlab.tuning.dispatcher import best_cuts
 from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import beyond_measured
+from dietlab.tuning.tree_growth import best_cuts
 
 try:
     import torch

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dietlab.base.errors import DietlabError, WorkloadError
 from dietlab.cli.options import parse_shapes, shapes_option
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
+from dietlab.problem import BatchMatmul, Conv2d, Dense, Dim, Shape, ShapeSet
 from dietlab.problem.dims import HasDims
 from dietlab.problem.layers import MODELS, Layer, block, family, layers_of, merged
 from dietlab.problem.shapes import only_dim
@@ -435,6 +435,40 @@ def test_other_operators_have_no_layers(work: HasDims) -> None:
 def test_command_line_names_shape_sets_of_several_dimensions(text: str, shapes: ShapeSet) -> None:
     found = parse_shapes(text, DENSE)
     assert found == shapes and found.source == text and found.dropped == shapes.dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2304:768,768:768@1,16", ""),
+        ("bert-base@1", ""),
+        (
+            "9000:768,768:768,768:32@1,16",
+            "2 of 3 layers, (N, K) = (9000, 768), (768, 32); 66.7 % of the calls are left out",
+        ),
+        (
+            "768:768,9:768,10:768,11:768,12:768,13:768@1",
+            "5 of 6 layers, (N, K) = (9, 768), (10, 768), (11, 768), (12, 768) and 1 more; 83.3 % of the "
+            "calls are left out",
+        ),
+        ("768:768@1,4096", "50.0 % of the calls are left out"),
+        ("9000:768,768:768@1,4096", "1 of 2 layers, (N, K) = (9000, 768); 75.0 % of the calls are left out"),
+    ],
+)
+def test_layers_and_lengths_that_are_left_out_are_told(
+    text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, told = parse_shapes(text, DENSE), capsys.readouterr()
+    assert told.err == (f"note: outside the ranges of {DENSE}: {said}\n" if said else "") and not told.out
+    assert bool(found.dropped) == bool(said)
+
+
+def test_sizes_that_a_convolution_leaves_out_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    work = Conv2d(N=1, H=Dim(20, 60), W=Dim(20, 60), IC=64, OC=64, kernel=3, padding=1)
+    found = parse_shapes("resnet50@224,320", work)
+    told = capsys.readouterr().err
+    assert told == f"note: outside the ranges of {work}: 50.0 % of the calls are left out\n"
+    assert found.dropped == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

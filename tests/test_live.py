@@ -23,6 +23,7 @@ from dietlab.base.errors import DietlabError, RecordError
 from dietlab.base.shipped import data_path
 from dietlab.lab import lessons
 from dietlab.machine import Hardware
+from dietlab.problem import Conv2d, Dim
 from dietlab.targets.cpu.view.padding_explorer import padding_explorer
 from dietlab.targets.cuda.view.waves_explorer import waves_explorer
 from dietlab.view.figures.base import new_figure
@@ -38,6 +39,7 @@ from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
 from dietlab.view.widgets.roofline_explorer import roofline_explorer
 from dietlab.view.widgets.space_explorer import space_explorer
 from dietlab.view.widgets.speedup_explorer import speedup_explorer
+from dietlab.view.widgets.tile_reads_explorer import tile_reads_explorer
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
@@ -404,7 +406,7 @@ def test_the_line_that_reopens_a_state_is_shown_on_demand_and_runs() -> None:
     assert view.files.children[place].value == ""
 
 
-NAMES = ("space", "padding", "cost", "coordinates", "dispatch", "roofline", "speedup", "waves")
+NAMES = ("space", "padding", "cost", "coordinates", "dispatch", "roofline", "speedup", "tile_reads", "waves")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -419,6 +421,7 @@ def test_every_control_of_an_explorer_says_what_it_means(name: str) -> None:
         "dispatch": lambda: dispatch_explorer(run()),
         "roofline": lambda: roofline_explorer(dense, chip),
         "speedup": lambda: speedup_explorer(bench),
+        "tile_reads": lambda: tile_reads_explorer(Conv2d(N=1, H=Dim(7, 28), W=Dim(7, 28), IC=64, OC=96)),
         "waves": lambda: waves_explorer(dense, Hardware.preset("h200")),
     }
     view = made[name]()

@@ -16,7 +16,7 @@ from dietlab.base.shipped import data_path
 from dietlab.compare.results import ResultTable
 from dietlab.compare.results.row import OURS, TimeShares
 from dietlab.lab import lessons
-from dietlab.problem import ShapeSet
+from dietlab.problem import Conv2d, Dim, Shape, ShapeSet
 from dietlab.tuning import TuningRun, choose_portfolio, train_dispatcher
 from dietlab.view import theme
 from dietlab.view.figures import results as plots
@@ -33,6 +33,7 @@ from dietlab.view.figures.predictions import (
 )
 from dietlab.view.figures.slowdown import plot_slowdown
 from dietlab.view.figures.speedup import frame_parts, plot_against
+from dietlab.view.figures.tile_picture import plot_tile_reads
 from dietlab.view.figures.time_shares import plot_time_shares
 from dietlab.view.figures.traffic import plot_traffic
 from dietlab.view.figures.tuning import plot_phases, plot_portfolio_curve
@@ -180,12 +181,16 @@ def figures(synthetic_run: TuningRun) -> Mapping[str, go.Figure]:
         "funnel": plot_funnel(run.space),
         "waste": plot_waste(run.space.workload, kernel),
         "tiling": plot_tiling(kernel, 43, 768),
+        "reads": plot_tile_reads(CONV, Shape.of(H=14, W=14), 38, 8, step=4),
         "shares": plot_time_shares(profiled),
     }
 
 
+CONV = Conv2d(N=1, H=Dim(7, 80), W=Dim(7, 80), IC=64, OC=96, kernel=3, padding=1)
 BENCH_FIGURES = "speedup latency throughput padding traffic against parts bench roofline slowdown"
-RUN_FIGURES = "phases portfolio predictions importances ranking dispatch plans funnel waste tiling shares"
+RUN_FIGURES = (
+    "phases portfolio predictions importances ranking dispatch plans funnel waste tiling reads shares"
+)
 FIGURES = (*BENCH_FIGURES.split(), *RUN_FIGURES.split())
 
 

@@ -270,6 +270,24 @@ def one_plan(losses: np.ndarray[Any, Any]) -> tuple[int, int, int]:
     return 0, best, best
 
 
+def pointing(*given: int) -> int | None:
+    found: int | None = SOLUTIONS["pointer"](*given)
+    return found
+
+
+def of_one_image(row: int, tap: int, H: int, W: int, C: int, kernel: int, stride: int, pad: int) -> Any:
+    """Takes further images for further lines of the first."""
+    OW = (W + 2 * pad - kernel) // stride + 1
+    line = row // OW * stride + tap // kernel - pad
+    column = row % OW * stride + tap % kernel - pad
+    return (line * W + column) * C if line >= 0 and 0 <= column < W else None
+
+
+def in_pixels(row: int, tap: int, H: int, W: int, C: int, *window: int) -> int | None:
+    found = pointing(row, tap, H, W, C, *window)
+    return None if found is None else found // C
+
+
 @pytest.mark.parametrize(
     ("puzzle", "wrong", "complaint"),
     [
@@ -298,6 +316,14 @@ def one_plan(losses: np.ndarray[Any, Any]) -> tuple[int, int, int]:
         (puzzles.EVOLUTION, lambda p, m, f, c: sorted(p, key=f)[:c], r"expected the last one kept at .* us"),
         (puzzles.EVOLUTION, lambda p, m, f, c: [*p, *map(m, p)], r"expected at most 4 schedules; got 8"),
         (puzzles.EVOLUTION, lambda p, m, f, c: sorted([*p, *p], key=f)[:c], r"in the list twice"),
+        (puzzles.POINTER, lambda *given: None, r"pointer\(row=0, tap=4, .*expected the address 0, got None"),
+        (
+            puzzles.POINTER,
+            lambda *given: pointing(*given) or 0,
+            r"tap=0, .*expected None, since the tap lies",
+        ),
+        (puzzles.POINTER, of_one_image, r"row=46, tap=8, .*expected None, .*, got 3456"),
+        (puzzles.POINTER, in_pixels, r"row=1, tap=4, .*address 64, got 1, which is channel 1 of a pixel"),
         (puzzles.BLOCKING, lambda rows, cols, fits: [(0, 0)] * 36, r"35 are missing, 35 come again"),
         (puzzles.TREE, lambda losses, calls, depth: (0, 0, 0, 1), r"expected no more cuts .* than depth"),
         (puzzles.TREE, lambda losses, calls, depth: 1, r"expected to lose 1 us over all calls, got 3"),

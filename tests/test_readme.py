@@ -126,6 +126,23 @@ def test_loading_example(loop: tuple[Path, dict[str, Any]], monkeypatch: pytest.
     np.testing.assert_allclose(names["y"], np.full((7, 80), 32.0), rtol=1e-6)
 
 
+def test_convolution_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a library of one micro-kernel, with the operator of the command above it."""
+    (command_line,) = (line for line in LIBRARY.splitlines() if line.startswith("dietlab tune conv2d"))
+    for option in ("N=1", "H=7:80", "W=7:80", "IC=64", "OC=96", "--kernel 3", "--padding 1", "runs/conv3x3"):
+        assert option in command_line
+    sides = dict.fromkeys("HW", dl.Dim(7, 80))
+    work = dl.Conv2d(N=1, **sides, IC=64, OC=96, kernel=3, padding=1)
+    here = dl.Hardware.detect(measure=False).with_cores(1)
+    scheme = next(s for s in dl.build_space(work, here) if s.rows == 3)
+    dl.build(dl.Dispatcher(work, here, (scheme,), Leaf(0)), tmp_path / "runs" / "conv3x3")
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in blocks(LIBRARY, "py") if "runs/conv3x3" in block)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["y"].shape == (1, 33, 47, 96) and (names["y"][0, 1:-1, 1:-1] == 9 * 64).all()
+
+
 def test_int8_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a library of one micro-kernel."""
     work = dl.Dense(T=dl.Dim(1, 8), N=24, K=20, dtype="int8")

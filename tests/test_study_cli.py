@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from click.testing import CliRunner, Result
+from conftest import ROOT, python
 
 from dietlab.base.errors import StudyError
 from dietlab.cli import doctor as cli_doctor
@@ -143,6 +144,28 @@ def test_a_signal_ends_tuning_as_ctrl_c_does(
     assert code == 128 + how, output
     assert "what was measured stays, the same command goes on" in output and "Traceback" not in output
     assert whole_lines(records).count(b"\n") >= 3 and not list(temporary.iterdir())
+
+
+def test_a_fault_in_compiled_code_prints_where_python_was(tmp_path: Path) -> None:
+    (tmp_path / "faults.py").write_text(
+        "import os, signal\ndef divided():\n    os.kill(os.getpid(), signal.SIGFPE)\ndivided()\n"
+    )
+    died = python(
+        *("-m", "dietlab", "--import", "faults", "space", "dense"),
+        path=(ROOT,),
+        cwd=tmp_path,
+        exits=-signal.SIGFPE,
+    )
+    told = died.stderr.splitlines()
+    assert told[0] == "Fatal Python error: Floating point exception" and not died.stdout
+    assert any(re.search(r'faults\.py", line 3 in divided$', line) for line in told)
+    assert any("in import_modules" in line for line in told)
+
+
+def test_a_command_starts_where_standard_error_is_closed(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m dietlab --version 2>&-'
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "dietlab, version" in done.stdout
 
 
 SIGNALLED = """

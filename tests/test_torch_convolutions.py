@@ -18,7 +18,6 @@ from convolutions_of_torch import (
     counts,
     fused,
     study_of,
-    study_of_blocks,
 )
 from layers_of_torch import close, same
 
@@ -41,16 +40,6 @@ from dietlab.torch.convolution_operator import operator_of  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return study_of_blocks(here, tmp_path_factory.getbasetemp() / "convolutions of torch")
-
-
-@pytest.fixture
-def model(study: Study) -> nn.Module:
-    return replace_layers(block(), study)
-
-
 # --- what a layer computes ------------------------------------------------------------------------
 
 IMAGES = {
@@ -68,28 +57,28 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("form", IMAGES)
-def test_a_block_computes_the_same_and_keeps_channels_last(form: str, model: nn.Module) -> None:
+def test_a_block_computes_the_same_and_keeps_channels_last(form: str, tuned_block: nn.Module) -> None:
     x = IMAGES[form]()
-    same(model, block(), x)
-    same(model[0], block()[0], x)
+    same(tuned_block, block(), x)
+    same(tuned_block[0], block()[0], x)
     with torch.no_grad():
-        y = model(x)
+        y = tuned_block(x)
     assert y.is_contiguous(memory_format=torch.channels_last) or not y.numel()
-    assert calls(model, x) == bool(x.numel()) and fused(model) == [("relu", True)]
+    assert calls(tuned_block, x) == bool(x.numel()) and fused(tuned_block) == [("relu", True)]
 
 
-def test_images_in_channels_last_are_not_copied(model: nn.Module) -> None:
+def test_images_in_channels_last_are_not_copied(tuned_block: nn.Module) -> None:
     x = torch.randn(2, 6, 13, 17)
-    model(x)  # packs
-    assert counts(model, x)["aten::copy_"] == 1
-    assert counts(model, x.contiguous(memory_format=torch.channels_last))["aten::copy_"] == 0
+    tuned_block(x)  # packs
+    assert counts(tuned_block, x)["aten::copy_"] == 1
+    assert counts(tuned_block, x.contiguous(memory_format=torch.channels_last))["aten::copy_"] == 0
 
 
-def test_a_single_image_is_no_batch(model: nn.Module) -> None:
+def test_a_single_image_is_no_batch(tuned_block: nn.Module) -> None:
     x = torch.randn(6, 13, 17)
-    same(nn.Sequential(*model[::2]), nn.Sequential(*block()[::2]), x)
+    same(nn.Sequential(*tuned_block[::2]), nn.Sequential(*block()[::2]), x)
     with pytest.raises(ValueError, match="expected 4D input"):
-        model(x)
+        tuned_block(x)
 
 
 OPTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -127,9 +116,11 @@ ACTIVATIONS = [(nn.GELU(), "gelu_erf"), (nn.GELU(approximate="tanh"), "gelu_tanh
 
 
 @pytest.mark.parametrize(("act", "library"), ACTIVATIONS)
-def test_an_activation_is_computed_with_the_convolution(act: nn.Module, library: str, study: Study) -> None:
+def test_an_activation_is_computed_with_the_convolution(
+    act: nn.Module, library: str, block_study: Study
+) -> None:
     original = nn.Sequential(block()[0], act)
-    after = replace_layers(copy.deepcopy(original), study)
+    after = replace_layers(copy.deepcopy(original), block_study)
     assert [*after[0].libraries] == [library]
     same(after, original, torch.randn(2, 6, 13, 17))
 
@@ -173,10 +164,10 @@ SITUATIONS: dict[str, Callable[[Any, Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", SITUATIONS)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_what_pytorchs_layer_takes_ours_takes(name: str, model: nn.Module) -> None:
+def test_what_pytorchs_layer_takes_ours_takes(name: str, tuned_block: nn.Module) -> None:
     torch.manual_seed(4)
     x = torch.randn(2, 6, 13, 17)
-    wanted, found = SITUATIONS[name](block(), x), SITUATIONS[name](model, x)
+    wanted, found = SITUATIONS[name](block(), x), SITUATIONS[name](tuned_block, x)
     loose = 5e-2 if name in ("autocast", "bfloat16") else 1e-4
     for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=loose, atol=loose * float(theirs.detach().abs().max()))
@@ -185,25 +176,25 @@ def test_what_pytorchs_layer_takes_ours_takes(name: str, model: nn.Module) -> No
 @pytest.mark.parametrize(
     "size", [(2, 5, 9, 9), (2, 9), (2, 6, 0, 9), (2, 13, 17, 6), (1, 2, 6, 9, 9)], ids=str
 )
-def test_bad_input_is_pytorchs_error(size: tuple[int, ...], model: nn.Module) -> None:
+def test_bad_input_is_pytorchs_error(size: tuple[int, ...], tuned_block: nn.Module) -> None:
     x = torch.randn(size)
     with pytest.raises((RuntimeError, ValueError)) as wanted:
         block()(x)
     with pytest.raises(type(wanted.value)) as found:
-        model(x)
+        tuned_block(x)
     assert str(found.value) == str(wanted.value)
 
 
-def test_an_infinity_beside_padding_stays_beside_it(model: nn.Module) -> None:
+def test_an_infinity_beside_padding_stays_beside_it(tuned_block: nn.Module) -> None:
     x = torch.zeros(2, 6, 9, 9)
     x[0, 2, 0, 0] = torch.inf
     with torch.no_grad():
-        y = model(x)
+        y = tuned_block(x)
     assert torch.isfinite(y[1]).all() and torch.isfinite(y[0, :, 3:]).all()
 
 
-def test_the_operator_keeps_pytorchs_rules(model: nn.Module) -> None:
-    convolution, norm = model[0], model[1]
+def test_the_operator_keeps_pytorchs_rules(tuned_block: nn.Module) -> None:
+    convolution, norm = tuned_block[0], tuned_block[1]
     tensors = [norm.running_mean, norm.running_var, norm.weight, norm.bias]
     window, library = list(convolution.window), convolution.libraries["relu"]
     x = torch.randn(2, 6, 9, 11, requires_grad=True)
@@ -216,9 +207,9 @@ def test_the_operator_keeps_pytorchs_rules(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)])
-def test_a_compiled_block_takes_every_size(backend: str, model: nn.Module) -> None:
+def test_a_compiled_block_takes_every_size(backend: str, tuned_block: nn.Module) -> None:
     torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    compiled = torch.compile(tuned_block, fullgraph=True, dynamic=True, backend=backend)
     original = block()
     with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
         compiled(torch.randn(2, 6, 12, 13))
@@ -227,16 +218,16 @@ def test_a_compiled_block_takes_every_size(backend: str, model: nn.Module) -> No
             close(compiled(x), original(x))
     x = torch.randn(2, 6, 9, 8)
     torch.compiler.reset()
-    trained = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    trained = torch.compile(tuned_block, fullgraph=True, dynamic=True, backend=backend)
     for mine, theirs in zip(gradients(trained, x), gradients(original, x), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
 
 
-def test_an_exported_block_is_one_operator(model: nn.Module, tmp_path: Path) -> None:
+def test_an_exported_block_is_one_operator(tuned_block: nn.Module, tmp_path: Path) -> None:
     high, wide = torch.export.Dim("high", min=4, max=90), torch.export.Dim("wide", min=4, max=90)
     x = torch.randn(2, 6, 12, 13)
     with torch.no_grad():
-        exported = torch.export.export(model, (x,), dynamic_shapes=({2: high, 3: wide},))
+        exported = torch.export.export(tuned_block, (x,), dynamic_shapes=({2: high, 3: wide},))
         torch.export.save(exported, tmp_path / "block.pt2")
         kept = [node.name for node in exported.graph.nodes if node.op == "call_function"]
         assert kept == ["convolution"]
@@ -245,27 +236,27 @@ def test_an_exported_block_is_one_operator(model: nn.Module, tmp_path: Path) -> 
         close(run(x), block()(x))
 
 
-def test_state_copies_and_saved_models_are_the_originals(model: nn.Module, tmp_path: Path) -> None:
+def test_state_copies_and_saved_models_are_the_originals(tuned_block: nn.Module, tmp_path: Path) -> None:
     original, x = block(), torch.randn(2, 6, 13, 17)
-    assert list(model.state_dict()) == list(original.state_dict())
-    torch.save(model, tmp_path / "model.pt")
+    assert list(tuned_block.state_dict()) == list(original.state_dict())
+    torch.save(tuned_block, tmp_path / "model.pt")
     for twin in (
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(model)),
+        copy.deepcopy(tuned_block),
+        pickle.loads(pickle.dumps(tuned_block)),
         torch.load(tmp_path / "model.pt", weights_only=False),
     ):
         assert fused(twin) == [("relu", True)] and calls(twin, x) == 1
         same(twin, original, x)
-    assert isinstance(model[0], nn.Conv2d) and "libraries=['/" in repr(model[0])
+    assert isinstance(tuned_block[0], nn.Conv2d) and "libraries=['/" in repr(tuned_block[0])
 
 
-def test_packing_now_and_without_originals(model: nn.Module, study: Study) -> None:
-    before = dietlab.torch.pack(model)
+def test_packing_now_and_without_originals(tuned_block: nn.Module, block_study: Study) -> None:
+    before = dietlab.torch.pack(tuned_block)
     assert before >= 4 * (6 * 20 * 9 + 20)
     with pytest.warns(UserWarning, match="all convolutions kept the original weights: convolutions keep"):
-        assert dietlab.torch.pack(model, originals=False) == before
-    same(model, block(), torch.randn(2, 6, 13, 17))
-    hooked = replace_layers(block(), study)
+        assert dietlab.torch.pack(tuned_block, originals=False) == before
+    same(tuned_block, block(), torch.randn(2, 6, 13, 17))
+    hooked = replace_layers(block(), block_study)
     hooked[0].register_forward_hook(lambda *given: None)
     assert dietlab.torch.pack(hooked) == 0  # PyTorch computes it
 

@@ -43,6 +43,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
     "roofline": (lambda: dl.roofline_explorer("dense", "h200"), WorkloadError, "got 'dense'"),
     "roofline, processor": (lambda: dl.roofline_explorer(DENSE, 3), HardwareError, "got 3"),
     "roofline, reports": (lambda: dl.roofline_explorer(DENSE, "h200", 3), RecordError, "got 3"),
+    "tile reads": (lambda: dl.tile_reads_explorer("conv2d"), WorkloadError, "got 'conv2d'"),
     "space": (lambda: dl.space_explorer(None, ZEN), WorkloadError, "got NoneType"),
     "space, processor": (lambda: dl.space_explorer(DENSE, None), HardwareError, "got NoneType"),
     "waves": (lambda: dl.waves_explorer("dense", "h200"), WorkloadError, "got 'dense'"),

@@ -4,6 +4,7 @@ end a command."""
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import signal
 import sys
@@ -88,7 +89,8 @@ class HelpfulGroup(click.Group):
 class CommandGroup(HelpfulGroup):
     """A group that prints dietlab's errors and warnings in one line. An error ends with exit status 2, output
     that cannot be written with 1. Ctrl-C and the signals of :data:`ENDING` print that measurements are kept,
-    and end with 128 plus the signal's number. The help lists the commands under headings.
+    and end with 128 plus the signal's number. Before a fault in compiled code ends the process, Python prints
+    its stack. The help lists the commands under headings.
 
     Args:
         homes: ``module:attribute`` of commands by name; a module is imported when its command is used.
@@ -108,6 +110,7 @@ class CommandGroup(HelpfulGroup):
         return super().get_command(ctx, cmd_name)
 
     def main(self, *arguments: Any, **options: Any) -> Any:
+        _show_crashes()
         with _signals_raised() as received:
             try:
                 return super().main(*arguments, **options)
@@ -151,6 +154,16 @@ class CommandGroup(HelpfulGroup):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+
+def _show_crashes() -> None:
+    """Lets Python print where it was if a signal such as SIGSEGV or SIGFPE kills the process: a fault in a
+    compiled library would end it without a word. Above the stack stands the progress: on a terminal the stage
+    that ran, in a file the stages that ended before."""
+    if sys.__stderr__ is None or faulthandler.is_enabled():
+        return
+    with suppress(OSError, ValueError):  # no stream that a handler can write to
+        faulthandler.enable(sys.__stderr__)
 
 
 class _Signal(KeyboardInterrupt):

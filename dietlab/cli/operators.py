@@ -72,7 +72,7 @@ _WORKLOAD_OPTIONS = (
     click.option(
         "--out-dtype",
         type=click.Choice(list(dict.fromkeys(out for p in PRECISIONS.values() for out in p.outputs))),
-        help="dense in int8: type of the output. Default: float32.",
+        help="dense, conv1d, conv2d in int8: type of the output. Default: float32.",
     ),
     *(
         click.option(f"--{option}", type=Sides(), metavar="NUMBER[xNUMBER]", help=f"conv1d, conv2d: {text}")

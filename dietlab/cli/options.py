@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from dietlab.base.cards import share_text
 from dietlab.base.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.cli.names import Named
 from dietlab.cli.parameters import ADDRESS
@@ -21,6 +22,7 @@ from dietlab.machine.system import usable_cores
 from dietlab.machine.target import TARGETS
 from dietlab.problem import ShapeSet
 from dietlab.problem.dims import HasDims, as_extent, only_dim
+from dietlab.problem.layer_shapes import layers_outside
 from dietlab.problem.layers import MODELS
 from dietlab.problem.networks import NETWORKS
 from dietlab.problem.networks.walk import Network
@@ -63,7 +65,8 @@ MERGED = 16
 """The largest number of lengths that stand for all utterances, if no lengths are named."""
 
 EXAMPLE = "For example --layers bert-base --lengths serving:8."
-
+ROUNDING = 1e-9
+"""The largest share of the calls, 0 to 1, that is no more than rounding of the weights."""
 
 cover_option = click.option(
     "--cover",
@@ -257,7 +260,7 @@ def _grid(text: str) -> dict[str, list[int]]:
 
 def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
     """Returns the shape set of ``--layers`` and ``--lengths``. Some of its shapes are in the workload's
-    ranges."""
+    ranges; a note says what is left out."""
     table, colon, n = lengths.partition(":")
     name, *drawn = layers.split("/")
     try:
@@ -265,13 +268,29 @@ def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
         if name == HELD_OUT:
             sizes = drawn_layers(workload, *map(int, drawn))
         if table in TABLES or not table[:1].isdigit():
-            return ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
-        return ShapeSet.layers(sizes, [input_size(length) for length in lengths.split(",")], workload)
+            found = ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
+        else:
+            met = [input_size(length) for length in lengths.split(",")]
+            found = ShapeSet.layers(sizes, met, workload)
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
         invariant = f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}"
         raise DietlabError(invariant, f"{layers!r}, {lengths!r}", EXAMPLE) from None
+    _note_left_out(found, sizes, workload)
+    return found
+
+
+def _note_left_out(shapes: ShapeSet, layers: Any, workload: HasDims) -> None:
+    """Prints which layers lie outside the ranges, and the share of the calls that is left out with them and
+    with lengths outside."""
+    named, outside, count = layers_outside(layers, workload)
+    which = f"{outside} of {count} layers, (N, K) = {named}; " if outside else ""
+    if outside or shapes.dropped > ROUNDING:
+        share = share_text(shapes.dropped)
+        click.echo(
+            f"note: outside the ranges of {workload}: {which}{share} of the calls are left out", err=True
+        )
 
 
 def input_size(text: str) -> int | tuple[int, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.lower.runtime import compacted
 from dietlab.problem import Shape, Workload, name_of_role, precision_of, smallest_shape
+from dietlab.problem.convolution import Convolution
 from dietlab.tuning import Operator
 
 CALLS = 2000
@@ -30,7 +31,8 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
       ``shapes``, minus those of ``idle(T, ...)``, a call of the same form that decides nothing.
     - ``python_call_us``: the microseconds of ``layer(x, out=y)``, or ``op(x, w, out=y)`` if nothing is
       constant, on NumPy arrays without rows: conversion and checks of arguments, and dispatch, but no kernel.
-      Left out if the number of rows is static, because then no call is empty.
+      A convolution gets no images; its library takes any number of them. Left out if the number of rows of
+      another operator is static, because then no call is empty.
     """
     if not op.dispatcher.hardware.limits.on_host:
         return {}
@@ -41,17 +43,21 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
     decide = _least(lambda: [plan(*extents) for extents in calls], 1) / len(calls)
     nothing = _least(lambda: [idle(*extents) for extents in calls], 1) / len(calls)
     found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
-    if name_of_role(workload, "rows") not in workload.dims:
+    if not (isinstance(workload, Convolution) or name_of_role(workload, "rows") in workload.dims):
         return found
-    return found | {"python_call_us": round(_least(_empty_call(op, workload), CALLS) * 1e6, 2)}
+    return found | {"python_call_us": round(_least(empty_call(op, workload), CALLS) * 1e6, 2)}
 
 
-def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
-    """Returns a call with zero rows; other dynamic extents are the lowest of their ranges."""
-    rows = name_of_role(workload, "rows")
-    shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
+def empty_call(op: Any, workload: Workload) -> Callable[[], object]:
+    """Returns a call with zero rows, or zero images; other dynamic extents are the lowest of their ranges."""
+    rows, shape = name_of_role(workload, "rows"), smallest_shape(workload)
+    if rows in workload.dims:
+        shape = Shape.of(**{**shape.to_json(), rows: 0})
     dtype = precision_of(workload, "out").numpy
     operands, out = workload.inputs(shape), compacted(np.zeros(workload.output_shape(shape), dtype))
+    if rows not in workload.dims:  # a convolution, with its images first
+        out = compacted(out[:0])
+        operands |= {name: x[:0] for name, x in operands.items() if name not in workload.constants}
     constants = {name: operands.pop(name) for name in workload.constants}
     target = op.pack(**constants) if constants else op
     return partial(target, *map(compacted, operands.values()), out=out)

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,6 +32,10 @@ RECORDS = "records"
 """The name of the file's lines in error messages."""
 
 AFRESH = "Restore the file, or move it away: `dietlab tune` then measures again."
+IMPOSSIBLE = 1.0
+"""The relative excess over a processor's registers from which a record cannot be of that processor. An excess
+below it may be a version's with other limits. A scheme of a thousand rows would take minutes to plan with."""
+
 LEAVE_OUT = "Remove the line: the others stay valid, and `dietlab tune` measures again what a study lacks."
 
 
@@ -197,7 +202,8 @@ def read_records(path: str | Path) -> RecordFile:
 
     Raises:
         RecordError: if the file is missing, of another schema or kind, or damaged before its last line, or if
-            a record is of a shape or a processor that is not the header's.
+            a record is of a shape or a processor that is not the header's, or of a scheme that needs more
+            than twice the processor's registers.
     """
     path = Path(path)
     with reading(RecordError, "a records file must be readable", path, AFRESH):
@@ -212,13 +218,17 @@ def read_records(path: str | Path) -> RecordFile:
 
 def _require_measurable(path: Path, file: RecordFile, records: Mapping[int, Record]) -> None:
     """Checks that the records, by line, are of shapes of the header's operator and of schemes for its kind of
-    processor. A header may lack these, or name an operator that is not entered here: its records can still be
-    counted and copied."""
+    processor, whose registers could hold them. A header may lack these, or name an operator that is not
+    entered here: its records can still be counted and copied."""
     with reading(RecordError, "the header of records must have all its fields", f"{path}, line 1", AFRESH):
         try:
-            workload, kernel = file.workload, space_target(file.hardware.kind).KERNEL
+            workload, hardware = file.workload, file.hardware
+            target = space_target(hardware.kind)
+            kernel, limits = target.KERNEL, target.limits(workload, hardware)
         except DietlabError:
             return
+    registers = [limit for limit in limits if limit.unit == "registers"]
+    exceeded = cache(lambda scheme: next((r for r in registers if r.excess(scheme) > IMPOSSIBLE), None))
     shapes: dict[Shape, bool] = {}
     for line, record in records.items():
         if record.shape not in shapes:
@@ -226,7 +236,10 @@ def _require_measurable(path: Path, file: RecordFile, records: Mapping[int, Reco
         if not shapes[record.shape]:
             invariant, found = f"records must be of shapes of {workload}", str(record.shape)
         elif not isinstance(record.scheme.kernel, kernel):
-            invariant, found = f"records must be of schemes for {file.hardware.name}", record.scheme.key
+            invariant, found = f"records must be of schemes for {hardware.name}", record.scheme.key
+        elif (limit := exceeded(record.scheme)) is not None:
+            invariant = f"records must be of schemes that {hardware.name} can run: {limit.reason}"
+            found = f"{record.scheme.key}, {limit.measure(record.scheme):g} of {limit.most:g} registers"
         else:
             continue
         raise RecordError(invariant, f"{path}, line {line}: {found}", LEAVE_OUT)

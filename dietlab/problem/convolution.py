@@ -17,7 +17,8 @@ from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precis
 from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.problem.dims import Dim, Shape, Size, Window, bound
 from dietlab.problem.epilogue import Activation, Epilogue
-from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
+from dietlab.problem.precision import USUAL, FloatArray, require_dtype
+from dietlab.problem.scales import require_output, require_sums, scales_for
 
 if TYPE_CHECKING:
     from typing import Self
@@ -43,17 +44,20 @@ class Convolution:
     activation: Activation = "none"
     residual: bool = False
     dtype: str = USUAL
+    out_dtype: str | None = None
 
     image: ClassVar[tuple[str, ...]] = ()
     operator: ClassVar[str] = ""
-    out_dtype: ClassVar[None] = None
     weights: ClassVar[Weights] = "packed"
 
     def __post_init__(self) -> None:
         for option, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, option, self._sides(option, least))
         _, given = self.epilogue, cast(Any, self)
-        require_dtype(self.dtype, FLOATS)
+        precision = require_dtype(self.dtype)
+        require_output(precision, self.out_dtype, self.activation)
+        if self.out_dtype == precision.type_of("out"):
+            object.__setattr__(self, "out_dtype", None)  # one operator has one value
         if type(self.groups) is not int or self.groups < 1:
             raise WorkloadError("groups must be a number of 1 or more", f"groups={self.groups!r}")
         for name in ("IC", "OC"):
@@ -77,6 +81,8 @@ class Convolution:
                 f"groups={self.groups} with IC={given.IC} and OC={given.OC}",
                 f"They divide by {gcd(given.IC, given.OC)}.",
             )
+        inner = given.IC.high if isinstance(given.IC, Dim) else given.IC
+        require_sums(precision, inner // self.groups * prod(self.kernel))
 
     def _sides(self, option: str, least: int) -> Any:
         """Returns an option as one value for each dimension of the image; pads as pairs."""
@@ -139,8 +145,8 @@ class Convolution:
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Operands that are packed once: weights and bias."""
-        return ("w", "bias") if self.bias else ("w",)
+        """Operands that are packed once: weights, scales and bias."""
+        return tuple(name for name in self.signature if name in ("w", "scale", "bias"))
 
     @property
     def epilogue(self) -> Epilogue:
@@ -167,6 +173,8 @@ class Convolution:
         out = (images, *self.windows, outer)
         shapes: dict[str, tuple[Size, ...]] = {"x": (images, *image, inner)}
         shapes["w"] = (outer, _share(inner, self.groups), *(window.kernel for window in self.windows))
+        if precision_of(self).scaled:
+            shapes["scale"] = (outer,)
         if self.bias:
             shapes["bias"] = (outer,)
         if self.residual:
@@ -179,16 +187,22 @@ class Convolution:
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """Returns random operands: standard normal float32 numbers, rounded to the dtype. Weights do not
-        depend on the image's size."""
-        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3}
-        return {
+        depend on the image's size. Scales are positive, and chosen so that outputs are about as large as
+        inputs."""
+        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}
+        drawn = {
             name: precision_of(self, name).standard_normal((seed, seeds[name]), bound(size, shape))
             for name, size in self.signature.items()
             if name != "out"
         }
+        if "scale" in drawn:
+            terms = prod(drawn["w"].shape[1:])
+            drawn["scale"] = scales_for(drawn["scale"], terms, precision_of(self), precision_of(self, "out"))
+        return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        """Returns the result in float64: the sum of shifted images times the kernel's elements."""
+        """Returns the result in float64: the sum of shifted images times the kernel's elements. An int8
+        output is clipped to its range, but not rounded."""
         x = np.pad(inputs["x"].astype(np.float64), [(0, 0), *self.padding, (0, 0)])
         w = inputs["w"].astype(np.float64)
         windows = list(zip(self.windows, inputs["x"].shape[1:], strict=False))
@@ -199,7 +213,10 @@ class Convolution:
             met: Any = [each.over(size, at) for (each, size), at in zip(windows, element, strict=True)]
             under: Any = (slice(None), slice(None), *element)
             result += self._by_group(x[(slice(None), *met)], w[under])
-        return self.epilogue.reference(result, inputs.get("bias"), inputs.get("residual"))
+        if "scale" in inputs:
+            result *= inputs["scale"].astype(np.float64)
+        right = self.epilogue.reference(result, inputs.get("bias"), inputs.get("residual"))
+        return precision_of(self, "out").clipped(right)
 
     def _by_group(self, x: FloatArray, w: FloatArray) -> Any:
         """Returns the product of ``x[..., IC]`` and ``w[OC, IC / groups]``, group by group."""
@@ -221,6 +238,7 @@ class Convolution:
             "activation": self.activation,
             "residual": self.residual,
             "dtype": self.dtype,
+            **({"out_dtype": dtypes_of(self)["out"]} if precision_of(self).scaled else {}),
         }
 
     @classmethod
@@ -237,7 +255,7 @@ class Convolution:
             text = _text(getattr(self, option))
             options += [] if text == str(usual) else [f"{option}={text}"]
         options += [] if self.groups == 1 else [f"groups={self.groups}"]
-        parts = (self.operator, dims, *options, precision_of(self).shown(), str(self.epilogue))
+        parts = (self.operator, dims, *options, precision_of(self).shown(self.out_dtype), str(self.epilogue))
         return " ".join(filter(None, parts))
 
 
@@ -273,11 +291,15 @@ class Conv2d(Convolution):
             ``(before, after)`` for each.
         groups: the number of groups of channels; the output channels of a group see its input channels only.
         bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
-        dtype: ``float32``, ``float16`` or ``bfloat16`` for operands and output; sums are float32.
+        dtype: ``float32``, ``float16`` or ``bfloat16`` for operands and output; sums are float32. Or ``int8``
+            for ``x`` and ``w``, without zero points: products are summed exactly, in int32, and multiplied by
+            ``scale[OC]`` in float32, before a float32 bias.
+        out_dtype: the type of the output if operands are int8, ``float32`` (None) or ``int8``; see
+            :class:`~dietlab.problem.Dense`.
 
     Raises:
-        WorkloadError: if an extent or option is invalid, the smallest image gives no output, or channels of
-            several groups are a range.
+        WorkloadError: if an extent or option is invalid, the smallest image gives no output, channels of
+            several groups are a range, or sums of int8 products could exceed int32 (more than 131071 terms).
     """
 
     N: Dim | int
@@ -302,10 +324,11 @@ class Conv1d(Convolution):
         padding: the number of zeros before and after the sequence, or ``((before, after),)``.
         groups: the number of groups of channels.
         bias, activation, residual: see :class:`~dietlab.problem.Epilogue`.
-        dtype: the type of operands and output.
+        dtype, out_dtype: the types of operands and output.
 
     Raises:
-        WorkloadError: if an extent or option is invalid, or the shortest sequence gives no output.
+        WorkloadError: if an extent or option is invalid, the shortest sequence gives no output, or sums of
+            int8 products could exceed int32.
     """
 
     N: Dim | int

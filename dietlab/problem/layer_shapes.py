@@ -67,6 +67,21 @@ def weighted_layers(
     return weights, _source(layers, lengths, n), dropped
 
 
+def layers_outside(layers: Layers, workload: HasDims) -> tuple[str, int, int]:
+    """Returns three values: the (N, K) of the layers that lie outside the workload's ranges, at most
+    :data:`NAMED` of them, as text; their number; and the number of all layers. A convolution is one layer,
+    which lies inside.
+
+    Raises:
+        WorkloadError: if a layer is invalid.
+    """
+    if isinstance(workload, (Conv1d, Conv2d)):
+        return "", 0, 1
+    extents, every = _extents(workload), layers_of(layers)
+    outside = [layer for layer in every if not _holds(extents, layer)]
+    return _listed(outside), len(outside), len(every)
+
+
 def _extents(workload: HasDims) -> dict[str, Dim | int]:
     """Returns the range or the extent of T, N and K."""
     found = {name: workload.dims.get(name, getattr(workload, name, None)) for name in ("T", "N", "K")}
@@ -85,14 +100,18 @@ def _holds(extents: Mapping[str, Dim | int], layer: Layer) -> bool:
 
 
 def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> WorkloadError:
-    listed = [f"({layer.N}, {layer.K})" for layer in layers]
-    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
     ends = (_span(d, [getattr(layer, d) for layer in layers]) for d in ("N", "K"))
     return WorkloadError(
         f"at least one layer must lie in the ranges N={extents['N']}, K={extents['K']}",
-        f"(N, K) = {', '.join(listed[:NAMED])}{more}",
+        f"(N, K) = {_listed(layers)}",
         f"All of them lie in {' and '.join(ends)}.",
     )
+
+
+def _listed(layers: Sequence[Layer]) -> str:
+    listed = [f"({layer.N}, {layer.K})" for layer in layers]
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more
 
 
 def _no_length(extent: Dim | int, lengths: Collection[int]) -> WorkloadError:

@@ -89,14 +89,14 @@ def optimize(
     windows = dict.fromkeys(choice for _, choice in choices if isinstance(choice, Study))
     if not work and not windows:
         raise _nothing(model, mixtures, choices)
-    lacking = " and no ".join((*((LINEAR,) if work else ()), *((CONVOLUTIONS,) if choices else ())))
+    sought = [*([LINEAR] if work else []), *([CONVOLUTIONS] if choices else [])]
     if work:
         linear = _study_of_linears(work, home, hardware, effort, given)
         choices = [*linear_choices(model, [linear]), *choices]
     if untuned := [study for study in windows if not _is_tuned(study)]:
         tune_all(untuned, home, given)
     with watching(given if untuned else (), "layers", "build") as listeners:
-        sentences = replace_chosen(model, choices, lacking, listeners)
+        sentences = replace_chosen(model, choices, sought, listeners)
     warn_of(sentences)
     return replace_experts(model, linear) if work and mixtures else model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dietlab.torch.found import ModelLayer, chains_in
 from dietlab.torch.fusions import fusions_in
 from dietlab.torch.layers import drop_packed
 from dietlab.torch.libraries import library_of, require_served
-from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, exceptions, warn_of
+from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, Sought, exceptions, warn_of
 
 
 def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torch.nn.Module:
@@ -49,7 +49,7 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
             which are computed apart.
     """
     opened = [study if isinstance(study, Study) else Study.open(study) for study in studies]
-    kinds = dict[str, list[Study]]({LINEAR: [], CONVOLUTIONS: []})
+    kinds = dict[Sought, list[Study]]({LINEAR: [], CONVOLUTIONS: []})
     for study in opened:
         if not isinstance(study.workload, (Dense, Conv1d, Conv2d)):
             raise StudyError("layers need studies of Dense, Conv1d or Conv2d", study.workload)
@@ -62,8 +62,8 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
         choices += linear_choices(model, kinds[LINEAR])
     if kinds[CONVOLUTIONS]:
         choices += convolution_choices(model, kinds[CONVOLUTIONS])
-    lacking = " and no ".join(kind for kind, those in kinds.items() if those)
-    warn_of(replace_chosen(model, choices, lacking or f"{LINEAR} and no {CONVOLUTIONS}"))
+    sought = [kind for kind, those in kinds.items() if those] or [*kinds]
+    warn_of(replace_chosen(model, choices, sought))
     return model
 
 
@@ -85,14 +85,14 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
     """
     opened = study if isinstance(study, Study) else Study.open(study)
     require_served(opened, Dense, "linear layers")
-    warn_of(replace_chosen(model, linear_choices(model, [opened]), LINEAR))
+    warn_of(replace_chosen(model, linear_choices(model, [opened]), [LINEAR]))
     return model
 
 
 def replace_chosen(
     model: torch.nn.Module,
     choices: Sequence[tuple[ModelLayer, Choice]],
-    lacking: str,
+    sought: Collection[Sought],
     observers: Iterable[Observer] = (),
 ) -> list[str]:
     """Replaces layers of a model, each by those of its study, and returns sentences on those that stay
@@ -100,7 +100,7 @@ def replace_chosen(
 
     Args:
         choices: layers of the model, each with its study or the reason why it stays PyTorch's.
-        lacking: what the model lacks if there are no layers.
+        sought: the kinds of layers that were looked for.
         observers: the observers of building.
     """
     chosen = {id(layer.module): (layer, study) for layer, study in choices if isinstance(study, Study)}
@@ -117,7 +117,7 @@ def replace_chosen(
     for parent, names, _ in chains:
         if not isinstance(parent, Chain):
             make_chain(parent, names)
-    return list(exceptions(model, choices, lacking))
+    return list(exceptions(model, choices, sought))
 
 
 def _built(

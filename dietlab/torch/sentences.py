@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Literal
 
 import torch
 
@@ -15,8 +16,11 @@ from dietlab.torch.fusions import norms_in
 NAMED = 8
 """The largest number of layers that a warning names: there may be hundreds with similar names."""
 
-LINEAR, CONVOLUTIONS = "linear layer", "convolution"
-"""What a model lacks in the warning that nothing was replaced."""
+Sought = Literal["linear layer", "convolution"]
+"""A kind of layer that is looked for in a model."""
+
+LINEAR: Sought = "linear layer"
+CONVOLUTIONS: Sought = "convolution"
 
 
 def warn_of(sentences: Iterable[str]) -> None:
@@ -26,25 +30,27 @@ def warn_of(sentences: Iterable[str]) -> None:
 
 
 def exceptions(
-    model: torch.nn.Module, choices: Iterable[tuple[ModelLayer, Choice]], lacking: str
+    model: torch.nn.Module, choices: Iterable[tuple[ModelLayer, Choice]], sought: Collection[Sought]
 ) -> Iterator[str]:
-    """Yields a sentence for each reason why some layers are not tuned, or are not computed with others."""
+    """Yields a sentence for each reason why some layers of the sought kinds are not tuned, or not computed
+    with others."""
     names: dict[str, list[str]] = {}
     for layer, choice in choices:
         names.setdefault("" if isinstance(choice, Study) else choice, []).append(layer.name)
     tuned = names.pop("", [])
     if not tuned:
-        yield f"no layer of {type(model).__name__} was replaced" + ("" if names else f": it has no {lacking}")
+        lacking = "" if names else f": it has no {' and no '.join(sought)}"
+        yield f"no layer of {type(model).__name__} was replaced{lacking}"
     for reason, kept in names.items():
         yield f"{enumerated(kept)} {_stay(kept)} PyTorch's: {reason}"
-    if CONVOLUTIONS in lacking:
+    if CONVOLUTIONS in sought:
         trained = [name for name, training in norms_in(model) if training]
         if trained:
             yield (
                 f"{enumerated(trained)} {_stay(trained)} apart from the convolution before: a batch norm in "
                 "training mode changes with each batch. Both are computed together after model.eval()"
             )
-    if LINEAR in lacking:
+    if LINEAR in sought:
         yield from _bypassed(model)
 
 

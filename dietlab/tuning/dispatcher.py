@@ -46,11 +46,12 @@ from dietlab.scheme import (
     tree_from_json,
     tree_to_json,
 )
+from dietlab.tuning.kept_heights import with_kept_heights
 from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.losses import UNCOVERED, lost
 from dietlab.tuning.measured import Reach, beyond_measured
 from dietlab.tuning.portfolio import Portfolio
-from dietlab.tuning.tree_growth import grown
+from dietlab.tuning.tree_growth import balanced, best_cuts, grown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,7 +252,8 @@ def train_dispatcher(
     Over one dynamic dimension, a tree cuts the range into intervals and gives each interval a scheme. Dynamic
     programming over the training shapes finds the best cuts exactly; they become a balanced tree. Over
     several dimensions, the tree is grown split by split (:func:`grown`); the number of rows of a convolution
-    can be split like a dimension. Beyond the range of any dimension the safe scheme serves.
+    can be split like a dimension. Beyond the range of any dimension the safe scheme serves. No leaf needs a
+    micro-kernel that the portfolio lacks (:func:`~dietlab.tuning.kept_heights.with_kept_heights`).
 
     Args:
         portfolio: the portfolio that :func:`~dietlab.choose_portfolio` returned.
@@ -278,47 +280,14 @@ def train_dispatcher(
     extents = {name: np.array([found[name] for found in each]) for name in each[0]}
     if len(dims) == 1:
         name, column = next(iter(extents.items()))
-        tree = _balanced(name, [(int(column[last]), scheme) for last, scheme in best_cuts(losses, tolerance)])
+        tree = balanced(name, [(int(column[last]), scheme) for last, scheme in best_cuts(losses, tolerance)])
     else:
         tree = grown(losses, extents, tolerance)
     safe = Leaf(len(portfolio.schemes))
     for name, dim in dims.items():
         tree = Split(name, dim.high, tree, safe)
+    tree = with_kept_heights(tree, portfolio, losses, tolerance)
     return _dispatcher(portfolio, tree, weights)
-
-
-def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
-    """Cuts a sequence into intervals so that losses plus ``price`` for each interval are least.
-
-    Args:
-        losses: the loss of each choice at each position, ``[position, choice]``.
-
-    Returns:
-        For each interval, its last position and its choice.
-    """
-    count = len(losses)
-    sums = np.vstack([np.zeros(losses.shape[1]), losses.cumsum(axis=0)])
-    least = np.zeros(count + 1)
-    begins = np.zeros(count + 1, int)
-    for end in range(1, count + 1):
-        totals = least[:end] + (sums[end] - sums[:end]).min(axis=1) + price
-        begins[end] = int(totals.argmin())
-        least[end] = totals[begins[end]]
-    cuts: list[tuple[int, int]] = []
-    end = count
-    while end:
-        begin = int(begins[end])
-        cuts.append((end - 1, int((sums[end] - sums[begin]).argmin())))
-        end = begin
-    return cuts[::-1]
-
-
-def _balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
-    """Builds a tree of least depth over intervals given by their last extent."""
-    if len(cuts) == 1:
-        return Leaf(cuts[0][1])
-    middle = len(cuts) // 2
-    return Split(dim, cuts[middle - 1][0], _balanced(dim, cuts[:middle]), _balanced(dim, cuts[middle:]))
 
 
 def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:

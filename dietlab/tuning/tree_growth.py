@@ -1,4 +1,4 @@
-"""Trees over several dimensions, grown split by split."""
+"""Trees over several dimensions, grown split by split, and over one, cut into intervals."""
 
 from __future__ import annotations
 
@@ -81,3 +81,41 @@ def _with_next_split(
         one = float(losses[part].sum(axis=0).min())
         total += min(one, further.loss + price if further else one)
     return cut._replace(loss=total)
+
+
+def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
+    """Cuts a sequence into intervals so that losses plus ``price`` for each interval are least.
+
+    Args:
+        losses: the loss of each choice at each position, ``[position, choice]``.
+
+    Returns:
+        For each interval, its last position and its choice.
+    """
+    count = len(losses)
+    sums = np.vstack([np.zeros(losses.shape[1]), losses.cumsum(axis=0)])
+    least = np.zeros(count + 1)
+    begins = np.zeros(count + 1, int)
+    for end in range(1, count + 1):
+        totals = least[:end] + (sums[end] - sums[:end]).min(axis=1) + price
+        begins[end] = int(totals.argmin())
+        least[end] = totals[begins[end]]
+    cuts: list[tuple[int, int]] = []
+    end = count
+    while end:
+        begin = int(begins[end])
+        cuts.append((end - 1, int((sums[end] - sums[begin]).argmin())))
+        end = begin
+    return cuts[::-1]
+
+
+def balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
+    """Builds a tree of least depth over intervals.
+
+    Args:
+        cuts: for each interval, its last extent and its scheme.
+    """
+    if len(cuts) == 1:
+        return Leaf(cuts[0][1])
+    middle = len(cuts) // 2
+    return Split(dim, cuts[middle - 1][0], balanced(dim, cuts[:middle]), balanced(dim, cuts[middle:]))

@@ -49,6 +49,8 @@ if TYPE_CHECKING:  # the one list of public names, which is read at run time, to
     from dietlab.view.figures.speedup import frame_against as frame_against
     from dietlab.view.figures.speedup import frame_parts as frame_parts
     from dietlab.view.figures.speedup import plot_against as plot_against
+    from dietlab.view.figures.tile_picture import plot_tile_reads as plot_tile_reads
+    from dietlab.view.figures.tile_reads import frame_tile_reads as frame_tile_reads
     from dietlab.view.figures.time_shares import frame_time_shares as frame_time_shares
     from dietlab.view.figures.time_shares import plot_time_shares as plot_time_shares
     from dietlab.view.figures.traffic import frame_traffic as frame_traffic
@@ -87,6 +89,7 @@ if TYPE_CHECKING:  # the one list of public names, which is read at run time, to
     from dietlab.view.widgets.space_explorer import plot_funnel as plot_funnel
     from dietlab.view.widgets.space_explorer import space_explorer as space_explorer
     from dietlab.view.widgets.speedup_explorer import speedup_explorer as speedup_explorer
+    from dietlab.view.widgets.tile_reads_explorer import tile_reads_explorer as tile_reads_explorer
     from dietlab.view.widgets.trials_table import TrialsTable as TrialsTable
     from dietlab.view.widgets.trials_table import trials_table as trials_table
 

@@ -48,6 +48,12 @@ from dietlab.measure import read_records
 bf16 = read_records(dl.data_path("h200/bf16-later/records.jsonl.gz"))
 dl.waves_explorer(bf16.workload, bf16.hardware, bf16.records)"""
 
+TILE = """\
+conv = dl.Conv2d(N=1, H=dl.Dim(7, 80), W=dl.Dim(7, 80), IC=64, OC=64, kernel=3, padding=1)
+tile = dl.tile_reads_explorer(conv)
+tile.set(H=14, W=14, line=2, column=12, step=4)
+tile"""
+
 CHOICE = """\
 choice = dl.Choice()
 choice.choose(run.records[0].scheme)
@@ -59,6 +65,7 @@ SHOWN = {
     **{name: CELLS[name] for name in ("space", "padding", "cost", "speedup", "dispatch", "map", "figure")},
     "roofline": ROOFLINE,
     "waves": WAVES,
+    "tile-reads": TILE,
     "trials": CHOICE,
     "coordinates": "dl.coordinates_explorer(run, choice)",
     "inspector": "dl.inspect_kernel(dense, zen4, choice)",
@@ -71,6 +78,7 @@ DRAGGED = (
     Move("padding", "T"),
     Move("roofline", "T"),
     Move("waves", "T"),
+    Move("tile-reads", "step"),
     Move("space", "vector registers"),
     Move("cost", "records"),
 )

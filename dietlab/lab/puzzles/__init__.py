@@ -5,6 +5,7 @@ judges an answer; ``notebooks/puzzles.ipynb`` has a stub for each.
 """
 
 from dietlab.lab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
+from dietlab.lab.puzzles.pointers import POINTER
 from dietlab.lab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score, score_table
 from dietlab.lab.puzzles.sizes import BANK_CONFLICTS, HEIGHTS, PACKING, PADDING, PREDICTION, REGISTERS, WAVES
 from dietlab.lab.puzzles.trees import BLOCKING, SPLIT, TREE
@@ -25,8 +26,9 @@ PUZZLES = (
     SPLIT,
     TREE,
     LOCAL_PADDING,
+    POINTER,
 )
-"""All puzzles in the order of the notebook: from one line to a schedule."""
+"""All puzzles in the order of the notebook: from one line to a schedule, then a convolution's addresses."""
 
 __all__ = [
     "BANK_CONFLICTS",
@@ -37,6 +39,7 @@ __all__ = [
     "LOCAL_PADDING",
     "PACKING",
     "PADDING",
+    "POINTER",
     "PORTFOLIO",
     "PREDICTION",
     "PUZZLES",

@@ -16,7 +16,10 @@ Array = Any
 Operands = Mapping[str, Array]
 
 Call = Callable[[], object]
-"""The timed call. It writes ``out``, or returns a new tensor if the library cannot write ``out``."""
+"""The timed call. It writes ``out``, or returns a new tensor if the library cannot write ``out``.
+
+It may have a method ``ready``, for a library that a call at another size than the last resizes: the method
+resizes it, before calls at one size are timed. A first call at a size is timed without it."""
 
 Plan = int | str | None
 """A choice of program: the number of a library's micro-kernel, or the file of a candidate; None for the
@@ -77,6 +80,13 @@ class Contender(Protocol):
         Raises:
             NotTunedError: if the contender has no program for the shape.
         """
+
+
+def make_ready(call: Call) -> None:
+    """Calls the method ``ready`` of a call, if it has one."""
+    ready: Callable[[], object] | None = getattr(call, "ready", None)
+    if ready is not None:
+        ready()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 from dietlab.base.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.lower.runtime import aligned_empty
 from dietlab.machine import Hardware
-from dietlab.measure.timing.contender import Call, Operands
+from dietlab.measure.timing.contender import Call, Operands, make_ready
 from dietlab.measure.timing.device import GUARD_BYTES, Copy, Placed, TimedBlock
 from dietlab.measure.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.measure.timing.problem import Problem
@@ -263,6 +263,8 @@ class Host:
         places = [position % len(calls) for position in islice(self._positions, size)]
         # Binding takes longer than a short call, so it is done before. The arena is taken in this order.
         bound = {place: calls[place] for place in dict.fromkeys(places)}
+        for call in bound.values():
+            make_ready(call)
         chosen = [bound[place] for place in places]
         clock = self._clock
         started = clock()
@@ -273,6 +275,7 @@ class Host:
     def _alone(self, call: Call, size: int) -> float:
         """Returns the median seconds of ``size`` calls, each with emptied caches."""
         seconds, clock, empty = [], self._clock, self._caches.empty
+        make_ready(call)
         for _ in range(size):
             empty()
             started = clock()

@@ -74,7 +74,8 @@ def scale_of(figure: Any, item: Any, values: Any) -> ColourScale:
     bounds = ("cmin", "cmax") if name or item.plotly_name in ("marker", "line") else ("zmin", "zmax")
     shown = [*_sharing(figure, name)] if name else [values]
     numbers = np.concatenate([np.array(one, dtype=float).ravel() for one in shown])
-    ends = (np.nanmin(numbers), np.nanmax(numbers))
+    numbers = numbers[~np.isnan(numbers)]
+    ends = (numbers.min(), numbers.max()) if len(numbers) else (0.0, 1.0)
     low, high = (float(default(settings[b], end)) for b, end in zip(bounds, ends, strict=True))
     return ColourScale(name, low, high if high > low else low + 1, settings.colorscale, settings.colorbar)
 

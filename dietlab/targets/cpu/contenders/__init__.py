@@ -21,13 +21,14 @@ from dietlab.compare.target import BOUNDS, WorkerModule
 from dietlab.compare.vendor import defaults, vendors
 from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
-from dietlab.problem import Shape, Workload
+from dietlab.problem import Shape, Workload, precision_of
 from dietlab.targets.cpu.contenders.im2col import Im2col
 from dietlab.targets.cpu.contenders.mkl import Mkl, MklPacked
 from dietlab.targets.cpu.contenders.onnx_runtime import OnnxRuntime
 from dietlab.targets.cpu.contenders.open_vino import OpenVino
 from dietlab.targets.cpu.contenders.openblas import OpenBlas
 from dietlab.targets.cpu.contenders.pytorch import OneDnnAnySize, OneDnnPacked, Torch
+from dietlab.targets.cpu.contenders.xnnpack import Xnnpack
 from dietlab.targets.cpu.contenders.zendnn import ZenDnn, ZenDnnPacked
 
 VENDORS = vendors(
@@ -45,6 +46,7 @@ VENDORS = vendors(
         ZenDnnPacked,
         OnnxRuntime,
         OpenVino,
+        Xnnpack,
     ),
     "a number of threads",
 )
@@ -65,8 +67,11 @@ def facts() -> dict[str, str]:
 
 
 def require_form(workload: Workload) -> None:
-    """Checks that weights are constant, and that no residual or GELU follows."""
+    """Checks that weights are constant, that sums have no scales, and that no residual or GELU follows."""
     epilogue = workload.epilogue
+    if precision_of(workload).scaled:
+        rule = "per-shape tuning on a CPU needs operands whose sums have no scales"
+        raise NoFormError(rule, workload, "Compare with onednn-packed.")
     if "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
         raise NoFormError(
             "per-shape tuning on a CPU needs constant weights, no residual and no GELU",

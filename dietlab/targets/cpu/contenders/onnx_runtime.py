@@ -27,7 +27,7 @@ from dietlab.targets.cpu.contenders.onnx_convolution import (
     attributes,
     dims_of,
 )
-from dietlab.targets.cpu.contenders.pytorch import ZERO_POINT
+from dietlab.targets.cpu.contenders.pytorch_int8 import ZERO_POINT
 
 ERRORS_ONLY = 3
 """ONNX Runtime's log level for errors only."""
@@ -101,6 +101,9 @@ class OnnxRuntime:
         return f"ONNX Runtime {self._runtime.__version__}"
 
     def kind(self, workload: Workload) -> Kind:
+        if isinstance(workload, Convolution) and workload.dtype == "int8":
+            rule = "ONNX Runtime's convolution must be in float32: its QLinearConv rounds outputs and biases"
+            raise NoFormError(rule, workload, "Compare with onednn-packed.")
         if dtypes_of(workload)["out"] == "int8":
             rule = "ONNX Runtime's output of int8 operands must be float32"
             raise NoFormError(rule, workload, "Compare with onednn-packed.")

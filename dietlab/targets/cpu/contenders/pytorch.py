@@ -23,7 +23,7 @@ from dietlab.compare.vendor import (
     sequence,
 )
 from dietlab.measure.timing.contender import Prepared, WithConstants
-from dietlab.problem import FloatArray, Shape, Workload, dtypes_of
+from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, precision_of
 from dietlab.problem.convolution import Convolution
 from dietlab.problem.dimensions import operand_sizes
 from dietlab.targets.cpu.contenders.pytorch_convolution import (
@@ -34,9 +34,7 @@ from dietlab.targets.cpu.contenders.pytorch_convolution import (
     reordered,
     require_size,
 )
-
-ZERO_POINT = 128
-"""Zero point of inputs that are made unsigned by flipping the highest bit."""
+from dietlab.targets.cpu.contenders.pytorch_int8 import ZERO_POINT, pointwise_int8, reordered_int8
 
 
 def in_float32(torch: Any) -> None:
@@ -246,12 +244,17 @@ class OneDnnPacked:
         self, work: Convolution, given: dict[str, Any], shape: Shape, require: Callable[..., object]
     ) -> Prepared:
         """Returns a convolution with weights reordered for a shape; ``require`` checks the size of ``x``."""
+        scaled = precision_of(work).scaled
+        compute = pointwise_int8 if scaled else pointwise
 
         def bound(operands: Operands, out: FloatArray) -> Call:
             require(operands["x"].shape)
-            return pointwise(self._torch, work, tensors(self._torch, operands), out.shape)
+            return compute(self._torch, work, tensors(self._torch, operands), out.shape)
 
-        packed = reordered(self._torch, work, given["w"], shape)
+        if scaled:
+            packed = reordered_int8(self._torch, work, given, shape)
+        else:
+            packed = reordered(self._torch, work, given["w"], shape)
         return WithConstants(bound, {**given, "w": packed})
 
 

@@ -94,12 +94,18 @@ def kernels(w: Any) -> Any:
     return w if w.ndim == 4 else w.unsqueeze(2)
 
 
-def padded(torch: Any, x: Any, more: list[int], compute: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Returns a call that computes on ``x``, in which a copy with ``more`` zeros is made first if needed."""
+def padded(
+    torch: Any, x: Any, more: list[int], compute: Callable[[Any], Any], zero: int = 0
+) -> Callable[[], Any]:
+    """Returns a call that computes on ``x``, in which a copy with ``more`` zeros is made first if needed.
+
+    Args:
+        zero: the zero point of ``x``.
+    """
     if not any(more):
         return partial(compute, x)
     pad = torch.constant_pad_nd
-    return lambda: compute(pad(x, more))
+    return lambda: compute(pad(x, more, zero))
 
 
 def channels_last(torch: Any, w: Any) -> Any:
@@ -143,10 +149,14 @@ def eager(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...])
 
 def reordered(torch: Any, work: Convolution, w: Any, shape: Shape) -> Any:
     """Returns weights in the layout that oneDNN chooses for images of a shape."""
-    options, size = Sliding.of(work), operand_sizes(work, shape)["x"]
-    line = [1] * (2 - len(work.image))
-    seen = options.larger([size[0], size[-1], *line, *size[1:-1]])
-    return torch.ops.mkldnn._reorder_convolution_weight(kernels(w), *options.arguments, seen)
+    arguments, seen = Sliding.of(work).arguments, seen_size(work, shape)
+    return torch.ops.mkldnn._reorder_convolution_weight(kernels(w), *arguments, seen)
+
+
+def seen_size(work: Convolution, shape: Shape) -> list[int]:
+    """Returns the size ``[N, C, H, W]`` of the images that oneDNN is called with for a shape."""
+    size, line = operand_sizes(work, shape)["x"], [1] * (2 - len(work.image))
+    return Sliding.of(work).larger([size[0], size[-1], *line, *size[1:-1]])
 
 
 def pointwise(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...]) -> Call:

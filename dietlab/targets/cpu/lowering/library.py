@@ -277,7 +277,7 @@ def _pack(geometry: Geometry, panel_function: Any) -> Any:
             windows = geometry.patches.windows
             channels = geometry.channels(sizes)
             known = {"w": (cols * geometry.groups, channels, *(w.kernel for w in windows))}
-            known["bias"] = (cols * geometry.groups,)
+            known["scale"] = known["bias"] = (cols * geometry.groups,)
         shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}

@@ -13,8 +13,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.contraction import Patches
-from dietlab.problem import WORKING
 from dietlab.targets.cpu.lowering.geometry import Geometry
+from dietlab.targets.cpu.lowering.scratch import as_read
 from dietlab.targets.cpu.lowering.tir import (
     constant,
     either,
@@ -25,9 +25,8 @@ from dietlab.targets.cpu.lowering.tir import (
     stack_buffer,
     stored_as,
     when,
-    widened,
 )
-from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit
+from dietlab.targets.cpu.units import UNITS, WORD_BYTES, CpuUnit, UnitFacts
 
 
 def patches_name(unit: CpuUnit) -> str:
@@ -61,7 +60,7 @@ def patches_function(unit: CpuUnit, geometry: Geometry) -> Any:
         out = T.decl_buffer((rows * padded,), staged, data=pointers[1])
         counts = [T.bind(extent) for extent in patches.positions(sizes)]
         place = _place_of(first, counts)
-        copy = _Copy(patches, sizes, x, out, geometry.lanes * WORD_BYTES // np.dtype(staged).itemsize)
+        copy = _Copy(patches, facts, sizes, x, out, geometry.lanes * WORD_BYTES // np.dtype(staged).itemsize)
         with T.serial(int64(0), rows) as row:
             copy.row(place, row * padded)
             for element in range(elements, padded):
@@ -93,10 +92,10 @@ def _to_next(place: Any, counts: Sequence[Any], at: int) -> None:
 class _Copy:
     """Emits the copy of rows."""
 
-    def __init__(self, patches: Patches, sizes: Any, x: Any, out: Any, lanes: int) -> None:
+    def __init__(self, patches: Patches, facts: UnitFacts, sizes: Any, x: Any, out: Any, lanes: int) -> None:
         self._windows, self._groups = patches.windows, patches.groups
         self._channels = int(patches.channels)  # no range: space.layout_limits
-        self._sizes, self._x, self._out, self._lanes = sizes, x, out, lanes
+        self._facts, self._sizes, self._x, self._out, self._lanes = facts, sizes, x, out, lanes
 
     def row(self, place: Any, to: Any) -> None:
         """Copies one row, run by run. A run has the kernel elements along the last dimension, which lie
@@ -136,13 +135,18 @@ class _Copy:
         begin = T.bind(pixel * (self._channels * self._groups))
 
         def value(at: Any, inside: Any) -> Any:
-            found = masked_load(self._x, begin + at, inside, self._lanes)
-            return widened(found, self._lanes) if str(self._out.dtype) == WORKING.name else found
+            return self._staged(masked_load(self._x, begin + at, inside, self._lanes))
 
         self._chunks(to, count, value)
 
     def _zeros(self, to: Any, count: int) -> None:
-        self._chunks(to, count, lambda at, inside: constant(0, self._lanes, str(self._out.dtype)))
+        zero = self._staged(constant(0, self._lanes, str(self._x.dtype)))
+        self._chunks(to, count, lambda at, inside: zero)
+
+    def _staged(self, value: Any) -> Any:
+        """Returns elements as the unit reads them. Zeros around the image are made unsigned too: the first
+        sums are corrected for every weight."""
+        return as_read(self._facts, value, self._lanes) if self._facts.staged else value
 
     def _chunks(self, to: Any, pixels: int, value: Callable[[Any, Any], Any]) -> None:
         """Stores vectors with the elements of ``pixels`` pixels. The stores are masked: others carry alias

@@ -98,16 +98,16 @@ def stage_function(unit: CpuUnit, geometry: Geometry) -> Any:
         with T.serial(int64(0), rows) as i:
             with T.serial(int64(0), int64(whole)) as chunk:
                 at = vector(chunk * CHUNK, CHUNK)
-                T.buffer_store(out, _copied(facts, x[i, at], CHUNK), [i, at])
+                T.buffer_store(out, as_read(facts, x[i, at], CHUNK), [i, at])
             with T.serial(int64(whole * CHUNK), int64(elements)) as k:
-                T.buffer_store(out, _copied(facts, x[i, k], 1), [i, k])
+                T.buffer_store(out, as_read(facts, x[i, k], 1), [i, k])
             for k in range(elements, padded):
                 T.buffer_store(out, tirx.const(0, facts.staged), [i, k])
     return builder.get()
 
 
-def _copied(facts: UnitFacts, value: Any, lanes: int) -> Any:
-    """Returns elements of the input as the unit reads them."""
+def as_read(facts: UnitFacts, value: Any, lanes: int) -> Any:
+    """Returns elements of the input, as they lie in memory, as a unit reads them."""
     if facts.corrects:
         # Adding 128 to a byte flips its highest bit.
         return value ^ constant(-MADE_UNSIGNED, lanes, facts.staged)
