@@ -20,9 +20,11 @@ def cpu_scheme(
     along: Any = "cols",
     block: int = 0,
     unit: Any = "fma",
+    lines: bool = False,
 ) -> CpuScheme:
     """Returns a scheme of a register tile."""
-    return Scheme(CpuMicroKernel(rows, cols, unroll, prefetch, ahead, along, block, unit), edge, order)
+    kernel = CpuMicroKernel(rows, cols, unroll, prefetch, ahead, along, block, unit, lines)
+    return Scheme(kernel, edge, order)
 
 
 def cuda_scheme(*sizes: int, edge: Edge = "padded", **others: Any) -> CudaScheme:
