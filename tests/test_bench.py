@@ -165,8 +165,8 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         bert.only("conv")
     with pytest.raises(
         DietlabError,
-        match="a suite is one of bert-cpu, layers, paper-cpu, low-precision, llm-cpu, resnet50, speech, "
-        "depthwise, smoke-conv, smoke, smoke-layers, smoke-gpu, "
+        match="a suite is one of bert-cpu, layers, paper-cpu, low-precision, llm-cpu, resnet50, "
+        "resnet50-layers, speech, depthwise, smoke-conv, smoke, smoke-layers, smoke-gpu, "
         "paper-gpu, bert-gpu, llm-gpu, first-gpu; got 'gpt'",
     ):
         suite_named("gpt")

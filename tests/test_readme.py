@@ -128,7 +128,7 @@ def test_loading_example(loop: tuple[Path, dict[str, Any]], monkeypatch: pytest.
 
 def test_convolution_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a library of one micro-kernel, with the operator of the command above it."""
-    (command_line,) = (line for line in LIBRARY.splitlines() if line.startswith("dietlab tune conv2d"))
+    command_line = next(line for line in LIBRARY.splitlines() if line.startswith("dietlab tune conv2d"))
     for option in ("N=1", "H=7:80", "W=7:80", "IC=64", "OC=96", "--kernel 3", "--padding 1", "runs/conv3x3"):
         assert option in command_line
     sides = dict.fromkeys("HW", dl.Dim(7, 80))
