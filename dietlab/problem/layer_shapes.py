@@ -39,8 +39,8 @@ def weighted_layers(
     text, and the share of the weights outside the workload's ranges (0 to below 1).
 
     Each layer inside the ranges makes a shape with each length. Neighbouring lengths are merged to at most
-    ``n``. For a convolution, ``layers`` names a network, and ``lengths`` are the sizes of its inputs; of a
-    range of channels, all layers with the same kernel count.
+    ``n``. For a convolution, ``layers`` names a network, and ``lengths`` are the sizes of its inputs; with
+    ranges of channels, the weights are those of all layers with its kernel.
 
     Raises:
         WorkloadError: if a layer or a length is invalid, or all lie outside the ranges.

@@ -253,7 +253,8 @@ def train_dispatcher(
     programming over the training shapes finds the best cuts exactly; they become a balanced tree. Over
     several dimensions, the tree is grown split by split (:func:`grown`); the number of rows of a convolution
     can be split like a dimension. Beyond the range of any dimension the safe scheme serves. No leaf needs a
-    micro-kernel that the portfolio lacks (:func:`~dietlab.tuning.kept_heights.with_kept_heights`).
+    micro-kernel that the portfolio lacks, except for tiles on lines of a static width
+    (:func:`~dietlab.tuning.kept_heights.with_kept_heights`).
 
     Args:
         portfolio: the portfolio that :func:`~dietlab.choose_portfolio` returned.

@@ -127,12 +127,16 @@ def weighted_images(
     """
     network, kernel = network_named(name), Kernel.of(workload)
     every = calls_of(network, sizes_of(network, sizes, n), _batches(network, workload.N))
-    alike = {
+    same_kernel = {
         found: met
         for found, (_, met) in every.items()
         if kernel is not None and replace(found, IC=kernel.IC, OC=kernel.OC) == kernel
     }
-    served = {k: met for k, met in alike.items() if holds(workload.IC, k.IC) and holds(workload.OC, k.OC)}
+    served = {
+        found: met
+        for found, met in same_kernel.items()
+        if holds(workload.IC, found.IC) and holds(workload.OC, found.OC)
+    }
     if not served or network.sides != len(workload.image):
         rule = f"the operator must be a layer of {name}: channels, kernel, stride, padding and groups"
         raise WorkloadError(rule, str(workload), f"`dietlab layers {name}` lists them.")
@@ -147,7 +151,9 @@ def weighted_images(
         rule = "a shape that the layer meets must be in the operator's ranges"
         raise WorkloadError(rule, str(workload), f"The layer meets {some} and others.")
     ranges = any(isinstance(channels, Dim) for channels in (workload.IC, workload.OC))
-    total = sum(sum(met.values()) for met in (alike if ranges else served).values())
+    # Of ranges of channels, layers whose channels lie outside count as left out.
+    counted = same_kernel if ranges else served
+    total = sum(sum(met.values()) for met in counted.values())
     return weights, max(0.0, 1 - sum(weights.values()) / total)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 READ, READ_OFTEN, NOW, BEYOND = (PALETTE[role] for role in ("needed_too", "needed", "selected", "wasted"))
 MOST_LINES, MOST_COLUMNS = 24, 40
 """The most lines and columns of an image that is drawn whole, zeros included. Of a larger image, the part
-that the tile reads is drawn: smaller cells could not be told apart."""
+that the tile reads is drawn, since smaller cells are hard to see."""
 MARGIN = 1
 """The lines and columns around the part of a large image that a tile reads."""
 MOST_NUMBERS = 144

@@ -9,7 +9,7 @@ itself does for ``padding="same"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -108,6 +108,20 @@ def padded(
     return lambda: compute(pad(x, more, zero))
 
 
+def finished(
+    compute: Callable[[], Any], finish: Sequence[Callable[[Any], Any]], shape: tuple[int, ...]
+) -> Call:
+    """Returns a call that changes what ``compute`` returns in place, step by step."""
+
+    def call() -> Unarranged:
+        found = compute()
+        for change in finish:
+            change(found)
+        return Unarranged(found, shape)
+
+    return call
+
+
 def channels_last(torch: Any, w: Any) -> Any:
     """Returns weights for :func:`eager`: ``model.to(memory_format=torch.channels_last)`` stores them in this
     way, once."""
@@ -138,13 +152,7 @@ def eager(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...])
         lambda x: convolve(x, w, bias, stride, both, dilation, groups),
     )
 
-    def call() -> Unarranged:
-        found = compute()
-        for change in finish:
-            change(found)
-        return Unarranged(found, shape)
-
-    return call
+    return finished(compute, finish, shape)
 
 
 def reordered(torch: Any, work: Convolution, w: Any, shape: Shape) -> Any:

@@ -16,7 +16,7 @@ from dietlab.problem.convolution import Convolution
 from dietlab.targets.cpu.contenders.pytorch_convolution import (
     Sliding,
     Tensors,
-    Unarranged,
+    finished,
     images,
     kernels,
     padded,
@@ -71,10 +71,4 @@ def pointwise_int8(torch: Any, work: Convolution, given: Tensors, shape: tuple[i
         ZERO_POINT,
     )
 
-    def call() -> Unarranged:
-        found = compute()
-        for change in finish:
-            change(found)
-        return Unarranged(found, shape)
-
-    return call
+    return finished(compute, finish, shape)

@@ -17,7 +17,7 @@ from dietlab.targets.cpu.lowering.units import matrix_step, unit_step
 
 
 def multiply_add(
-    tile: Tile, ahead: Any | None = None, tiles: Any | None = None, *, steps: int | None = None
+    tile: Tile, ahead: Any | None = None, tiles: Any | None = None, *, steps: Any | None = None
 ) -> None:
     """Emits the compute stage: ``depth`` steps (or ``steps``), ``kernel.unroll`` of them in one iteration.
 

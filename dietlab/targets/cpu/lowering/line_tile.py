@@ -96,7 +96,7 @@ class _Line:
         right = rows - ceil_div(most(0, self.size - at), window.stride)
         return tirx.min(left, int64(rows)), most(0, right)
 
-    def multiply(self, pixels: Any, weights: Any, *, count: int, left: int = 0, right: int = 0) -> None:
+    def multiply(self, pixels: Any, weights: Any, *, count: Any, left: int = 0, right: int = 0) -> None:
         """Emits ``count`` steps of the reduction for the tile's pixels, but for some at its two ends.
 
         Args:
