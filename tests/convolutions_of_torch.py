@@ -13,7 +13,7 @@ import pytest
 from dietlab.compare.study import Study
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.problem import Dim
+from dietlab.problem import Dim, ShapeSet
 
 torch = pytest.importorskip("torch")
 
@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 
 from dietlab.torch.chains import parts_of, steps_named  # noqa: E402
 from dietlab.torch.convolution import Convolution  # noqa: E402
-from dietlab.torch.convolution_groups import shapes_for  # noqa: E402
+from dietlab.torch.convolution_groups import ends_and_between  # noqa: E402
 from dietlab.torch.convolution_operator import operator_of  # noqa: E402
 
 THREE = Dim(1, 3)
@@ -35,10 +35,15 @@ def study_of(layer: nn.Module, hardware: Hardware, folder: Path, images: Any = T
     """Returns a study of a convolution; its times are made up, its libraries are real."""
     sizes = (images, *[Dim(9, 30)] * len(layer.kernel_size))
     work = operator_of(layer, sizes)
-    made = Study.create(folder / "study", work, hardware, shapes_for(work), "smoke", max_kernels=FEW)
+    made = Study.create(folder / "study", work, hardware, shapes_of(work), "smoke", max_kernels=FEW)
     made.tune(SyntheticRunner(hardware))
     made.dispatch()
     return made
+
+
+def shapes_of(work: Any) -> ShapeSet:
+    """Returns shapes to tune an operator for."""
+    return ShapeSet.of(dict.fromkeys(ends_and_between(work.dims), 1.0))
 
 
 def block() -> nn.Sequential:

@@ -48,12 +48,12 @@ def test_suites_have_the_layers_of_the_networks() -> None:
     classes = {name: {kernels_of(work) for work in found} for name, found in layers.items()}
     assert classes == {
         "resnet50": {"1x1", "3x3"},
-        "resnet50-layers": {"3x3"},
+        "resnet50-layers": {"1x1", "3x3"},
         "speech": {"3", "10", "2"},
         "depthwise": {"depthwise"},
         "smoke-conv": {"1x1", "3x3", "3", "depthwise"},
     }
-    assert [len(layers[name]) for name in NAMES] == [22, 1, 5, 6, 5]
+    assert [len(layers[name]) for name in NAMES] == [22, 2, 5, 6, 5]
     assert {(w.IC, w.kernel) for w in layers["depthwise"] if isinstance(w, Conv2d)} == {
         (channels, kernel) for channels in DEPTHWISE for kernel in ((3, 3), (7, 7))
     }
@@ -72,10 +72,11 @@ def test_what_is_evaluated_is_held_out_and_in_the_ranges(effort: str) -> None:
         for shape in (*shapes, *task.shapes):
             assert {*shape.to_json()} == {*task.workload.dims}
             assert all(shape[name] in dim for name, dim in task.workload.dims.items())
-    (layers,) = SUITES["resnet50-layers"].tasks
-    alone = [task for task in SUITES["resnet50"].tasks if task.name.startswith("conv3x3-")]
-    assert len(layers.evaluated(effort)) == sum(len(task.evaluated(effort)) for task in alone)
-    assert len(layers.shapes) == sum(len(task.shapes) for task in alone)
+    for layers in SUITES["resnet50-layers"].tasks:
+        kernel = layers.name.partition("-")[0]
+        alone = [task for task in SUITES["resnet50"].tasks if task.name.startswith(f"{kernel}-")]
+        assert len(layers.evaluated(effort)) == sum(len(task.evaluated(effort)) for task in alone)
+        assert len(layers.shapes) == sum(len(task.shapes) for task in alone)
     batches = {shape["N"] for task in SUITES["resnet50"].tasks for shape in task.evaluated(effort)}
     assert batches == {1, 8}
 

@@ -163,7 +163,7 @@ def test_a_model_is_tuned_once_and_computes_the_same(
     assert [(result.shape, result.trials) for result in tuned] == [(Shape.of(T=10, N=64, K=64), 1)]
     assert (tmp_path / "n64-k64-bias" / "T=10.so").is_file()
     original, model = square.build(), with_programs(square.build(), tmp_path)
-    words = square.words(Shape.of(T=5))
+    words = square.input(Shape.of(T=5))
     close(model(input_ids=words)[0], original(input_ids=words)[0])
     monkeypatch.setattr(tuner, "WorkerProcess", None)
     assert tune_layers(square, here, lengths, tmp_path, 1, audience([])) == tuned

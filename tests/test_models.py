@@ -35,18 +35,20 @@ from dietlab.lab.models import (
 )
 from dietlab.lab.models.forms import compile_ahead, write_onnx
 from dietlab.lab.models.runtimes import ALSO_OURS, called, onnx_shares, replaced, runtime, shares_of_trace
+from dietlab.lab.models.seen import tuned_for
 from dietlab.lab.models.summary import BEST
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet
+from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet
+from dietlab.problem.networks import network_named
 from dietlab.view.static.picture import redraw
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from transformers import AutoModel  # noqa: E402
-
 from dietlab.lab.models import worker  # noqa: E402
+from dietlab.torch.convolution import Convolution  # noqa: E402
+from dietlab.torch.convolution_groups import ends_and_between  # noqa: E402
 
 TINY = Model("bert-tiny", 2, Dim(1, 32))
 
@@ -86,7 +88,7 @@ def test_no_model(name: str, batch: int) -> None:
 def test_random_weights_and_words_repeat() -> None:
     first, second = TINY.build(), TINY.build()
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    assert torch.equal(TINY.words(Shape.of(T=5)), TINY.words(Shape.of(T=5)))
+    assert torch.equal(TINY.input(Shape.of(T=5)), TINY.input(Shape.of(T=5)))
 
 
 def test_weights_are_read_from_a_folder(tmp_path: Path) -> None:
@@ -187,8 +189,20 @@ def test_lengths_of_a_stopped_run_are_not_timed_again(studies: tuple[Study, ...]
 
 def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_path: Path) -> None:
     dense, scores, context = (str(study.folder) for study in studies)
-    command = ["model", dense, "--name", "bert-tiny", "--batch", "2", "--longest", "32", "--quiet"]
-    command += ["--against", "torch", "--effort", "smoke", "--attention", scores, context, "--shares"]
+    command = [
+        "model",
+        dense,
+        scores,
+        context,
+        "--name",
+        "bert-tiny",
+        "--batch",
+        "2",
+        "--longest",
+        "32",
+        "--quiet",
+    ]
+    command += ["--against", "torch", "--effort", "smoke", "--shares"]
     printed = cli(*command, "--shapes", "4,9", "--out", tmp_path / "out").output
     assert "bert-tiny" in printed and "torch" in printed
     report = Report.load(tmp_path / "out" / "report.json")
@@ -208,14 +222,14 @@ def test_a_model_compiled_ahead_of_time_computes_the_same(name: str, studies: tu
     original = model.build()
     run = compile_ahead(model, replaced(original, [str(studies[0].folder)]))
     for length in (1, 9, 64):
-        words = model.words(Shape.of(T=length))
+        words = model.input(Shape.of(T=length))
         assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
 
 
 @pytest.mark.thorough
 def test_a_model_of_short_sentences_is_compiled_ahead_of_time() -> None:
     model = Model("bert-tiny", 1, Dim(1, 4))
-    original, words = model.build(), model.words(Shape.of(T=4))
+    original, words = model.build(), model.input(Shape.of(T=4))
     run = compile_ahead(model, original)
     assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
 
@@ -298,7 +312,7 @@ def test_wrong_results_count_nowhere() -> None:
 
 
 def test_shares_of_the_time_are_of_the_whole() -> None:
-    shares = time_shares(called(TINY.build()), TINY.words(Shape.of(T=8)), calls=2)
+    shares = time_shares(called(TINY.build()), TINY.input(Shape.of(T=8)), calls=2)
     assert 0 < shares.contractions < 1 and 0 < shares.attention < 1 and 0 < shares.rest < 1
     assert shares.contractions + shares.attention + shares.rest == pytest.approx(1.0)
 
@@ -324,7 +338,7 @@ def test_onnx_runtime_tells_its_shares(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     path = write_onnx(TINY, tmp_path)
-    shares = onnx_shares(path, 1, TINY.words(Shape.of(T=8)), calls=2)
+    shares = onnx_shares(path, 1, TINY.input(Shape.of(T=8)), calls=2)
     assert 0 < shares.contractions < 1 and 0 < shares.attention < 1 and 0 < shares.rest < 1
     assert sorted(file.name for file in path.parent.iterdir()) == ["model.onnx", "model.onnx.data"]
 
@@ -390,7 +404,7 @@ def test_a_decoder_computes_the_same(name: str, studies: tuple[Study, ...]) -> N
     ours = replaced(original, [str(studies[0].folder)])
     with torch.no_grad():
         for length in (1, 9, 64):
-            words = model.words(Shape.of(T=length))
+            words = model.input(Shape.of(T=length))
             assert (called(ours)(words) - called(original)(words)).abs().max() < worker.TOLERANCE
 
 
@@ -398,13 +412,13 @@ def test_a_decoder_computes_the_same(name: str, studies: tuple[Study, ...]) -> N
 def test_a_model_has_the_layers_that_its_configuration_tells(name: str) -> None:
     model = Model(name, 1)
     with torch.device("meta"):
-        built = AutoModel.from_config(model.configuration, **model.family.options)
+        built = model.build()
     found = Counter[tuple[int, int]]()
     for module in built.modules():
         if isinstance(module, torch.nn.Linear):
             found[module.out_features, module.in_features] += 1
-    for weights in built.parameters():
-        if weights.dim() == 3:  # [experts, N, K]
+    for path, weights in built.named_parameters():
+        if "experts" in path:  # [experts, N, K]
             found[weights.shape[1], weights.shape[2]] += model.configuration.num_experts_per_tok
     assert model.layers() == found
 
@@ -461,7 +475,7 @@ with torch.no_grad():
     original = model.build()
     run, version = runtime(sys.argv[1], model, original, {})
     for length in (3, 9):
-        words = model.words(Shape.of(T=length))
+        words = model.input(Shape.of(T=length))
         assert (run(words) - original(input_ids=words)[0]).abs().max() < 1e-4
     with profile() as profiled:
         run(words)
@@ -476,3 +490,81 @@ print(version, any("_linear_pointwise" in text for text in (*called, *sources)),
 def test_only_frozen_weights_are_packed_where_rows_are_dynamic(way: str, frozen: str) -> None:
     version, packed = python("-c", FROZEN_OPERATIONS, way + frozen).stdout.splitlines()
     assert ("packed by oneDNN" in version, packed) == (bool(frozen), str(bool(frozen)))
+
+
+# --- images and speech -------------------------------------------------------------------------------
+
+
+CONVOLVED = {"resnet-tiny": (33, 45, 64), "whisper-tiny": (4, 62, 200)}
+"""Models with convolutions, and sizes of their inputs."""
+
+
+@pytest.fixture(scope="module")
+def windows(
+    here: Hardware, studies: tuple[Study, ...], tmp_path_factory: pytest.TempPathFactory
+) -> list[Study]:
+    """Studies of the convolutions of both models, the smaller ones' channels as ranges; and the dense one."""
+    home, size, channels = tmp_path_factory.mktemp("windows"), Dim(2, 80), Dim(16, 64)
+    many = {"N": 1, "IC": channels, "OC": channels, "bias": True}
+    image = {"H": size, "W": size}
+    works = [
+        Conv2d(N=1, **image, IC=3, OC=16, kernel=7, stride=2, padding=3, bias=True),
+        *(Conv2d(**many, **image, kernel=3, stride=stride, padding=1) for stride in (1, 2)),
+        *(Conv2d(**many, **image, kernel=1, stride=stride) for stride in (1, 2)),
+        Conv1d(N=1, L=Dim(4, 300), IC=20, OC=64, kernel=3, padding=1, bias=True),
+        Conv1d(N=1, L=Dim(4, 300), IC=64, OC=64, kernel=3, stride=2, padding=1, bias=True),
+    ]
+    made = [studies[0]]
+    for number, work in enumerate(works):
+        shapes = ShapeSet.of(dict.fromkeys(ends_and_between(work.dims, 0), 1.0))
+        study = Study.create(home / f"{number}", work, here, shapes, "smoke", max_kernels=1)
+        study.tune(SyntheticRunner(here))
+        study.dispatch()
+        made.append(study)
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:.*stay")
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_a_model_of_convolutions_computes_the_same(name: str, windows: list[Study]) -> None:
+    model = Model(name, 1, sizes=Dim(CONVOLVED[name][0], 200))
+    original = model.build()
+    twin = replaced(original, [str(study.folder) for study in windows])
+    ours = called(twin)
+    ahead = compile_ahead(model, original)
+    for size in CONVOLVED[name]:
+        given = model.input(Shape.of(**{model.given.dim: size}))
+        wanted = original(given)[0]
+        scale = worker.TOLERANCE * max(1.0, wanted.square().mean().sqrt().item())
+        for run in (ours, ahead):
+            assert (run(given) - wanted).abs().max() < scale
+    assert any(isinstance(module, Convolution) for module in twin.modules())
+
+
+def test_flops_of_convolutions_are_those_of_the_network() -> None:
+    model, shape = Model("resnet50", 2), Shape.of(side=224)
+    calls = network_named("resnet50").calls((224, 224))
+    counted = (
+        kernel.workload(2, size, "float32").flops(Shape(())) * number
+        for (kernel, size), number in calls.items()
+    )
+    assert model.flops(shape) == sum(counted)
+
+
+def test_speech_comes_in_pairs_of_frames() -> None:
+    with pytest.raises(WorkloadError, match="frames of whisper-tiny must be a multiple of 2; got 61"):
+        Model("whisper-tiny").input(Shape.of(frames=61))
+
+
+def test_a_size_is_held_out_if_a_layer_was_not_tuned_for_what_it_meets(
+    windows: list[Study], here: Hardware, tmp_path: Path
+) -> None:
+    model = Model("whisper-tiny", 1)
+    conv = Conv1d(N=1, L=Dim(4, 300), IC=20, OC=64, kernel=3, padding=1, bias=True)
+    lengths = ShapeSet.of(dict.fromkeys((Shape.of(L=size) for size in (4, 32, 300)), 1.0))
+    study = Study.create(tmp_path / "study", conv, here, lengths, "smoke", max_kernels=1)
+    shapes = [Shape.of(frames=size) for size in (4, 30, 32)]
+    assert [tuned_for(model, [study], shape) for shape in shapes] == [True, False, True]
+    # The dense study was tuned for 2, 16 and 64 rows.
+    assert [tuned_for(model, [study, windows[0]], shape) for shape in shapes] == [True, False, True]
+    assert not tuned_for(model, [study, windows[0]], Shape.of(frames=300))

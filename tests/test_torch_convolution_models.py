@@ -276,6 +276,36 @@ def test_linear_layers_need_no_examples(here: Hardware, tmp_path_factory: pytest
     same(model, original, torch.randn(2, 6, 10, 10))
 
 
+@pytest.mark.usefixtures("synthetic")
+def test_convolutions_that_differ_in_channels_share_a_study(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = ((3, 16), (16, 32), (32, 24), (24, 16))
+    layers = [nn.Conv2d(*channels, 3, padding=1) for channels in sizes]
+    original = nn.Sequential(*layers[:3], nn.MaxPool2d(2), layers[3]).eval()
+    small, large = torch.randn(1, 3, 14, 14), torch.randn(1, 3, 40, 40)
+    model = copy.deepcopy(original)
+    assert not told_by(optimize, model, tmp_path, examples=[small, large], effort="smoke", observers=[])
+    studies = [Study.open(folder) for folder in tmp_path.iterdir()]
+    first, several = sorted(studies, key=lambda study: isinstance(study.workload.IC, Dim))  # type: ignore[union-attr]
+    work: Any = several.workload
+    assert (Dim(16, 32), Dim(16, 32), Dim(7, 40)) == (work.IC, work.OC, work.H)
+    met = {(shape["IC"], shape["OC"]): set[int]() for shape in several.shapes}
+    for shape in several.shapes:
+        met[shape["IC"], shape["OC"]].add(shape["H"])
+    assert {channels: (min(s), max(s)) for channels, s in met.items()} == {
+        (16, 32): (14, 40),
+        (32, 24): (14, 40),
+        (24, 16): (7, 20),
+    }
+    assert (first.workload.IC, first.workload.OC) == (3, 16)  # type: ignore[union-attr]
+    for size in ((1, 14, 14), (2, 33, 21)):
+        same(model, original, torch.randn(size[0], 3, *size[1:]))
+    # Layers with other channels inside the ranges need no study.
+    again = nn.Sequential(nn.Conv2d(20, 28, 3, padding=1)).eval()
+    assert not told_by(optimize, again, tmp_path)
+    assert isinstance(again[0], Conv2d) and len([*tmp_path.iterdir()]) == 2
+
+
 def test_little_work_and_impossible_operators_are_not_tuned(here: Hardware, tmp_path: Path) -> None:
     model = nn.ModuleDict(
         {
@@ -292,7 +322,7 @@ def test_little_work_and_impossible_operators_are_not_tuned(here: Hardware, tmp_
     chosen = choices_for(layers, met, [], tmp_path, here, "smoke")
     choices = {layer.name: choice for layer, choice in chosen}
     assert isinstance(choices["large"], Study)
-    assert choices["small"] == "it does less than 1% of the convolutions' multiply-adds"
+    assert choices["small"] == "too little work, less than 1% of the convolutions' multiply-adds"
     assert choices["unused"] == "no example calls it"
     assert isinstance(choices["grouped"], Study)
 

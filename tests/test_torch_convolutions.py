@@ -17,6 +17,7 @@ from convolutions_of_torch import (
     calls,
     counts,
     fused,
+    shapes_of,
     study_of,
 )
 from layers_of_torch import close, same
@@ -34,7 +35,6 @@ from torch.nn.utils import parametrizations, prune  # noqa: E402
 import dietlab.torch  # noqa: E402
 from dietlab.torch import Conv1d, Conv2d, replace_layers  # noqa: E402
 from dietlab.torch.convolution import Convolution  # noqa: E402
-from dietlab.torch.convolution_groups import shapes_for  # noqa: E402
 from dietlab.torch.convolution_operator import operator_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -266,7 +266,7 @@ def test_one_study_serves_layers_of_several_channels(here: Hardware, tmp_path: P
     torch.manual_seed(0)
     layers = [nn.Conv2d(*channels, 3, padding=1) for channels in ((6, 20), (20, 12), (12, 40))]
     work = replace(operator_of(layers[0], (THREE, Dim(9, 30), Dim(9, 30))), IC=Dim(4, 20), OC=Dim(8, 24))
-    study = Study.create(tmp_path / "study", work, here, shapes_for(work), "smoke", max_kernels=FEW)
+    study = Study.create(tmp_path / "study", work, here, shapes_of(work), "smoke", max_kernels=FEW)
     study.tune(SyntheticRunner(here))
     study.dispatch()
     original = nn.Sequential(*layers).eval()

@@ -125,7 +125,8 @@ def bench(
       llm-cpu    a dense layer 4096 x 4096, T=1..512
       resnet50   ResNet-50's 1x1 and 3x3 convolutions, inputs of 128 to 320 pixels, batch 1 and 8:
                  tuned at six sizes, evaluated at others; --only conv3x3 for some of them
-      resnet50-layers  one operator for all its 3x3 convolutions without stride, at the same inputs
+      resnet50-layers  one operator for all its 3x3 convolutions without stride and one for all 1x1,
+                 at the same inputs
       speech     the 1-D convolutions of Whisper's and wav2vec 2.0's fronts, at the lengths of
                  recorded utterances
       depthwise  depthwise 3x3 and 7x7 convolutions of once-for-all's networks

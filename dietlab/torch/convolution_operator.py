@@ -32,15 +32,18 @@ def operator_options(module: Any) -> dict[str, Any]:
     }
 
 
-def operator_of(module: Any, sizes: tuple[Extent, ...]) -> Operator:
+def operator_of(module: Any, sizes: tuple[Extent, ...], **channels: Extent) -> Operator:
     """Returns the operator of a convolution of PyTorch, for the extents of N, H and W (or L).
+
+    Args:
+        channels: ranges ``IC`` and ``OC`` (default: the module's channels).
 
     Raises:
         WorkloadError: if the smallest image gives no output.
     """
     kind = _kind(module)
     extents = dict(zip(("N", *kind.image), sizes, strict=True))
-    return kind(**extents, **operator_options(module), bias=True)
+    return kind(**extents, **{**operator_options(module), **channels}, bias=True)
 
 
 def is_of(work: object, module: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Finds and tunes the studies of a model's convolutions, one for each operator."""
+"""Finds and tunes the studies of a model's convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dietlab.compare.study import Study
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner
 from dietlab.torch.choices import Choice, unfit_layer
-from dietlab.torch.convolution_groups import Group, groups_of, shapes_for
+from dietlab.torch.convolution_groups import Group, groups_of, serves, work_of
 from dietlab.torch.convolution_operator import layer_text
 from dietlab.torch.found import ModelLayer
 from dietlab.torch.image_sizes import Sizes
@@ -26,13 +26,13 @@ from dietlab.view import ProgressBar
 from dietlab.view.progress import duration
 
 WORTH_TUNING = 0.01
-"""The least share of the convolutions' multiply-adds in the examples for which an operator is tuned: each
-operator is tuned separately."""
+"""The least share of the convolutions' multiply-adds in the examples for which a study is tuned."""
 
 UNKNOWN = (
     "the sizes of its images are unknown: give optimize(model, examples=[smallest input, largest input])"
 )
 NOT_CALLED = "no example calls it"
+LITTLE = f"too little work, less than {WORTH_TUNING:.0%} of the convolutions' multiply-adds"
 
 
 def choices_for(
@@ -52,32 +52,35 @@ def choices_for(
         home: the folder of new studies.
         effort: the effort of new studies.
     """
-    reasons = {id(layer): unfit_layer(layer) for layer in convolutions}
-    groups = groups_of((layer for layer in convolutions if not reasons[id(layer)]), met)
-    least = WORTH_TUNING * sum(group.flops for group in groups)
-    choices = list[tuple[ModelLayer, Choice]]()
-    for group in groups:
-        choice: Choice | None = next((study for study in studies if group.served_by(study)), None)
-        if choice is None and not group.met:
-            choice = NOT_CALLED if met else UNKNOWN
-        elif choice is None and group.flops < least:
-            choice = f"it does less than {WORTH_TUNING:.0%} of the convolutions' multiply-adds"
-        elif choice is None:
-            choice = _created(group, home, hardware, effort)
+    choices, left, work = list[tuple[ModelLayer, Choice]](), list[ModelLayer](), 0
+    for layer in convolutions:
+        sizes = met.get(id(layer.module), ())
+        choice: Choice | None = unfit_layer(layer) or next(
+            (study for study in studies if serves(study, layer.module, sizes)), None
+        )
+        if not unfit_layer(layer):
+            work += work_of(layer.module, sizes)
+        if choice is None and sizes:
+            left.append(layer)
+        else:
+            choices.append((layer, choice or (NOT_CALLED if met else UNKNOWN)))
+    for group in groups_of(left, met):
+        little = group.flops < WORTH_TUNING * work
+        choice = LITTLE if little else _created(group, home, hardware, effort)
         choices += [(layer, choice) for layer in group.layers]
-    return choices + [(layer, reasons[id(layer)]) for layer in convolutions if reasons[id(layer)]]
+    return choices
 
 
 def _created(group: Group, home: Path, hardware: Hardware, effort: str) -> Choice:
     """Returns a new study of an operator, or an equal one that is there; or why there can be none."""
     try:
-        work = group.operator
-        digest = sha256(json.dumps(work.to_json(), sort_keys=True).encode()).hexdigest()[:8]
-        name = f"{work.operator}-{work.IC}-{work.OC}-{digest}"
+        work, shapes = group.operator, group.shapes
+        about = json.dumps([work.to_json(), shapes.to_json()], sort_keys=True)
+        name = f"{work.operator}-{work.IC}-{work.OC}-{sha256(about.encode()).hexdigest()[:8]}"
         place = home / study_folder(name, hardware.cores)
-        return Study.create(place, work, hardware, shapes_for(work), effort, measure=True)
+        return Study.create(place, work, hardware, shapes, effort, measure=True)
     except (SpaceError, WorkloadError) as error:
-        return f"no library computes {layer_text(group.module)} ({error})"
+        return f"no library computes {layer_text(group.layers[0].module)} ({error})"
 
 
 def tune_all(studies: Sequence[Study], home: Path, observers: Iterable[Observer] | None) -> None:

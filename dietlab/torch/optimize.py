@@ -57,10 +57,10 @@ def optimize(
     place; returns the model.
 
     One study serves all linear layers. If a study in the folder serves most of their work, it is used;
-    otherwise one is tuned. Each operator among the convolutions (channels, kernel, stride, padding, dilation,
-    groups) has one study, tuned for the sizes between those of the examples; a library computes
-    images of all other sizes, too. A study is tuned once, for as many cores as PyTorch has threads; later
-    models use it, and stopped tuning is resumed. Layers that no study serves stay PyTorch's.
+    otherwise one is tuned. Convolutions that differ in nothing but their channels have one study, tuned for
+    the sizes between those of the examples; a library computes images of all other sizes, too. Those with
+    groups or with few input channels have one each. A study is tuned once, for as many cores as PyTorch has
+    threads; later models use it, and stopped tuning is resumed. Layers that no study serves stay PyTorch's.
 
     Args:
         model: a model in float32 on the CPU.

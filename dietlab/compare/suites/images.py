@@ -106,20 +106,27 @@ def resnet50() -> Layers:
 
 
 def resnet50_every_layer() -> Layers:
-    """Returns one operator for all 3x3 layers of ResNet-50 without stride: its channels are ranges."""
-    layers = [work for work, _ in resnet50().values() if work.kernel == (3, 3) and work.stride == (1, 1)]
+    """Returns one operator for all 3x3 layers of ResNet-50 without stride and one for all its 1x1 layers
+    without stride: their channels are ranges."""
+    return {f"conv{k}x{k}-every-layer": _every_layer(k) for k in (3, 1)}
+
+
+def _every_layer(kernel: int) -> tuple[Conv2d, Images]:
+    """Returns the operator for all layers of ResNet-50 with a kernel, without stride, and what it meets."""
+    met = resnet50().values()
+    layers = [work for work, _ in met if work.kernel == (kernel, kernel) and work.stride == (1, 1)]
     ranges: dict[str, Any] = {}
     for name in ("N", "H", "W", "IC", "OC"):
         every = [getattr(work, name) for work in layers]
         ends = [end for e in every for end in ((e.low, e.high) if isinstance(e, Dim) else (e, e))]
         ranges[name] = Dim(min(ends), max(ends))
-    work = Conv2d(**ranges, padding=1)
+    work = Conv2d(**ranges, kernel=kernel, padding=kernel // 2)
     tuned = ShapeSet.layers("resnet50", SIDES_TUNED, work)
     evaluated = {
         effort: tuple(shape for shape in ShapeSet.layers("resnet50", sides, work) if shape not in tuned)
         for effort, sides in SIDES.items()
     }
-    return {"conv3x3-every-layer": (work, Images(tuned, evaluated))}
+    return work, Images(tuned, evaluated)
 
 
 def depthwise() -> Layers:

@@ -1,4 +1,4 @@
-"""Whole models from end to end: the same words through PyTorch, its rivals, and PyTorch with dietlab.
+"""Whole models from end to end: the same input through PyTorch, its rivals, and PyTorch with dietlab.
 
 This layer knows PyTorch, `transformers` and the libraries of studies; studies know nothing of models.
 """

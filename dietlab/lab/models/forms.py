@@ -24,6 +24,7 @@ from dietlab.base.files import UNFINISHED
 from dietlab.base.shipped import data_path
 from dietlab.compare.ansor.contender import AnsorResult, tune_static
 from dietlab.compare.results import ResultTable
+from dietlab.lab.models.given import WORDS
 from dietlab.lab.models.zoo import Model
 from dietlab.machine import Hardware
 from dietlab.problem import Dense, Shape, ShapeSet
@@ -35,12 +36,30 @@ if TYPE_CHECKING:
 ONNX_FILE = "model.onnx"
 
 EXAMPLE = 7
-"""The number of tokens of the example that a model is traced with. It is not 1, which PyTorch would take for
-a constant, and not the size of any layer."""
+"""The number of tokens of the example that a model is traced with, if there may be so few. It is not 1, which
+PyTorch would take for a constant, and not the size of any layer."""
+
+
+def example_of(model: Model) -> torch.Tensor:
+    """Returns an input that a model is traced with; it is no shape that a model may be specialised for."""
+    return model.input(Shape.of(**{model.given.dim: _example_size(model)}))
+
+
+def _example_size(model: Model) -> int:
+    return EXAMPLE if model.given is WORDS else model.range.low + EXAMPLE * model.given.step
+
+
+def _axes(model: Model, **ends: int) -> dict[int, Any]:
+    """Returns the axes of an input that PyTorch takes for dynamic, of one size from ``min`` to ``max``."""
+    import torch
+
+    step = model.given.step
+    size = torch.export.Dim("size", **{end: extent // step for end, extent in ends.items()})
+    return dict.fromkeys(model.given.axes, size if step == 1 else step * size)
 
 
 def write_onnx(model: Model, home: Path) -> Path:
-    """Returns the path of a model's file for ONNX Runtime, for any batch and length. If there is none, writes
+    """Returns the path of a model's file for ONNX Runtime, for any batch and size. If there is none, writes
     the file with its weights, whole or not at all, to a folder named after the weights."""
     folder = home / f"{model.name}-{_digest(model)}"
     if not folder.is_dir():
@@ -67,14 +86,15 @@ def _export(model: Model, path: Path) -> None:
 
     # It says of packages that have nothing to do with the model that they are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    dims = {0: torch.export.Dim("batch"), **_axes(model)}
+    example = example_of(replace(model, batch=2))
     try:
         with _quiet():
             torch.onnx.export(
                 _hidden(model.build()),
-                (torch.zeros(2, EXAMPLE, dtype=torch.long),),
+                (example,),
                 str(path),
-                input_names=["words"],
+                input_names=["input"],
                 output_names=["hidden"],
                 dynamic_shapes=(dims,),
                 dynamo=True,
@@ -89,17 +109,17 @@ def _export(model: Model, path: Path) -> None:
 
 
 def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = False) -> Any:
-    """Returns a model as PyTorch compiles it ahead of time, for the model's batch and any of its lengths. A
+    """Returns a model as PyTorch compiles it ahead of time, for the model's batch and any of its sizes. A
     call runs no Python: no module, and no guard of the compiler. ``module`` is the model, perhaps with other
     layers inside. ``freezing`` makes weights constants, which PyTorch then packs."""
     import torch
 
-    lengths = Dim(min(model.T.low, EXAMPLE), max(model.T.high, EXAMPLE))  # the words it is traced with, too
-    length = torch.export.Dim("length", min=lengths.low, max=lengths.high)
+    traced = _example_size(model)
+    dims = _axes(model, min=min(model.range.low, traced), max=max(model.range.high, traced))
     try:
         with _quiet(), TemporaryDirectory() as folder:
-            words, path = model.words(Shape.of(T=EXAMPLE)), str(Path(folder) / "model.pt2")
-            program = torch.export.export(_hidden(module), (words,), dynamic_shapes=({1: length},))
+            path = str(Path(folder) / "model.pt2")
+            program = torch.export.export(_hidden(module), (example_of(model),), dynamic_shapes=(dims,))
             configs = {"freezing": freezing}
             package = torch._inductor.aoti_compile_and_package(
                 program, package_path=path, inductor_configs=configs
@@ -111,7 +131,7 @@ def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = Fal
 
 
 def _hidden(model: torch.nn.Module) -> torch.nn.Module:
-    """Returns a model whose only argument is the words and whose only result is the last layer's output."""
+    """Returns a model whose only argument is its input and whose only result is the last layer's output."""
     import torch
 
     class Hidden(torch.nn.Module):  # type: ignore[misc]
@@ -119,8 +139,8 @@ def _hidden(model: torch.nn.Module) -> torch.nn.Module:
             super().__init__()
             self.model = model
 
-        def forward(self, words: torch.Tensor) -> torch.Tensor:
-            return self.model(input_ids=words)[0]
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return self.model(given)[0]
 
     return Hidden().eval()
 
@@ -151,8 +171,12 @@ def tune_layers(
     model: Model, hardware: Hardware, lengths: ShapeSet, folder: Path, trials: int, listeners: Audience
 ) -> tuple[AnsorResult, ...]:
     """Tunes each dense layer for each length, or loads what ``folder`` has with the same settings."""
-    layers = {_name(linear): linear for linear in _linears(model.build())}
-    wanted = [(name, model.batch * shape["T"]) for shape in lengths for name in sorted(layers)]
+    built = model.build()
+    layers = {_name(linear): linear for linear in _linears(built)}
+    if model.given is not WORDS:
+        rule = "whole models with convolutions are not tuned by ansor for each size"
+        raise MissingDependencyError(rule, model.name, "Leave ansor out.")
+    wanted = [(name, model.rows(shape)) for shape in lengths for name in sorted(layers)]
     if len(lengths) > MOST_LENGTHS:
         raise DietlabError(
             f"a model can be tuned by ansor for at most {MOST_LENGTHS} lengths",

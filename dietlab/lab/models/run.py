@@ -23,7 +23,8 @@ from dietlab.compare.study import Study
 from dietlab.compare.target import WorkerModule
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.lab.models.forms import tune_layers, write_onnx
-from dietlab.lab.models.runtimes import ALSO_OURS, KINDS
+from dietlab.lab.models.runtimes import ALSO_OURS, KINDS, by_use
+from dietlab.lab.models.seen import tuned_for
 from dietlab.lab.models.zoo import Model
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, ShapeSet
@@ -63,10 +64,11 @@ def evaluate_model(
 
     Args:
         model: the model, with its batch.
-        studies: the studies of the dense layers and, if attention runs through libraries, of its scores and
-            context. All studies are of this processor with the same number of cores.
-        lengths: the lengths, in tokens. A length is held out if no dense layer was tuned for its rows (batch
-            x T).
+        studies: the studies of its layers (dense layers and convolutions) and, if attention runs through
+            libraries, of its scores and context. All studies are of this processor with the same number of
+            cores.
+        lengths: the sizes of the inputs. A size is held out if some layer was not tuned for what it makes of
+            it: rows of a dense layer (batch x T), or images of a convolution.
         against: the names of contenders among :data:`MODEL_CONTENDERS` (default:
             :data:`DEFAULT_MODEL_CONTENDERS`).
         skip_absent: whether contenders that are not installed are only reported (default: only those that
@@ -102,8 +104,8 @@ def evaluate_model(
     if outside := set(chosen) - set(lengths):
         names = ", ".join(map(str, sorted(outside)))
         raise DietlabError("the lengths of ansor must be timed, too", names, "Add them to the lengths.")
-    tuned = {shape["T"] for shape in studies[0].shapes}
-    lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
+    seen = partial(tuned_for, model, by_use(studies)[0])
+    lengths = lengths.hold_out_all_but(filter(seen, lengths))
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
@@ -119,8 +121,8 @@ def evaluate_model(
         with listeners.stage("evaluate", len(every), "length") as progress:
             for shape in every:
                 turn = Turn("", hardware.cores, CACHE, shape)
-                held_out = model.batch * shape["T"] not in tuned
-                rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out, shares))
+                measured = partial(_rows, match, model, effort, shape, not seen(shape), shares)
+                rows += journal.measured(turn, measured)
                 progress.advance(standing(rows, ALSO_OURS))
         return Report(
             workload=model.to_json(),
@@ -135,17 +137,18 @@ def evaluate_model(
 
 
 def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
-    if len(studies) not in (1, 3):
-        rule = "a model needs a study of its dense layers, and either two of its attention or none"
-        raise DietlabError(rule, len(studies))
+    layers, attention = by_use(studies)
+    if not layers or len(attention) not in (0, 2):
+        rule = "a model needs studies of its layers, and either two of its attention or none"
+        raise DietlabError(rule, f"{len(layers)} and {len(attention)}")
     first, *others = (study.hardware for study in studies)
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
             raise DietlabError("a model's studies must be of one processor and number of cores", other)
-    if others:
+    if attention:
         from dietlab.torch.attention import require_products
 
-        for study in studies[1:]:
+        for study in attention:
             require_products(study.workload, model.configuration.num_attention_heads, model.batch)
     return first
 
@@ -170,7 +173,7 @@ def _entries(
             if name == ANSOR:
                 programs, hardware = home / "ansor", studies[0].hardware
                 results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
-                lengths = [shape["T"] for shape in ansor_lengths]
+                lengths = [model.size_of(shape) for shape in ansor_lengths]
                 options[ANSOR] = {"ansor": str(programs), "lengths": lengths}
             else:
                 options[name] = {"onnx": str(write_onnx(model, home))}

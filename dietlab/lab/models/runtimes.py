@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import MissingDependencyError
 from dietlab.compare.results.row import ANSOR, OURS, TimeShares
-from dietlab.lab.models.forms import EXAMPLE, compile_ahead, with_programs
+from dietlab.compare.study import Study
+from dietlab.lab.models.forms import compile_ahead, example_of, with_programs
 from dietlab.lab.models.zoo import Model
-from dietlab.problem import Shape
+from dietlab.problem import BatchMatmul, Dense
 from dietlab.targets.cpu.contenders.open_vino import OpenVino
 from dietlab.targets.cpu.machine import processor_vendor
 
 if TYPE_CHECKING:
     import torch
 
-Words = Any
-Run = Callable[[Words], Any]
-"""A function that computes ``[batch, T, hidden]`` from words ``[batch, T]``, all PyTorch tensors."""
+Input = Any
+Run = Callable[[Input], Any]
+"""A function that computes a model's last hidden state from its input, both PyTorch tensors."""
 
 OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
 """The names of contenders with dietlab's layers: in a model that PyTorch runs eagerly, and in a model that it
@@ -70,9 +71,9 @@ def runtime(
     """Returns the function with which the contender ``name`` runs the model, and the contender's version.
 
     Args:
-        options: the contender's options: ``studies``, three folders (dense layers, scores, context), or the
-            first alone; ``onnx``, the model's file; ``ansor``, the folder of programs for each layer;
-            ``threads``, the number of threads.
+        options: the contender's options: ``studies``, the folders of studies of its layers and attention;
+            ``onnx``, the model's file; ``ansor``, the folder of programs for each layer; ``threads``, the
+            number of threads.
     """
     import torch
 
@@ -108,11 +109,11 @@ def runtime(
 
 
 def called(model: torch.nn.Module) -> Run:
-    return lambda words: model(input_ids=words)[0]
+    return lambda given: model(given)[0]
 
 
 def compiled(model: torch.nn.Module, **options: Any) -> Run:
-    """Returns the model compiled for any length."""
+    """Returns the model compiled for any size."""
     import torch
 
     return called(torch.compile(model, dynamic=True, **options))
@@ -120,13 +121,25 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:
     """Returns a twin of a model, with the same weights, whose layers run through libraries."""
-    from dietlab.torch import replace_attention, replace_experts, replace_linears
+    from dietlab.torch import replace_attention, replace_experts, replace_layers
     from dietlab.torch.experts import experts_of
 
-    twin = replace_linears(twin_of(original), studies[0])
+    layers, attention = by_use(map(Study.open, studies))
+    twin = replace_layers(twin_of(original), *layers)
     if any(True for _ in experts_of(twin)):
-        twin = replace_experts(twin, studies[0])
-    return replace_attention(twin, *studies[1:]) if len(studies) > 1 else twin
+        twin = replace_experts(twin, next(study for study in layers if isinstance(study.workload, Dense)))
+    return replace_attention(twin, *attention) if attention else twin
+
+
+def by_use(studies: Iterable[Study]) -> tuple[list[Study], list[Study]]:
+    """Returns the studies of a model's layers, and those of attention's scores and context."""
+    layers, attention = list[Study](), dict[str, Study]()
+    for study in studies:
+        if isinstance(study.workload, BatchMatmul):
+            attention[study.workload.form] = study
+        else:
+            layers.append(study)
+    return layers, [attention[form] for form in ("nt", "nn") if form in attention]
 
 
 def twin_of(original: torch.nn.Module) -> torch.nn.Module:
@@ -158,8 +171,10 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
         raise MissingDependencyError("onnxruntime must be installed", error, remedy) from None
     session = onnx_session(path, threads)
 
-    def run(words: Words) -> Any:
-        return torch.from_numpy(session.run(None, {"words": words.numpy()})[0])
+    (only,) = session.get_inputs()
+
+    def run(given: Input) -> Any:
+        return torch.from_numpy(session.run(None, {only.name: given.numpy()})[0])
 
     return run, f"ONNX Runtime {onnxruntime.__version__}"
 
@@ -180,18 +195,18 @@ def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
 
 
 def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Run, str]:
-    """Returns OpenVINO with a model that it converts; the model gets a mask of ones with the words.
+    """Returns OpenVINO with a model that it converts; a model of words gets a mask of ones with them.
 
     Without a mask, if the first call had one word, attention is wrong for calls with at least as many words
     as a vector has float32 values (2026.4.1; ``findings/openvino_first_length.sh``)."""
     import torch
 
-    vendor, words = OpenVino(threads), model.words(Shape.of(T=EXAMPLE))
-    example = {"input_ids": words, "attention_mask": torch.ones_like(words)}
+    vendor, example = OpenVino(threads), example_of(model)
+    named = dict(zip(model.given.names, (example, torch.ones_like(example)), strict=False))
     logger = logging.getLogger()
     level = logger.level
     try:
-        converted = vendor.library.convert_model(original, example_input=example)
+        converted = vendor.library.convert_model(original, example_input=named if len(named) > 1 else example)
     except Exception as error:  # OpenVINO's and PyTorch's have no class in common
         found = str(error).strip().rpartition("\n")[2].removeprefix("-- ")  # operators
         rule = f"OpenVINO must have a form for each operator of {model.name}"
@@ -200,9 +215,9 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
         logger.setLevel(level)  # converting makes it that of errors (2026.4.1), for every library
     request = vendor.compiled(converted).create_infer_request()
 
-    def run(words: Words) -> Any:
-        given = {"input_ids": words.numpy(), "attention_mask": torch.ones_like(words).numpy()}
-        return torch.from_numpy(request.infer(given, share_inputs=True, share_outputs=True)[0])
+    def run(given: Input) -> Any:
+        inputs = (given.numpy(), torch.ones_like(given).numpy())[: len(named)]
+        return torch.from_numpy(request.infer(inputs, share_inputs=True, share_outputs=True)[0])
 
     return run, vendor.version()
 
@@ -213,13 +228,19 @@ def open_vino(model: Model, original: torch.nn.Module, threads: int) -> tuple[Ru
 PARTS = {
     "contractions": (
         "dietlab::linear",
+        "dietlab::convolution",
         "dietlab::grouped_linear",
         "aten::linear",
         "aten::addmm",
         "aten::mm",
         "aten::_grouped_mm",
+        "aten::convolution",
+        "aten::conv1d",
+        "aten::conv2d",
         "mkl::_mkl_linear",
         "mkldnn::_linear_pointwise",
+        "mkldnn::_convolution_pointwise",
+        "mkldnn::_convolution_pointwise_",
         "zentorch::zentorch_linear_unary",
         "zentorch::zentorch_linear_unary_binary",
     ),
@@ -240,6 +261,9 @@ PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
 """ONNX Runtime's names of products. A product belongs to attention if an operand has four dimensions, a batch
 of heads."""
 
+CONVOLUTIONS = ("Conv", "FusedConv")
+"""ONNX Runtime's names of convolutions."""
+
 CALLS, SECONDS = 10, 1.0
 """The most calls over which a profiler sums, and the seconds after which it stops. A profile of one short
 call might hold a slow moment of a shared processor."""
@@ -247,12 +271,12 @@ call might hold a slow moment of a shared processor."""
 CALL = "a call of the model"
 
 
-def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
+def time_shares(run: Run, given: Input, calls: int | None = None) -> TimeShares:
     """Returns the shares of a call's time on the calling thread.
 
     Args:
-        run: a model of PyTorch that was called with words of this shape before.
-        words: the words, ``[batch, T]``.
+        run: a model of PyTorch that was called with an input of this shape before.
+        given: the input.
         calls: the number of calls over which the profiler sums (default: at most :data:`CALLS`, for
             :data:`SECONDS`).
     """
@@ -262,7 +286,7 @@ def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as profiled:
         for _ in _enough(calls):
             with record_function(CALL):
-                run(words)
+                run(given)
     times = Counter[str]()
     for event in profiled.events():
         if event.name == CALL:
@@ -287,13 +311,14 @@ def _callers(event: Any) -> Iterator[str]:
         yield event.name
 
 
-def onnx_shares(path: Path, threads: int, words: Any, calls: int | None = None) -> TimeShares:
+def onnx_shares(path: Path, threads: int, given: Input, calls: int | None = None) -> TimeShares:
     """Returns the shares of a call's time in ONNX Runtime, by its own profiler."""
     with TemporaryDirectory() as folder:
         session = onnx_session(path, threads, str(Path(folder) / "calls"))
-        session.run(None, {"words": words.numpy()})
+        inputs = {session.get_inputs()[0].name: given.numpy()}
+        session.run(None, inputs)
         for _ in _enough(calls):
-            session.run(None, {"words": words.numpy()})
+            session.run(None, inputs)
         return shares_of_trace(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")))
 
 
@@ -306,7 +331,7 @@ def shares_of_trace(events: Iterable[Mapping[str, Any]]) -> TimeShares:
     contractions = attention = 0
     for event in later:
         operator = event.get("args", {}).get("op_name")
-        if operator in PRODUCTS and not _of_heads(event["args"]):
+        if operator in CONVOLUTIONS or (operator in PRODUCTS and not _of_heads(event["args"])):
             contractions += event["dur"]
         elif operator in (*PRODUCTS, "Softmax"):
             attention += event["dur"]

@@ -30,7 +30,7 @@ EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLIC
 
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
-    """Returns the speedup of dietlab's model, compiled ahead of time, by contender and length, beginning with
+    """Returns the speedup of dietlab's model, compiled ahead of time, by contender and size, beginning with
     the speedup over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition.
 
     Args:
@@ -38,10 +38,10 @@ def speedups(report: Report) -> dict[str, dict[int, float]]:
     """
     rows = [row for row in report.rows if row.shape in report.weights]
     best = over_best(rows, besides=(*ALSO_OURS, ANSOR))
-    found = {BEST: {shape["T"]: speedup for (shape, _), speedup in best.items()}}
+    found = {BEST: {shape[report.length]: speedup for (shape, _), speedup in best.items()}}
     for row in rows:
         if row.correct and row.speedup is not None:
-            found.setdefault(row.contender, {})[row.shape["T"]] = row.speedup
+            found.setdefault(row.contender, {})[row.shape[report.length]] = row.speedup
     return found
 
 
@@ -79,7 +79,7 @@ def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
         model: the model, which has the longest length.
         lengths: the lengths that occur, in tokens.
     """
-    longest = model.T.high
+    longest = model.range.high
     found = {_padded(policy, shape["T"], longest) for policy in POLICIES.values() for shape in lengths}
     return tuple(Shape.of(T=length) for length in sorted(found - {shape["T"] for shape in lengths}))
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.base.errors import MissingDependencyError, WorkloadError, require_names
+from dietlab.lab.models.given import IMAGES, SPEECH, WORDS, Given
 from dietlab.problem.dims import Dim, Shape
 
 if TYPE_CHECKING:
     import torch
 
 SEED = 0
-"""The seed of the weights and of the words."""
-
-LENGTHS = Dim(1, 512)
-"""The lengths that BERT has positions for."""
+"""The seed of the weights and of the inputs."""
 
 Layers = Mapping[tuple[int, int], int]
 """The numbers of dense layers with N columns and K rows, by (N, K)."""
@@ -46,6 +44,11 @@ def _mixtral_layers(c: Any) -> Layers:
     return _counted(c, *_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen))
 
 
+def _whisper_layers(c: Any) -> Layers:
+    hidden, inner = c.d_model, c.encoder_ffn_dim
+    return _counted(c, (hidden, hidden, 4), (inner, hidden, 1), (hidden, inner, 1))
+
+
 def _counted(c: Any, *each: tuple[int, int, int]) -> Layers:
     """Returns the numbers of a model's dense layers, by (N, K): ``each`` has those of a hidden layer."""
     found = Counter[tuple[int, int]]()
@@ -56,18 +59,30 @@ def _counted(c: Any, *each: tuple[int, int, int]) -> Layers:
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one kind in ``transformers``: the class of its configuration, the dense layers, further
-    ``options`` of building, and whether a word sees only those before it (``causal``)."""
+    """Models of one kind in ``transformers``.
+
+    Args:
+        configuration: the class of its configuration.
+        layers: the dense layers of a configuration, by (N, K).
+        options: further options of building.
+        causal: whether a word sees only those before it.
+        given: what a call takes.
+        rows: the rows of dense layers for one input of a size.
+    """
 
     configuration: str
     layers: Callable[[Any], Layers]
     options: Mapping[str, Any] = field(default_factory=dict)
     causal: bool = True
+    given: Given = WORDS
+    rows: Callable[[int], int] = lambda size: size
 
 
 BERT = Family("BertConfig", _bert_layers, {"add_pooling_layer": False}, causal=False)
 LLAMA = Family("LlamaConfig", _llama_layers)
 MIXTRAL = Family("MixtralConfig", _mixtral_layers)
+RESNET = Family("ResNetConfig", lambda c: {}, causal=False, given=IMAGES)
+WHISPER = Family("WhisperConfig", _whisper_layers, causal=False, given=SPEECH, rows=lambda size: size // 2)
 
 TINY = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 DECODER = {
@@ -90,6 +105,23 @@ EXPERTS = {
     "num_experts_per_tok": 2,
 }
 
+RESNET_TINY = {"embedding_size": 16, "hidden_sizes": [32, 48], "depths": [1, 1]}
+WHISPER_BASE = {
+    "d_model": 512,
+    "encoder_layers": 6,
+    "encoder_attention_heads": 8,
+    "encoder_ffn_dim": 2048,
+    "decoder_layers": 0,
+}
+WHISPER_TINY = {
+    **WHISPER_BASE,
+    "d_model": 64,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 128,
+    "num_mel_bins": 20,
+}
+
 CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
     "bert-base": (BERT, {}),
     "bert-tiny": (BERT, {**TINY, "intermediate_size": 128}),
@@ -97,20 +129,27 @@ CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
     "decoder-tiny": (LLAMA, {**DECODER, **TINY, "intermediate_size": 96, "num_key_value_heads": 2}),
     "experts": (MIXTRAL, EXPERTS),
     "experts-tiny": (MIXTRAL, {**EXPERTS, **TINY, "intermediate_size": 48, "num_key_value_heads": 2}),
+    "resnet50": (RESNET, {}),
+    "resnet-tiny": (RESNET, RESNET_TINY),
+    "whisper-base": (WHISPER, WHISPER_BASE),
+    "whisper-tiny": (WHISPER, WHISPER_TINY),
 }
 """The family of each model, and what differs from the family's own configuration, which for BERT is
-BERT-base's. No library was tuned for the widths of ``decoder`` and ``experts``."""
+BERT-base's and for ResNet that of 50 layers. No library was tuned for the widths of ``decoder`` and
+``experts``. Of Whisper only the encoder is a model here."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model at one batch size, whose sentences have any length ``T``. A decoder of one sentence computes a
-    step of a server that batches continuously, on ``T`` tokens, without the tokens of earlier steps.
+    """A model at one batch size, whose inputs have any size: sentences of ``T`` tokens, square images with
+    sides of ``side`` pixels, or speech of ``frames`` frames. A decoder of one sentence computes a step of a
+    server that batches continuously, on ``T`` tokens, without the tokens of earlier steps. Whisper's encoder
+    takes speech of any length, without the silence that fills it up to 30 s elsewhere.
 
     Args:
         name: one of :data:`CONFIGURATIONS`.
-        batch: the number of sentences in a call, 1 or more.
-        T: the range of lengths, in tokens.
+        batch: the number of sentences, images or utterances in a call, 1 or more.
+        sizes: the range of the inputs' sizes (default: up to 128 tokens, 320 pixels, 1000 frames).
         weights: a folder with weights that ``transformers`` reads (default: random ones).
 
     Raises:
@@ -119,28 +158,42 @@ class Model:
 
     name: str = "bert-base"
     batch: int = 1
-    T: Dim = LENGTHS
+    sizes: Dim | None = None
     weights: str = ""
 
     def __post_init__(self) -> None:
         require_names("models", CONFIGURATIONS, [self.name], WorkloadError)
         if self.batch < 1:
-            raise WorkloadError("a batch must have 1 sentence or more", self.batch)
+            raise WorkloadError("a batch must have 1 input or more", self.batch)
+
+    @property
+    def range(self) -> Dim:
+        """The range of the inputs' sizes."""
+        return self.sizes or self.given.sizes
 
     @property
     def dims(self) -> Mapping[str, Dim]:
-        """The range of the length, by its name ``T``."""
-        return {"T": self.T}
+        """The range of the size, by its name."""
+        return {self.given.dim: self.range}
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
-        """The shape of the token numbers, ``[batch, T]``."""
-        return {"words": (self.batch, "T")}
+        """The batch and the size of the input; what else it has is the model's."""
+        return {"input": (self.batch, *(self.given.dim for _ in self.given.axes))}
 
     @property
     def family(self) -> Family:
         """The traits that it shares with other models, such as whether attention is causal."""
         return CONFIGURATIONS[self.name][0]
+
+    @property
+    def given(self) -> Given:
+        """What a call takes."""
+        return self.family.given
+
+    def size_of(self, shape: Shape) -> int:
+        """Returns the size of the input for a shape."""
+        return shape[self.given.dim]
 
     @property
     def configuration(self) -> Any:
@@ -155,16 +208,18 @@ class Model:
             found = made.from_pretrained(self.weights, local_files_only=True)
         else:
             found = made(**CONFIGURATIONS[self.name][1])
-        if self.T.high > (most := found.max_position_embeddings):
-            raise WorkloadError(f"{self.name} takes at most {most} tokens", self.T.high)
+        most = self.given.most(found)
+        if most is not None and self.range.high > most:
+            raise WorkloadError(f"{self.name} takes at most {most} {self.given.unit}", self.range.high)
         return found
 
     def build(self) -> torch.nn.Module:
-        """Returns the model, ready for inference: ``model(input_ids=words)[0]`` is ``[batch, T, hidden]``.
+        """Returns the model, ready for inference: ``model(self.input(shape))[0]`` is the last hidden state,
+        ``[batch, T, hidden]`` or ``[batch, channels, height, width]``.
 
         Raises:
             MissingDependencyError: without PyTorch or ``transformers``.
-            WorkloadError: if the model has no position for the longest sentence.
+            WorkloadError: if the model has no position for the largest input.
         """
         configuration = self.configuration
         import torch
@@ -177,16 +232,25 @@ class Model:
         else:
             torch.manual_seed(SEED)
             model = AutoModel.from_config(configuration, **options)
+            _draw_statistics(model)
+        if self.given is SPEECH:
+            model = encoder_of(model)
+        if self.given is IMAGES:
+            model = model.to(memory_format=torch.channels_last)  # as PyTorch computes convolutions fastest
         built: torch.nn.Module = model.train(False)
         return built
 
-    def words(self, shape: Shape) -> torch.Tensor:
-        """Returns random words ``[batch, T]``, the same for the same length."""
+    def input(self, shape: Shape) -> torch.Tensor:
+        """Returns a random input, the same for the same shape: words ``[batch, T]``, images
+        ``[batch, colours, side, side]`` or a spectrum ``[batch, bands, frames]``."""
         import torch
 
-        length = shape["T"]
-        generator = torch.Generator().manual_seed(SEED + length)
-        return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
+        size = self.size_of(shape)
+        if size % self.given.step:
+            rule = f"{self.given.dim} of {self.name} must be a multiple of {self.given.step}"
+            raise WorkloadError(rule, size)
+        generator = torch.Generator().manual_seed(SEED + size)
+        return self.given.make(self.configuration, self.batch, size, generator)
 
     def layers(self) -> Layers:
         """Returns the numbers of dense layers that a token passes, by (N, K); of a layer's experts only the
@@ -194,22 +258,73 @@ class Model:
         """
         return self.family.layers(self.configuration)
 
+    def rows(self, shape: Shape) -> int:
+        """Returns the number of rows of the dense layers."""
+        return self.batch * self.family.rows(self.size_of(shape))
+
     def flops(self, shape: Shape) -> int:
-        """Returns the number of floating-point operations of dense layers and both batched products."""
-        c, length = self.configuration, shape["T"]
+        """Returns the number of floating-point operations of dense layers, convolutions and both batched
+        products."""
+        if self.given is not WORDS:
+            return counted_flops(self, shape)
+        c, length = self.configuration, self.size_of(shape)
         dense = sum(count * 2 * n * k for (n, k), count in self.layers().items()) * length
         pairs = length * (length + 1) // 2 if self.family.causal else length * length
         return int(self.batch * (dense + c.num_hidden_layers * 4 * pairs * c.hidden_size))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the model as a JSON value."""
-        about = {"operator": self.name, "T": [self.T.low, self.T.high], "batch": self.batch}
+        sizes = [self.range.low, self.range.high]
+        about = {"operator": self.name, self.given.dim: sizes, "batch": self.batch}
         return {**about, "weights": self.weights, "dtype": "float32"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Model:
         """Returns the model of a JSON value made by :meth:`to_json`."""
-        return cls(value["operator"], value["batch"], Dim(*value["T"]), value["weights"])
+        named = cls(value["operator"], value["batch"], weights=value["weights"])
+        return replace(named, sizes=Dim(*value[named.given.dim]))
 
     def __str__(self) -> str:
-        return f"{self.name} T={self.T} batch={self.batch}"
+        return f"{self.name} {self.given.dim}={self.range} batch={self.batch}"
+
+
+def _draw_statistics(model: torch.nn.Module) -> None:
+    """Gives batch norms means and variances, which a model without training lacks."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+
+
+def counted_flops(model: Model, shape: Shape) -> int:
+    """Returns the number of floating-point operations that PyTorch counts in a call, without computing it."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.build()(torch.empty(model.input(shape).shape))
+    return int(counter.get_total_flops())
+
+
+def encoder_of(whisper: torch.nn.Module) -> torch.nn.Module:
+    """Returns the encoder of a Whisper with the same layers, for speech of any length: that of
+    ``transformers`` takes 30 s."""
+    import torch
+
+    class Encoder(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, given: torch.nn.Module) -> None:
+            super().__init__()
+            gelu = torch.nn.GELU()
+            self.front = torch.nn.Sequential(given.conv1, gelu, given.conv2, gelu)
+            self.positions, self.layers, self.norm = given.embed_positions, given.layers, given.layer_norm
+
+        def forward(self, spectrum: torch.Tensor) -> tuple[torch.Tensor]:
+            hidden = self.front(spectrum).permute(0, 2, 1)
+            hidden = hidden + self.positions.weight[: hidden.shape[1]]
+            for layer in self.layers:
+                hidden = layer(hidden, None)
+            return (self.norm(hidden),)
+
+    return Encoder(whisper.encoder)
