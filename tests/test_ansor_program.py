@@ -19,6 +19,7 @@ WORKLOADS = (
     DENSE,
     Dense(7, 12, 9, bias=True),
     replace(DENSE, bias=True, activation="relu", residual=True),
+    replace(DENSE, bias=True, activation="relu", residual="before"),
     replace(DENSE, activation="gelu_tanh", constant=False),
     replace(DENSE, activation="gelu_erf", bias=True),
     replace(DENSE, dtype="float16"),

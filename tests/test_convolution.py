@@ -310,6 +310,7 @@ def test_every_image_is_served_by_a_depthwise_kernel(
         (7, {"padding": 3, "stride": 2, "bias": True}),
         (5, {"padding": ((4, 0), (0, 4)), "residual": True}),
         (4, {"padding": 2, "dilation": 2}),
+        (3, {"padding": 1, "bias": True, "activation": "relu", "residual": "before"}),
         (1, {"stride": 2, "padding": 2}),
     ],
 )

@@ -51,6 +51,8 @@ FORMS: tuple[Convolution, ...] = (
     replace(LAYER, padding=((0, 1), (2, 1)), kernel=(2, 4), residual=True),
     replace(LAYER, kernel=1, padding=0, activation="gelu_erf", residual=True),
     replace(LAYER, kernel=1, padding=0, stride=2),
+    replace(LAYER, bias=True, activation="relu", residual="before"),
+    replace(LAYER, kernel=1, padding=0, activation="gelu_tanh", residual="before"),
     replace(LAYER, IC=3, kernel=7, padding=3, stride=2, activation="gelu_tanh"),
     replace(LAYER, IC=Dim(4, 20), OC=Dim(8, 40), bias=True),
     SEQUENCE,

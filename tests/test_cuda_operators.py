@@ -80,6 +80,7 @@ def test_blocks_of_a_cluster_share_a_reduction(emulated: Emulated, work: Workloa
 def test_clusters_of_tensor_cores(emulated: Emulated, key: str, dtype: str) -> None:
     for work in (
         Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),
+        Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual="before", dtype=dtype),
         BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype=dtype),
     ):
         emulated.check(work, [key], [1, 16, 33, 100])

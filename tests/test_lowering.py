@@ -65,6 +65,10 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "packed, K = 1": (Dense(RANGE, 40, 1, bias=True, residual=True), ("3x2.u1.ws.p0a", "2x1.u1.is.p0")),
     "packed, N = 1": (Dense(RANGE, 1, 19, activation="relu"), ("4x1.u2.ws.p0", "3x1.u2.is.p0")),
     "packed, relu": (Dense(RANGE, 21, 18, True, activation="relu", residual=True), ("4x1.u2.ws.p0",)),
+    "packed, residual before": (
+        Dense(RANGE, 21, 18, True, activation="gelu_erf", residual="before"),
+        ("4x1.u2.ws.p0", "3x2.u1.is.p0"),
+    ),
     "packed, tanh": (Dense(RANGE, 32, 17, activation="gelu_tanh", residual=True), ("3x2.u2.is.p0",)),
     "packed, erf": (Dense(RANGE, 33, 17, True, activation="gelu_erf"), ("3x2.u2.ws.p0",)),
     "variable": (Dense(RANGE, 37, 23, constant=False), ("5x2.u2.ws.p0", "3x1.u1.ws.p16")),

@@ -118,6 +118,9 @@ def test_reference_is_products_then_bias_then_activation_then_residual_in_float6
 
 def test_epilogues_read_as_they_are_written() -> None:
     assert str(Epilogue()) == "" and str(Epilogue(bias=True, activation="relu")) == "+bias relu"
+    assert str(Epilogue(True, "relu", True)) == "+bias relu +residual"
+    assert str(Epilogue(True, "relu", "before")) == "+bias +residual relu"
+    assert str(Epilogue(residual="before")) == "+residual" and not Epilogue(residual="before").before
     assert str(RICH) == "dense T=1..8 N=3 K=5 +bias gelu_tanh +residual variable weights"
     assert str(SCORES) == "batch-matmul-nt T=1..128 B=6 D=4"
 

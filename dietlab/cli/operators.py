@@ -60,7 +60,13 @@ _WORKLOAD_OPTIONS = (
         show_default=True,
         help="Applied to the sum while it is in registers (not of batched products).",
     ),
-    click.option("--residual", is_flag=True, help="Add a residual last (not to batched products)."),
+    click.option(
+        "--residual",
+        type=click.Choice(["last", "before"]),
+        is_flag=False,
+        flag_value="last",
+        help="Add a residual last, or before the activation (not to batched products).",
+    ),
     click.option(
         "--dtype",
         type=click.Choice(list(PRECISIONS)),
@@ -99,7 +105,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         dims: tuple[str, ...],
         bias: bool,
         activation: str,
-        residual: bool,
+        residual: str | None,
         dtype: str,
         out_dtype: str | None,
         variable_weights: bool,
@@ -108,7 +114,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         # Operators of others need not have fields that keep their default.
         given: dict[str, tuple[Any, Any]] = {
             "bias": (bias, False),
-            "residual": (residual, False),
+            "residual": ({"last": True, "before": "before"}.get(residual or "", False), False),
             "constant": (not variable_weights, True),
             "activation": (activation, "none"),
             "dtype": (dtype, USUAL),

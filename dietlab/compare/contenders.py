@@ -89,6 +89,9 @@ class Vendor:
             known = " or ".join(computes)
             rule = f"{name} can only compute {known}"
             raise NoFormError(rule, workload, "Compare with one that computes it.")
+        if workload.epilogue.before and workload.operator not in getattr(self.contender, "adds_before", ()):
+            rule = f"{name} must be able to add a residual before the activation"
+            raise NoFormError(rule, workload, "Compare with torch or onednn-packed, on a convolution.")
         return kind
 
     def version(self) -> str:

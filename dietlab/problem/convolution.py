@@ -16,7 +16,7 @@ from dietlab.base.errors import WorkloadError
 from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
 from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.problem.dims import Dim, Shape, Size, Window, bound
-from dietlab.problem.epilogue import Activation, Epilogue
+from dietlab.problem.epilogue import Activation, Epilogue, Residual
 from dietlab.problem.precision import USUAL, FloatArray, require_dtype
 from dietlab.problem.scales import require_output, require_sums, scales_for
 
@@ -42,7 +42,7 @@ class Convolution:
     groups: int = 1
     bias: bool = False
     activation: Activation = "none"
-    residual: bool = False
+    residual: Residual = False
     dtype: str = USUAL
     out_dtype: str | None = None
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
 from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.problem.dims import Dim, Shape, Size, bound
-from dietlab.problem.epilogue import Activation, Epilogue
+from dietlab.problem.epilogue import Activation, Epilogue, Residual
 from dietlab.problem.precision import USUAL, FloatArray, require_dtype
 from dietlab.problem.scales import require_output, require_sums, scales_for
 
@@ -35,7 +35,7 @@ class Dense:
             for ``x`` and ``w``, without zero points: products are summed exactly, in int32, and multiplied
             by ``scale[N]`` in float32, before a float32 bias.
         activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
-        residual: whether ``residual[T, N]`` is added last.
+        residual: whether ``residual[T, N]`` is added last; ``"before"``: before the activation.
         constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise each call
             brings them, and ``w`` is transposed on the fly, panel by panel.
         out_dtype: the type of the output if operands are int8: ``float32`` (None) or ``int8``, rounded to
@@ -56,7 +56,7 @@ class Dense:
     bias: bool = False
     dtype: str = USUAL
     activation: Activation = "none"
-    residual: bool = False
+    residual: Residual = False
     constant: bool = True
     out_dtype: str | None = None
 
@@ -186,7 +186,7 @@ class Dense:
             bias=bool(value.get("bias", False)),
             dtype=str(value.get("dtype", USUAL)),
             activation=value.get("activation", "none"),
-            residual=bool(value.get("residual", False)),
+            residual=value.get("residual", False),
             constant=bool(value.get("constant", True)),
             out_dtype=value.get("out_dtype"),
         )

@@ -87,7 +87,7 @@ def _after_exact_sums(workload: Workload, inputs: Inputs, right: npt.NDArray[np.
 
 def _relative_bound(epilogue: Epilogue, depth: int) -> float:
     """Returns the error bound of a float32 result, as a multiple of ``epsilon * magnitude``."""
-    terms = max(1, depth) + epilogue.bias + epilogue.residual
+    terms = max(1, depth) + epilogue.bias + bool(epilogue.residual)
     gelu = GELU_ROUNDING if epilogue.activation.startswith("gelu") else 0.0
     return STEEPEST[epilogue.activation] * SUM_FACTOR * float(np.sqrt(terms)) + gelu
 

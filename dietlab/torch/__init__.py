@@ -7,6 +7,7 @@ from dietlab.torch.layers import Linear
 from dietlab.torch.optimize import optimize
 from dietlab.torch.packing import find_libraries, pack
 from dietlab.torch.replace import replace_layers, replace_linears
+from dietlab.torch.residuals import register
 
 __all__ = [
     "Conv1d",
@@ -20,3 +21,5 @@ __all__ = [
     "replace_layers",
     "replace_linears",
 ]
+
+register()

@@ -1,5 +1,5 @@
 // The operator dietlab::convolution: convolutions over images x [N, C, H, W] and sequences x [N, C, L], or a single one
-// without N, with a batch norm of fixed statistics and an activation.
+// without N, with a batch norm of fixed statistics, a residual and an activation.
 //
 // A library reads and writes channels last. The result is PyTorch's, with channels second, seen in such memory; an x in
 // such memory is read where it is, any other is copied once.
@@ -41,11 +41,12 @@ struct Window {
 //   norm: nothing; mean and variance of each output channel; or these and the norm's scale and shift.
 //   numbers: those of Window.
 //   sizes: the extents of N, H and W (or L) that the library is built for; 0 for any.
+//   residual: nothing, or what is added before the activation, of the result's shape.
 #define DIETLAB_CONVOLUTION                                                                                        \
   const Tensor &x, const Tensor &weight, const OptionalTensor &bias, at::TensorList norm, double epsilon,          \
       at::IntArrayRef numbers, int64_t groups, c10::string_view activation, c10::string_view folder,               \
-      at::IntArrayRef sizes
-#define DIETLAB_GIVEN x, weight, bias, norm, epsilon, numbers, groups, activation, folder, sizes
+      at::IntArrayRef sizes, const OptionalTensor &residual
+#define DIETLAB_GIVEN x, weight, bias, norm, epsilon, numbers, groups, activation, folder, sizes, residual
 
 // Returns a result of PyTorch in the memory of the operator's results.
 Tensor channels_last(const Tensor& y, int64_t dims) {
@@ -73,6 +74,7 @@ Tensor convolution_reference(DIETLAB_CONVOLUTION) {
     auto given = [&](size_t at) { return scaled ? OptionalTensor(norm[at]) : std::nullopt; };
     y = at::batch_norm(y, given(2), given(3), norm[0], norm[1], false, 0.0, epsilon, true);
   }
+  if (residual) y = at::add(y, *residual);
   return channels_last(activated(y, activation), window.dims());
 }
 
@@ -154,10 +156,22 @@ Tensor convolution_cpu(DIETLAB_CONVOLUTION) {
     shape.push_back(window.positions(dim, images.size(dim + 1), weight.size(dim + 2)));
   }
   shape.push_back(weight.size(0));
+  // Images with channels last, of the output's shape if one can be added to it.
+  auto with_channels_last = [&](const Tensor& given) { return (single ? given.unsqueeze(0) : given).movedim(1, -1); };
+  Tensor added;
+  if (residual) {
+    if (served(*residual) && residual->dim() == x.dim()) added = with_channels_last(*residual).contiguous();
+    if (!added.defined() || added.sizes() != shape) return convolution_reference(DIETLAB_GIVEN);
+  }
   const Tensor y = at::empty(shape, images.options());
   const Tensor panels = kernel_panels(*library, weight, bias, norm, epsilon);
   Seen x_array(images), panels_array(panels), y_array(y);
-  call(library->run, x_array, panels_array, y_array);
+  if (residual) {
+    Seen added_array(added);
+    call(library->run, x_array, panels_array, added_array, y_array);
+  } else {
+    call(library->run, x_array, panels_array, y_array);
+  }
   const Tensor seen = y.movedim(-1, 1);
   return single ? seen.squeeze(0) : seen;
 }
@@ -201,11 +215,11 @@ Tensor convolution(DIETLAB_CONVOLUTION) {
 // The backward is PyTorch's: it computes the layer again by PyTorch, and that layer's gradients.
 struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const OptionalTensor& bias, at::TensorList norm, double epsilon,
+                        const OptionalTensor& bias, const OptionalTensor& residual, at::TensorList norm, double epsilon,
                         const std::vector<int64_t>& numbers, int64_t groups, const std::string& activation,
                         const std::string& folder, const std::vector<int64_t>& sizes) {
     at::AutoDispatchBelowADInplaceOrView below;
-    torch::autograd::variable_list saved{x, weight, bias.value_or(Tensor())};
+    torch::autograd::variable_list saved{x, weight, bias.value_or(Tensor()), residual.value_or(Tensor())};
     saved.insert(saved.end(), norm.begin(), norm.end());
     context->save_for_backward(saved);
     context->saved_data["epsilon"] = epsilon;
@@ -222,13 +236,14 @@ struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
     // One for each tensor and each other argument: epsilon and those behind it.
     torch::autograd::variable_list inputs, found(saved.size() + 6);
     std::copy_if(saved.begin(), saved.end(), std::back_inserter(inputs), [](const Tensor& t) { return wants(t); });
-    const OptionalTensor bias = saved[2].defined() ? OptionalTensor(saved[2]) : std::nullopt;
-    const torch::autograd::variable_list norm(saved.begin() + 3, saved.end());
+    auto given = [&](size_t at) { return saved[at].defined() ? OptionalTensor(saved[at]) : std::nullopt; };
+    const torch::autograd::variable_list norm(saved.begin() + 4, saved.end());
     const auto numbers = context->saved_data["numbers"].toIntVector();
     const std::string activation = context->saved_data["activation"].toStringRef();
     at::AutoGradMode recorded(true);
-    const Tensor y = convolution_reference(saved[0], saved[1], bias, norm, context->saved_data["epsilon"].toDouble(),
-                                           numbers, context->saved_data["groups"].toInt(), activation, "", {});
+    const Tensor y =
+        convolution_reference(saved[0], saved[1], given(2), norm, context->saved_data["epsilon"].toDouble(), numbers,
+                              context->saved_data["groups"].toInt(), activation, "", {}, given(3));
     const auto computed = torch::autograd::grad({y}, inputs, {gradients[0]}, std::nullopt, twice, true);
     auto next = computed.begin();
     for (size_t at = 0; at < saved.size(); ++at) {
@@ -239,11 +254,13 @@ struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
 };
 
 Tensor convolution_autograd(DIETLAB_CONVOLUTION) {
-  if (differentiated_otherwise(x, weight, bias, norm)) return convolution_reference(DIETLAB_GIVEN);
-  const bool wanted = wants(x) || wants(weight) || wants(bias) ||
+  torch::autograd::variable_list others(norm.begin(), norm.end());
+  if (residual) others.push_back(*residual);
+  if (differentiated_otherwise(x, weight, bias, others)) return convolution_reference(DIETLAB_GIVEN);
+  const bool wanted = wants(x) || wants(weight) || wants(bias) || wants(residual) ||
                       std::any_of(norm.begin(), norm.end(), [](const Tensor& tensor) { return wants(tensor); });
   if (at::GradMode::is_enabled() && wanted) {
-    return ConvolutionGradient::apply(x, weight, bias, norm, epsilon, numbers.vec(), groups, std::string(activation),
+    return ConvolutionGradient::apply(x, weight, bias, residual, norm, epsilon, numbers.vec(), groups, std::string(activation),
                                       std::string(folder), sizes.vec());
   }
   at::AutoDispatchBelowADInplaceOrView below;

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from dietlab.compare.study import Study
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense
 from dietlab.problem.dims import holds
-from dietlab.tuning import build, load
+from dietlab.tuning import Dispatcher, build, load
 
 Kind = TypeVar("Kind", Dense, BatchMatmul, Conv1d, Conv2d)
 
@@ -62,8 +63,17 @@ def library_of(study: Study, **epilogue: object) -> str:
         BuildError: if the library does not compile.
     """
     dispatcher = replace(study.dispatcher(), workload=replace(study.workload, **epilogue))  # type: ignore[type-var]
+    return built_beside(dispatcher, study.folder / "epilogues")
+
+
+def built_beside(dispatcher: Dispatcher, epilogues: Path) -> str:
+    """Returns the folder of a dispatcher's library among those of its study, and builds it on first use.
+
+    Raises:
+        BuildError: if the library does not compile.
+    """
     digest = sha256(json.dumps(dispatcher.to_json(), sort_keys=True).encode()).hexdigest()[:12]
-    home = study.folder / "epilogues" / digest
+    home = epilogues / digest
     try:
         operator = load(home)
     except DietlabError:

@@ -329,7 +329,7 @@ TORCH_LIBRARY(dietlab, m) {
   // An image keeps its layout: channels last needs no copy.
   m.def(
       "convolution(Tensor x, Tensor weight, Tensor? bias, Tensor[] norm, float epsilon, int[] window, int groups, "
-      "str activation, str library, int[] sizes) -> Tensor",
+      "str activation, str library, int[] sizes, Tensor? residual=None) -> Tensor",
       {at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag});
   m.def("pack_convolution(Tensor weight, Tensor? bias, Tensor[] norm, float epsilon, str library) -> Tensor",
         &pack_convolution);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dietlab.compare.ansor.convolution import convolved
@@ -83,10 +84,12 @@ def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any
         value = product(*at)
         if epilogue.bias:
             value = value + _float32(operands["bias"](at[-1]))
-        value = activated(epilogue.activation, value)
-        if epilogue.residual:
-            value = value + _float32(operands["residual"](*at))
-        return value.astype(workload.dtype)
+
+        def add(value: Any) -> Any:
+            return value + _float32(operands["residual"](*at)) if epilogue.residual else value
+
+        finished = epilogue.finish(value, partial(activated, epilogue.activation), add)
+        return finished.astype(workload.dtype)
 
     return te.compute(product.shape, finish, name="z")
 

@@ -87,6 +87,7 @@ def model_command(
       experts    2 decoder layers, hidden 1024, 2 of 8 experts for each token
       resnet50   ResNet-50 on square images; sizes are sides in pixels
       whisper-base  Whisper's encoder, hidden 512; sizes are frames of 10 ms
+      whisper-front  only the two convolutions in front of its layers
     Models whose names end in -tiny show that everything runs.
 
     \b

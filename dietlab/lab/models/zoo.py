@@ -132,11 +132,12 @@ CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
     "resnet50": (RESNET, {}),
     "resnet-tiny": (RESNET, RESNET_TINY),
     "whisper-base": (WHISPER, WHISPER_BASE),
+    "whisper-front": (WHISPER, {**WHISPER_BASE, "encoder_layers": 0}),
     "whisper-tiny": (WHISPER, WHISPER_TINY),
 }
 """The family of each model, and what differs from the family's own configuration, which for BERT is
 BERT-base's and for ResNet that of 50 layers. No library was tuned for the widths of ``decoder`` and
-``experts``. Of Whisper only the encoder is a model here."""
+``experts``. Of Whisper only the encoder is a model here, or the convolutions in front of its layers."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Contender(Protocol):
     - ``name``, its name in reports and on the command line;
     - ``computes``, its operators; ``batch-matmul`` includes all operators whose names begin with
       ``batch-matmul-`` (default: :data:`~dietlab.compare.contenders.COMPUTES`);
+    - ``adds_before``, the names of operators whose residual it can add before the activation;
     - ``dtypes``, its types of operands, if it has others than float32;
     - ``package``, a package that must be installed, and ``where``, a text that reports add about its absence;
     - ``default``, false if it takes part only when it is named, or the names of the operators in whose

@@ -76,6 +76,7 @@ class Im2col(OneDnnPacked):
 
     name, default = "im2col", CONVOLUTIONS
     computes = CONVOLUTIONS
+    adds_before = ()
     dtypes = ("float32",)
 
     def __init__(self, threads: int = 1) -> None:

@@ -71,7 +71,7 @@ class OnnxRuntime:
     """
 
     name, package = "onnxruntime", "onnxruntime"
-    computes = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
+    computes = adds_before = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
     dtypes = ("float32", "int8")
     any_shape = True
     _pool_threads: ClassVar[int | None] = None
@@ -126,13 +126,14 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
     """Returns the workload as an ONNX model with inputs ``x``, ... and output ``y``: for one shape, or for
     any number of rows or size of images if weights are constant. Images have the channels second."""
     first = _convolution(workload) if isinstance(workload, Convolution) else _product(workload)
-    nodes, epilogue = [first], workload.epilogue
+    epilogue, activation, added = workload.epilogue, list[OnnxNode](), list[OnnxNode]()
     if epilogue.activation == "relu":
-        nodes.append(OnnxNode("Relu", ("",), ""))
+        activation.append(OnnxNode("Relu", ("",), ""))
     elif epilogue.activation != "none":
-        nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
+        activation.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
-        nodes.append(OnnxNode("Add", ("", "residual"), ""))
+        added.append(OnnxNode("Add", ("", "residual"), ""))
+    nodes = epilogue.finish([first], lambda before: before + activation, lambda before: before + added)
     if isinstance(workload, Convolution):
         inputs, output = dims_of(workload)
         return model(_chained(nodes), constants, inputs, {"y": output})

@@ -48,7 +48,7 @@ class OpenVino:
     """OpenVINO, which packs constant weights; calls run in the caller's thread."""
 
     name, package = "openvino", "openvino"
-    computes = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
+    computes = adds_before = ("dense", "batch-matmul", "matmul", *CONVOLUTIONS)
     any_shape = True
     packs_in_call = True
 

@@ -85,6 +85,7 @@ class Torch:
     name, package = "torch", "torch"
     default = CONVOLUTIONS  # its products are MKL's
     computes = ("dense", "batch-matmul", *CONVOLUTIONS)
+    adds_before = CONVOLUTIONS
     dtypes = ("float32", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
@@ -202,6 +203,7 @@ class OneDnnPacked:
 
     name, package = "onednn-packed", "torch"
     computes: tuple[str, ...] = ("dense", *CONVOLUTIONS)
+    adds_before: tuple[str, ...] = CONVOLUTIONS
     dtypes: tuple[str, ...] = ("float32", "int8", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:

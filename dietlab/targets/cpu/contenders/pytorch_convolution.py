@@ -143,7 +143,7 @@ def eager(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...])
         finish.append(partial(torch._C._nn.gelu_, approximate=GELU_FORM[activation]))
     if work.epilogue.residual:
         residual = images(given["residual"])
-        finish.append(lambda found: found.add_(residual))
+        finish.insert(0 if work.epilogue.before else len(finish), lambda found: found.add_(residual))
     convolve = torch.conv2d
     compute = padded(
         torch,
@@ -168,23 +168,28 @@ def seen_size(work: Convolution, shape: Shape) -> list[int]:
 
 
 def pointwise(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...]) -> Call:
-    """Returns ``mkldnn::_convolution_pointwise``, which fuses an activation or a residual (not both), on
-    weights of :func:`reordered`."""
+    """Returns ``mkldnn::_convolution_pointwise`` on weights of :func:`reordered`. It fuses an activation or a
+    residual, and ReLU after a residual."""
     options, operator = Sliding.of(work), torch.ops.mkldnn._convolution_pointwise
     common, activation = (given["w"], given.get("bias"), *options.arguments), work.epilogue.activation
     residual = images(given["residual"]) if work.epilogue.residual else None
-    if residual is not None and activation == "none":
+    if residual is not None and activation in (("none", "relu") if work.epilogue.before else ("none",)):
         binary: Any = operator.binary
-        added: tuple[Any, ...] = (*common, "add", None, None, [], None)
+        after = None if activation == "none" else activation
+        added: tuple[Any, ...] = (*common, "add", None, after, [], None)
         compute = padded(torch, images(given["x"]), options.more, lambda x: binary(x, residual, *added))
         return lambda: Unarranged(compute(), shape)
     unary: Any = operator.default
     name, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
+    finish: list[Callable[[Any], Any]] = []
+    if residual is not None:
+        finish.append(lambda found: found.add_(residual))
+    if work.epilogue.before:
+        finish.append(partial(torch._C._nn.gelu_, approximate=form))
+        name, form = "none", ""
     fused: tuple[Any, ...] = (*common, name, [], form)
     compute = padded(torch, images(given["x"]), options.more, lambda x: unary(x, *fused))
-    if residual is None:
-        return lambda: Unarranged(compute(), shape)
-    return lambda: Unarranged(compute().add_(residual), shape)
+    return finished(compute, finish, shape)
 
 
 def require_size(size: tuple[int, ...], found: tuple[int, ...]) -> None:

@@ -56,9 +56,12 @@ def pointwise_int8(torch: Any, work: Convolution, given: Tensors, shape: tuple[i
     if activation in GELU_FORM:
         fused = "none"
         finish.append(partial(torch._C._nn.gelu_, approximate=GELU_FORM[activation]))
+    elif work.epilogue.before:
+        fused = "none"
+        finish.append(torch.relu_)
     if work.epilogue.residual:
         residual = images(given["residual"])
-        finish.append(lambda found: found.add_(residual))
+        finish.insert(0 if work.epilogue.before else len(finish), lambda found: found.add_(residual))
     weights = (given["w"], scale, torch.zeros(len(scale), dtype=torch.int64), given.get("bias"))
     sliding = (options.stride, options.padding, options.dilation, options.groups)
     output: tuple[Any, ...] = (1.0, 0, getattr(torch, dtypes_of(work)["out"]), fused, [], "")

@@ -115,13 +115,27 @@ def convolution_model(model: LiteModel, work: Convolution, constants: Operands) 
     bias = constants["bias"] if work.bias else np.zeros(channels, np.float32)  # XNNPACK needs one
     operands = [found, model.constant("w", weights), model.constant("bias", bias)]
     found = model.operator(name, operands, channels, options)
-    if work.activation.startswith("gelu"):
-        form = schema.GeluOptionsT(approximate=work.activation == "gelu_tanh")
-        found = model.operator("GELU", [found], channels, form)
     if work.residual:
         inputs.append(model.tensor("residual", (*ANY, channels)))
-        found = model.operator("ADD", [found, inputs[1]], channels, schema.AddOptionsT())
-    return model.written(inputs, found)
+
+    def add(found: Any) -> Any:
+        if not work.residual:
+            return found
+        options = schema.AddOptionsT(fusedActivationFunction=_fused(schema, work, work.epilogue.before))
+        return model.operator("ADD", [found, inputs[1]], channels, options)
+
+    def activate(found: Any) -> Any:
+        if not work.activation.startswith("gelu"):
+            return found
+        form = schema.GeluOptionsT(approximate=work.activation == "gelu_tanh")
+        return model.operator("GELU", [found], channels, form)
+
+    return model.written(inputs, work.epilogue.finish(found, activate, add))
+
+
+def _fused(schema: Any, work: Convolution, last: bool) -> Any:
+    """Returns ReLU for the operator behind which it comes, else nothing."""
+    return schema.ActivationFunctionType.RELU if last and work.activation == "relu" else 0
 
 
 def _convolution(schema: Any, work: Convolution, w: FloatArray) -> tuple[str, Any, FloatArray]:
@@ -129,12 +143,11 @@ def _convolution(schema: Any, work: Convolution, w: FloatArray) -> tuple[str, An
     is ``[OC, KH, KW, IC / groups]``, or ``[1, KH, KW, OC]`` if the convolution is depthwise."""
     line = (1,) * (2 - len(work.image))
     strides, dilations = (*line, *work.stride), (*line, *work.dilation)
-    relu = schema.ActivationFunctionType.RELU if work.activation == "relu" else 0
     options = {
         "padding": schema.Padding.VALID,
         **dict(zip(("strideH", "strideW"), strides, strict=True)),
         **dict(zip(("dilationHFactor", "dilationWFactor"), dilations, strict=True)),
-        "fusedActivationFunction": relu,
+        "fusedActivationFunction": _fused(schema, work, not work.epilogue.before),
     }
     weights = w.reshape(*w.shape[:2], *line, *w.shape[2:])
     if work.depthwise:
@@ -207,7 +220,7 @@ class Xnnpack:
     before the timed call."""
 
     name, package = "xnnpack", "ai-edge-litert"
-    default = computes = CONVOLUTIONS
+    default = computes = adds_before = CONVOLUTIONS
     any_shape = True
 
     def __init__(self, threads: int = 1) -> None:

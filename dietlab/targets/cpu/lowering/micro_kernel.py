@@ -232,24 +232,36 @@ def write_row(tile: Tile, i: Any, *, at: Any, sums: bool = False) -> None:
 
 
 def _write_vectors(tile: Tile, i: Any, at: Any, sums: bool, *, masked: bool) -> None:
-    lanes, residual = tile.lanes, None if sums else tile.residual
+    lanes, epilogue = tile.lanes, tile.geometry.epilogue
     for j in range(tile.vectors):
         value = finished(tile, tile.accumulators[tile.slot(i, j)], j)
-        if tile.geometry.epilogue.activation != "none" and not sums:
-            # Bound to a name, or each use would compute it again.
-            value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
-        offset = at * tile.width + j * lanes
+        if not sums:
+            add = partial(_with_residual, tile, at, j, masked=masked)
+            value = epilogue.finish(value, partial(_activated, tile), add)
+        stored = narrowed(value, tile.geometry.out_dtype, lanes)
         if masked:
             assert tile.cols is not None
-            inside = tile.cols - j * lanes
-            if residual is not None:
-                value = value + widened(masked_load(residual, offset, inside, lanes), lanes)
-            masked_store(tile.y, offset, narrowed(value, tile.geometry.out_dtype, lanes), inside, lanes)
+            masked_store(tile.y, at * tile.width + j * lanes, stored, tile.cols - j * lanes, lanes)
         else:
-            if residual is not None:
-                value = value + widened(residual[at, vector(j * lanes, lanes)], lanes)
-            stored = narrowed(value, tile.geometry.out_dtype, lanes)
             T.buffer_store(tile.y, stored, [at, vector(j * lanes, lanes)])
+
+
+def _activated(tile: Tile, value: Any) -> Any:
+    activation = tile.geometry.epilogue.activation
+    # Bound to a name, or each use would compute it again.
+    return value if activation == "none" else activated(activation, T.bind(value), tile.lanes)
+
+
+def _with_residual(tile: Tile, at: Any, j: int, value: Any, *, masked: bool) -> Any:
+    """Returns a vector of sums with the residual of row ``at`` and vector ``j``, if there is one."""
+    residual, lanes = tile.residual, tile.lanes
+    if residual is None:
+        return value
+    if not masked:
+        return value + widened(residual[at, vector(j * lanes, lanes)], lanes)
+    assert tile.cols is not None
+    there = masked_load(residual, at * tile.width + j * lanes, tile.cols - j * lanes, lanes)
+    return value + widened(there, lanes)
 
 
 def activated(activation: Activation, value: Any, lanes: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -61,9 +62,13 @@ class Output:
             value = sums[first + e]
             if "bias" in held:
                 value = value + tirx.Cast("float32", held["bias"][e])
-            value = activated(self.geometry.epilogue.activation, value)
-            if "residual" in held:
-                value = value + tirx.Cast("float32", held["residual"][e])
+
+            def add(value: Any, e: Any = e) -> Any:
+                there = held.get("residual")
+                return value if there is None else value + tirx.Cast("float32", there[e])
+
+            epilogue = self.geometry.epilogue
+            value = epilogue.finish(value, partial(activated, epilogue.activation), add)
             T.buffer_store(self.finished, tirx.Cast(self.geometry.dtype, value), [e])
 
     def store(self, row: Any, col: Any) -> None:
