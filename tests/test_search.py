@@ -45,7 +45,7 @@ from dietlab.measure import (
 from dietlab.measure.budget import BudgetSpentError
 from dietlab.measure.record import each_once
 from dietlab.measure.timing.target import roofline_of
-from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem import Conv2d, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Scheme, Space, build_space
 from dietlab.tuning import (
     EFFORTS,
@@ -470,6 +470,29 @@ def test_a_grid_over_scattered_shapes_grows_no_faster_than_they_do(count: int) -
     ]
     middle = np.log([512, 64 * 4096, 64 * 4096]) / 2
     assert np.abs(means[0] - (0.75 * means[1] + 0.25 * middle)).max() < 0.3
+
+
+def test_a_grid_of_images_has_the_widths_between_those_of_a_layer() -> None:
+    side = Dim(4, 80)
+    work = Conv2d(N=Dim(1, 8), H=side, W=side, IC=Dim(64, 512), OC=64)
+    given = ShapeSet.of(
+        {
+            Shape.of(N=1, H=4, W=4, IC=512): 1.0,
+            Shape.of(N=1, H=8, W=6, IC=512): 1.0,
+            Shape.of(N=8, H=30, W=20, IC=64): 1.0,
+            Shape.of(N=8, H=60, W=80, IC=64): 1.0,
+        }
+    )
+    grid = length_grid(work, given)
+    assert set(given) <= set(grid) and sum(grid.weights) == pytest.approx(1) and len(grid) <= 280
+    layer = {(s["H"], s["W"]): grid.weight(s) for s in grid if (s["N"], s["IC"]) == (1, 512)}
+    assert sorted(layer) == [(4, 4), (5, 4), (6, 5), (7, 6), (8, 6)]
+    assert sum(layer.values()) == pytest.approx(0.75 / 2)
+    wide = sorted(s["W"] for s in grid if (s["N"], s["IC"]) == (8, 64) and grid.weight(s) > 0.005)
+    assert len(wide) == 2 + 8 and max(high - low for low, high in pairwise(wide)) <= 7
+    # Where only the number of images varies, the grid is that of the lengths of layers.
+    fixed = replace(work, H=9, W=9)
+    assert {s["N"] for s in length_grid(fixed, ShapeSet.of({Shape.of(N=1, IC=512): 1.0}))} <= set(range(1, 9))
 
 
 @pytest.mark.parametrize("limit", [3, 4, 7, 64, 256])

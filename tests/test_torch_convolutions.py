@@ -199,10 +199,10 @@ def test_the_operator_keeps_pytorchs_rules(tuned_block: nn.Module) -> None:
     window, library = list(convolution.window), convolution.libraries["relu"]
     x = torch.randn(2, 6, 9, 11, requires_grad=True)
     for image in (x, x.detach().contiguous(memory_format=torch.channels_last), x[0]):
-        given = (tensors, norm.eps) if image.dim() == 4 else ([], 0.0)
-        rest = (window, 1, "relu", library, list(convolution.sizes))
+        more, epsilon = (tensors, norm.eps) if image.dim() == 4 else ([], 0.0)
+        rest = (epsilon, window, 1, "relu", library, list(convolution.sizes))
         torch.library.opcheck(
-            torch.ops.dietlab.convolution.default, (image, convolution.weight, None, *given, *rest)
+            torch.ops.dietlab.convolution.default, (image, [convolution.weight, *more], None, *rest)
         )
 
 

@@ -186,9 +186,9 @@ class Shape:
                 return extent
         raise WorkloadError("a shape must have the requested dimension", f"{name} in {self}")
 
-    def without(self, name: str) -> Shape:
-        """Returns the shape without one dimension. A shape without its length is a layer."""
-        return Shape(tuple(pair for pair in self.bindings if pair[0] != name))
+    def without(self, *names: str) -> Shape:
+        """Returns the shape without some dimensions. A shape without its length is a layer."""
+        return Shape(tuple(pair for pair in self.bindings if pair[0] not in names))
 
     def __str__(self) -> str:
         return ",".join(f"{name}={extent}" for name, extent in self.bindings)

@@ -37,16 +37,18 @@ struct Window {
 };
 
 // The arguments of the operator, which all its forms take.
-//   weight: [OC, C / groups, KH, KW] or [OC, C / groups, KL], contiguous or channels last.
-//   norm: nothing; mean and variance of each output channel; or these and the norm's scale and shift.
+//   weights: those of the layer, [OC, C / groups, KH, KW] or [OC, C / groups, KL], contiguous or channels last; behind
+//     them those of the norm: nothing; mean and variance of each output channel; or these and its scale and shift. They
+//     are one list because a model compiled ahead of time cannot pass an empty one (PyTorch 2.13,
+//     findings/aoti_empty_tensor_list.sh).
 //   numbers: those of Window.
 //   sizes: the extents of N, H and W (or L) that the library is built for; 0 for any.
 //   residual: nothing, or what is added before the activation, of the result's shape.
 #define DIETLAB_CONVOLUTION                                                                                        \
-  const Tensor &x, const Tensor &weight, const OptionalTensor &bias, at::TensorList norm, double epsilon,          \
-      at::IntArrayRef numbers, int64_t groups, c10::string_view activation, c10::string_view folder,               \
-      at::IntArrayRef sizes, const OptionalTensor &residual
-#define DIETLAB_GIVEN x, weight, bias, norm, epsilon, numbers, groups, activation, folder, sizes, residual
+  const Tensor &x, at::TensorList weights, const OptionalTensor &bias, double epsilon, at::IntArrayRef numbers,    \
+      int64_t groups, c10::string_view activation, c10::string_view folder, at::IntArrayRef sizes,                 \
+      const OptionalTensor &residual
+#define DIETLAB_GIVEN x, weights, bias, epsilon, numbers, groups, activation, folder, sizes, residual
 
 // Returns a result of PyTorch in the memory of the operator's results.
 Tensor channels_last(const Tensor& y, int64_t dims) {
@@ -56,6 +58,8 @@ Tensor channels_last(const Tensor& y, int64_t dims) {
 
 Tensor convolution_reference(DIETLAB_CONVOLUTION) {
   const Window window{numbers};
+  const Tensor& weight = weights[0];
+  const at::TensorList norm = weights.slice(1);
   std::vector<int64_t> stride, padding, dilation, around;
   bool even = true;
   for (int64_t dim = 0; dim < window.dims(); ++dim) {
@@ -145,6 +149,8 @@ Tensor kernel_panels(const Library& library, const Tensor& weight, const Optiona
 
 Tensor convolution_cpu(DIETLAB_CONVOLUTION) {
   const Window window{numbers};
+  const Tensor& weight = weights[0];
+  const at::TensorList norm = weights.slice(1);
   const int64_t dims = window.dims();
   const bool fits = is_convolution(weight, bias, norm, dims) && is_image(x, weight, window, groups, sizes);
   const Library* library = fits ? library_of(folder) : nullptr;
@@ -177,8 +183,9 @@ Tensor convolution_cpu(DIETLAB_CONVOLUTION) {
 }
 
 // Returns the packed weights of a layer, packing them if necessary; an empty tensor if PyTorch computes it.
-Tensor pack_convolution(const Tensor& weight, const OptionalTensor& bias, at::TensorList norm, double epsilon,
-                        c10::string_view folder) {
+Tensor pack_convolution(at::TensorList weights, const OptionalTensor& bias, double epsilon, c10::string_view folder) {
+  const Tensor& weight = weights[0];
+  const at::TensorList norm = weights.slice(1);
   const Library* library = is_convolution(weight, bias, norm, weight.dim() - 2) ? library_of(folder) : nullptr;
   return library ? kernel_panels(*library, weight, bias, norm, epsilon) : at::empty({0});
 }
@@ -186,6 +193,7 @@ Tensor pack_convolution(const Tensor& weight, const OptionalTensor& bias, at::Te
 // What comes out, for any size, without computing it.
 Tensor convolution_meta(DIETLAB_CONVOLUTION) {
   const Window window{numbers};
+  const Tensor& weight = weights[0];
   const int64_t dims = window.dims(), channel = x.dim() - dims - 1;
   TORCH_CHECK(channel == 0 || channel == 1, "Expected ", dims + 1, "D (unbatched) or ", dims + 2,
               "D (batched) input to conv", dims, "d, but got input of size: ", x.sym_sizes());
@@ -214,13 +222,13 @@ Tensor convolution(DIETLAB_CONVOLUTION) {
 
 // The backward is PyTorch's: it computes the layer again by PyTorch, and that layer's gradients.
 struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const OptionalTensor& bias, const OptionalTensor& residual, at::TensorList norm, double epsilon,
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const OptionalTensor& bias,
+                        const OptionalTensor& residual, at::TensorList weights, double epsilon,
                         const std::vector<int64_t>& numbers, int64_t groups, const std::string& activation,
                         const std::string& folder, const std::vector<int64_t>& sizes) {
     at::AutoDispatchBelowADInplaceOrView below;
-    torch::autograd::variable_list saved{x, weight, bias.value_or(Tensor()), residual.value_or(Tensor())};
-    saved.insert(saved.end(), norm.begin(), norm.end());
+    torch::autograd::variable_list saved{x, bias.value_or(Tensor()), residual.value_or(Tensor())};
+    saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(saved);
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["numbers"] = numbers;
@@ -237,13 +245,13 @@ struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
     torch::autograd::variable_list inputs, found(saved.size() + 6);
     std::copy_if(saved.begin(), saved.end(), std::back_inserter(inputs), [](const Tensor& t) { return wants(t); });
     auto given = [&](size_t at) { return saved[at].defined() ? OptionalTensor(saved[at]) : std::nullopt; };
-    const torch::autograd::variable_list norm(saved.begin() + 4, saved.end());
+    const torch::autograd::variable_list weights(saved.begin() + 3, saved.end());
     const auto numbers = context->saved_data["numbers"].toIntVector();
     const std::string activation = context->saved_data["activation"].toStringRef();
     at::AutoGradMode recorded(true);
     const Tensor y =
-        convolution_reference(saved[0], saved[1], given(2), norm, context->saved_data["epsilon"].toDouble(), numbers,
-                              context->saved_data["groups"].toInt(), activation, "", {}, given(3));
+        convolution_reference(saved[0], weights, given(1), context->saved_data["epsilon"].toDouble(), numbers,
+                              context->saved_data["groups"].toInt(), activation, "", {}, given(2));
     const auto computed = torch::autograd::grad({y}, inputs, {gradients[0]}, std::nullopt, twice, true);
     auto next = computed.begin();
     for (size_t at = 0; at < saved.size(); ++at) {
@@ -254,13 +262,13 @@ struct ConvolutionGradient : torch::autograd::Function<ConvolutionGradient> {
 };
 
 Tensor convolution_autograd(DIETLAB_CONVOLUTION) {
-  torch::autograd::variable_list others(norm.begin(), norm.end());
+  torch::autograd::variable_list others(weights.begin(), weights.end());
   if (residual) others.push_back(*residual);
-  if (differentiated_otherwise(x, weight, bias, others)) return convolution_reference(DIETLAB_GIVEN);
-  const bool wanted = wants(x) || wants(weight) || wants(bias) || wants(residual) ||
-                      std::any_of(norm.begin(), norm.end(), [](const Tensor& tensor) { return wants(tensor); });
+  if (differentiated_otherwise(x, weights[0], bias, others)) return convolution_reference(DIETLAB_GIVEN);
+  const bool wanted = wants(x) || wants(bias) ||
+                      std::any_of(others.begin(), others.end(), [](const Tensor& tensor) { return wants(tensor); });
   if (at::GradMode::is_enabled() && wanted) {
-    return ConvolutionGradient::apply(x, weight, bias, residual, norm, epsilon, numbers.vec(), groups, std::string(activation),
+    return ConvolutionGradient::apply(x, bias, residual, weights, epsilon, numbers.vec(), groups, std::string(activation),
                                       std::string(folder), sizes.vec());
   }
   at::AutoDispatchBelowADInplaceOrView below;

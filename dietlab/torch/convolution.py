@@ -84,17 +84,17 @@ class Convolution(TunedLayer):
         both = (own.get("weight") is None) == (own.get("bias") is None)
         return both and all(map(is_plain, statistics)) and all(v is None or is_plain(v) for v in own.values())
 
-    def _constants(self, norm: Any) -> tuple[Tensor, Tensor | None, list[Tensor], float] | None:
-        """Returns weights, bias, and the norm's tensors and epsilon; None if no library can compute the
-        layer."""
+    def _constants(self, norm: Any) -> tuple[list[Tensor], Tensor | None, float] | None:
+        """Returns the weights with the norm's tensors behind them, the bias, and the norm's epsilon; None if
+        no library can compute the layer."""
         own = self._parameters
         weight, bias = own.get("weight"), own.get("bias", self)
         if not is_plain(weight) or not (bias is None or is_plain(bias)) or options_of(self) != self.options:
             return None
         if norm is None:
-            return weight, bias, [], 0.0
-        tensors = [norm.running_mean, norm.running_var, norm.weight, norm.bias]
-        return weight, bias, [tensor for tensor in tensors if tensor is not None], norm.eps
+            return [weight], bias, 0.0
+        tensors = [weight, norm.running_mean, norm.running_var, norm.weight, norm.bias]
+        return [tensor for tensor in tensors if tensor is not None], bias, norm.eps
 
     def extra_repr(self) -> str:
         """Returns the text that PyTorch prints: options and libraries."""

@@ -328,11 +328,10 @@ TORCH_LIBRARY(dietlab, m) {
   m.def("packed_linear(Tensor x, Tensor panels, int n, int k, str library) -> Tensor", tags);
   // An image keeps its layout: channels last needs no copy.
   m.def(
-      "convolution(Tensor x, Tensor weight, Tensor? bias, Tensor[] norm, float epsilon, int[] window, int groups, "
+      "convolution(Tensor x, Tensor[] weights, Tensor? bias, float epsilon, int[] window, int groups, "
       "str activation, str library, int[] sizes, Tensor? residual=None) -> Tensor",
       {at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag});
-  m.def("pack_convolution(Tensor weight, Tensor? bias, Tensor[] norm, float epsilon, str library) -> Tensor",
-        &pack_convolution);
+  m.def("pack_convolution(Tensor[] weights, Tensor? bias, float epsilon, str library) -> Tensor", &pack_convolution);
   m.def("pack(Tensor weight, Tensor? bias, str library) -> Tensor", &pack_linear);
   m.def("drop_packed(Tensor weight) -> ()", &drop_packed);
   m.def("find_libraries(str folder) -> ()", &find_libraries);

@@ -23,7 +23,7 @@ from dietlab.tuning import load
 _convolution = torch.ops.dietlab.convolution.default
 _add, _relu = torch.ops.aten.add.Tensor, torch.ops.aten.relu.default
 
-ACTIVATION, LIBRARY = 7, 8
+ACTIVATION, LIBRARY = 6, 7
 """The places of both among the arguments of ``dietlab::convolution``."""
 
 
