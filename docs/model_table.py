@@ -12,8 +12,8 @@ from dietlab.lab.reproduce.findings import TUNED_PER_LENGTH, models
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- models:start -->", "<!-- models:end -->"
-KINDS = ("bert", TUNED_PER_LENGTH, "decoder", "experts")
-HEADER = ("model", "on", "lengths", "over", "mean", "95 % interval", "worst", "at T")
+KINDS = ("bert", TUNED_PER_LENGTH, "decoder", "experts", "resnet50", "whisper-base", "whisper-front")
+HEADER = ("model", "on", "lengths", "over", "mean", "95 % interval", "worst", "at")
 
 
 def model_table(results: Path) -> str:

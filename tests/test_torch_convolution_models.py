@@ -35,6 +35,7 @@ from torch.nn.utils import prune  # noqa: E402
 
 from dietlab.torch import Conv1d, Conv2d, Linear, optimize, replace_layers, replace_linears  # noqa: E402
 from dietlab.torch.chains import Chain  # noqa: E402
+from dietlab.torch.convolution_groups import groups_of  # noqa: E402
 from dietlab.torch.convolution_studies import choices_for  # noqa: E402
 from dietlab.torch.found import convolutions_in  # noqa: E402
 from dietlab.torch.image_sizes import sizes_met  # noqa: E402
@@ -304,6 +305,24 @@ def test_convolutions_that_differ_in_channels_share_a_study(tmp_path: Path) -> N
     again = nn.Sequential(nn.Conv2d(20, 28, 3, padding=1)).eval()
     assert not told_by(optimize, again, tmp_path)
     assert isinstance(again[0], Conv2d) and len([*tmp_path.iterdir()]) == 2
+
+
+def test_five_studies_serve_a_resnet50() -> None:
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"), torch.no_grad():
+        model = transformers.ResNetModel(transformers.ResNetConfig()).eval()
+        layers = convolutions_in(model)
+        images = [torch.empty(1, 3, side, side) for side in (128, 320)]
+        groups = groups_of(layers, sizes_met(model, [layer.module for layer in layers], images))
+    works: list[Any] = [group.operator for group in groups]
+    found = {(work.kernel[0], work.stride[0]): (str(work.IC), str(work.OC)) for work in works}
+    assert len(layers) == 53 and found == {
+        (1, 1): ("64..2048", "64..2048"),
+        (1, 2): ("256..1024", "512..2048"),
+        (3, 1): ("64..512", "64..512"),
+        (3, 2): ("128..512", "128..512"),
+        (7, 2): ("3", "64"),
+    }
 
 
 def test_little_work_and_impossible_operators_are_not_tuned(here: Hardware, tmp_path: Path) -> None:

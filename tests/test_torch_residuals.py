@@ -139,6 +139,19 @@ def test_a_model_compiled_ahead_of_time_adds_in_its_libraries(study: Study, norm
     assert "aten::add" not in counted and "aten::relu" not in counted
 
 
+def test_modules_that_a_model_calls_twice_stay_fused_when_it_is_exported(study: Study) -> None:
+    relu, norm = nn.ReLU(), nn.BatchNorm2d(8)
+    layers = [nn.Conv2d(8, 8, 3, padding=1), norm, relu] * 2
+    original = nn.Sequential(*layers, nn.Conv2d(8, 8, 3, padding=1), norm, relu).eval()
+    model = replace_layers(copy.deepcopy(original), study)
+    x = torch.randn(1, 8, 12, 15)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,))
+        close(program.module()(x), original(x))
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert called == 3 * ["dietlab.convolution.default"]
+
+
 def test_a_library_that_is_elsewhere_changes_nothing(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch.fx.experimental.proxy_tensor import _AttrProxy
 from torch.nn import functional
 
 TRANSFORMERS = "transformers.activations"
@@ -15,11 +16,18 @@ TANH_FORMULAS = ("NewGELUActivation", "FastGELUActivation", "AccurateGELUActivat
 """Classes of that module that compute GELU's tanh approximation in Python; they differ only in rounding."""
 
 
+def class_of(module: object) -> type:
+    """Returns a module's class. While PyTorch exports a model (2.13), a module that the model calls several
+    times is seen through a proxy, whose class derives from the proxies' and the module's."""
+    kind = type(module)
+    return kind.__bases__[-1] if issubclass(kind, _AttrProxy) else kind
+
+
 def activation_of(module: object) -> str:
     """Returns the activation of :class:`~dietlab.problem.Dense` that a module or function computes; ``""`` if
     none. Nothing is called. A class derived from a known one may compute something else, and counts as none.
     """
-    kind = type(module)
+    kind = class_of(module)
     if kind is torch.nn.ReLU or module is functional.relu or module is torch.relu:
         return "relu"
     if kind is torch.nn.GELU:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dietlab.torch.activations import class_of
 from dietlab.torch.convolution_operator import extents_of
 from dietlab.torch.layers import APPLY, TunedLayer, is_nested, is_plain
 
@@ -77,7 +78,7 @@ class Convolution(TunedLayer):
 
     def folds(self, norm: Any) -> bool:
         """Returns whether a module is a batch norm of this layer's channels, with fixed statistics."""
-        if type(norm) is not self.norm or norm.training or norm.num_features != self.out_channels:
+        if class_of(norm) is not self.norm or norm.training or norm.num_features != self.out_channels:
             return False
         statistics = norm._buffers.get("running_mean"), norm._buffers.get("running_var")
         own = norm._parameters
