@@ -11,7 +11,7 @@ from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, 
 
 from dietlab.compare.results import Criterion, Line, ResultTable, by_workload, summarise
 from dietlab.compare.results.criteria import EPILOGUE_AT_MOST, EVERY, SHORT, criteria_of
-from dietlab.compare.results.row import LENGTH, OURS
+from dietlab.compare.results.row import LENGTH, OURS, length_of
 from dietlab.compare.results.samples import Block, blocks
 from dietlab.compare.results.summary import STATISTICS, interval
 from dietlab.compare.results.table import COLUMNS
@@ -27,6 +27,8 @@ EPILOGUE_FROM = 32
 VARIANT = "variant"
 """Kind of contenders that are our own micro-kernel with an idea less or an epilogue more."""
 MEANS = ("mean", "geomean")
+ANY = (0, EVERY[1])
+"""Every length, and 0, that of an image."""
 EPILOGUE = "+"
 """The name of a variant with an epilogue begins with this."""
 
@@ -131,10 +133,12 @@ def _details(result: Result) -> Iterator[str]:
         yield from _lengths_text(table)
     else:
         yield _workload_text(table)
-        for what in ("layer", "length"):
+        convolved = any("conv" in report.operator.operator for report in table.reports)
+        for what in () if convolved else ("layer", "length"):  # every image would be a layer
             header, rows = part_table(what, table)
             yield f"By {what}:\n\n{markdown(header, rows)}" if rows else ""
-        yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
+        what = "Convolutions" if convolved else f"Dense layers, T <= {SHORT[1]}"
+        yield f"{what}, over each contender, with the worst {'size' if convolved else 'length'}:"
         yield _contenders(table)
     yield "Studies:\n\n" + markdown(*study_table(table))
     header, rows = who_table(table)
@@ -179,11 +183,12 @@ def _plain(line: Line) -> str:
 
 
 def _contenders(table: ResultTable) -> str:
-    """Speedups over each contender on the short lengths of dense layers."""
+    """Speedups over each contender on the short lengths of dense layers, or on all images."""
     found: dict[tuple[str, str], dict[Place, list[float]]] = {}
     for block in blocks(table):
-        if block.report.operator.operator == "dense":
-            for contender, _, ratio in _speedups(block, lengths=SHORT):
+        operator = block.report.operator.operator
+        if operator == "dense" or "conv" in operator:
+            for contender, _, ratio in _speedups(block, SHORT if operator == "dense" else ANY):
                 key = (contender, block.report.kind(contender))
                 place = Place(block.report.threads, block.report.used, block.cache)
                 found.setdefault(key, {}).setdefault(place, []).append(ratio)
@@ -220,9 +225,10 @@ def _lengths_text(table: ResultTable) -> Iterator[str]:
 def _speedups(block: Block, lengths: tuple[int, int] = EVERY) -> Iterator[tuple[str, int, float]]:
     """Contender, length and speedup of each row that is not ours, in a range of lengths."""
     for shape, rows in block.rows.items():
+        length = length_of(shape)
         for contender, row in rows.items():
-            if contender != OURS and row.speedup and lengths[0] <= shape[LENGTH] <= lengths[1]:
-                yield contender, shape[LENGTH], row.speedup
+            if contender != OURS and row.speedup and lengths[0] <= length <= lengths[1]:
+                yield contender, length, row.speedup
 
 
 def _mean_and_least(ratios: Sequence[float]) -> str:
