@@ -16,7 +16,13 @@ import pytest
 from conftest import cli, python
 
 import dietlab as dl
-from dietlab.base.errors import DietlabError, MissingDependencyError, RecordError, WorkloadError
+from dietlab.base.errors import (
+    DietlabError,
+    MissingDependencyError,
+    RecordError,
+    StudyError,
+    WorkloadError,
+)
 from dietlab.compare.results import Report, Row
 from dietlab.compare.results.journal import Journal, Turn
 from dietlab.compare.results.row import ContenderInfo, TimeShares
@@ -554,6 +560,16 @@ def test_flops_of_convolutions_are_those_of_the_network() -> None:
 def test_speech_comes_in_pairs_of_frames() -> None:
     with pytest.raises(WorkloadError, match="frames of whisper-tiny must be a multiple of 2; got 61"):
         Model("whisper-tiny").input(Shape.of(frames=61))
+
+
+def test_studies_that_serve_no_layer_are_refused(windows: list[Study], tmp_path: Path) -> None:
+    original = Model("bert-tiny").build()
+    refused = pytest.raises(StudyError, match="must serve some layer of the model; got conv2d")
+    with pytest.warns(UserWarning, match="no layer of BertModel was replaced"), refused:
+        replaced(original, [str(windows[1].folder)])
+    speech = ShapeSet.extents(Model("whisper-tiny"), [4, 9])
+    with pytest.raises(WorkloadError, match="frames of whisper-tiny must be a multiple of 2; got 9"):
+        evaluate_model(Model("whisper-tiny"), windows, speech, ["torch"], folder=tmp_path)
 
 
 def test_a_size_is_held_out_if_a_layer_was_not_tuned_for_what_it_meets(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return study_of(nn.Conv2d(8, 8, 3, padding=1), here, tmp_path_factory.mktemp("residuals"))
+    return study_of(nn.Conv2d(12, 12, 3, padding=1), here, tmp_path_factory.mktemp("residuals"))
 
 
 class Block(nn.Module):
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
     def __init__(self, after: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
-        self.conv, self.norm, self.after = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), after
+        self.conv, self.norm, self.after = nn.Conv2d(12, 12, 3, padding=1), nn.BatchNorm2d(12), after
         self.layer = nn.Sequential(self.conv, self.norm)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,15 +84,15 @@ def test_residuals_are_computed_once(name: str, study: Study) -> None:
     with torch.no_grad(), config.patch(post_grad_custom_pre_pass=(Watch(),)):
         compiled = torch.compile(model, dynamic=True)
         for size in ((2, 12, 15), (3, 9, 30), (2, 40, 11)):
-            x = torch.randn(size[0], 8, *size[1:])
+            x = torch.randn(size[0], 12, *size[1:])
             close(compiled(x), original(x))
     assert seen and {*seen} == {name in FUSED}
 
 
 def test_the_operator_adds_whatever_pytorch_adds(study: Study) -> None:
     torch.manual_seed(0)
-    layer = replace_layers(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1)), study)[0]
-    plain = nn.Conv2d(8, 8, 3, padding=1)
+    layer = replace_layers(nn.Sequential(nn.Conv2d(12, 12, 3, padding=1)), study)[0]
+    plain = nn.Conv2d(12, 12, 3, padding=1)
     plain.load_state_dict(layer.state_dict())
     from dietlab.torch.residuals import _library
 
@@ -100,7 +100,7 @@ def test_the_operator_adds_whatever_pytorch_adds(study: Study) -> None:
     assert folder is not None
     rest = (0.0, layer.window, 1, "relu", folder, layer.sizes)
     call = torch.ops.dietlab.convolution.default
-    for x in (torch.randn(2, 8, 12, 15), torch.randn(8, 12, 15)):
+    for x in (torch.randn(2, 12, 12, 15), torch.randn(12, 12, 15)):
         for residual in (
             torch.randn(x.shape),
             torch.randn(x.shape).movedim(-3, -1).contiguous().movedim(-1, -3),
@@ -109,7 +109,7 @@ def test_the_operator_adds_whatever_pytorch_adds(study: Study) -> None:
         ):
             found = call(x, [layer.weight], layer.bias, *rest, residual)
             close(found.double(), torch.relu(plain(x) + residual).double())
-    x, residual = (torch.randn(2, 8, 9, 9, requires_grad=True) for _ in range(2))
+    x, residual = (torch.randn(2, 12, 9, 9, requires_grad=True) for _ in range(2))
     given = call(x, [layer.weight], layer.bias, *rest, residual)
     wanted = torch.relu(plain(x) + residual)
     for one, another in zip(
@@ -130,21 +130,21 @@ def test_a_model_compiled_ahead_of_time_adds_in_its_libraries(study: Study, norm
     model = replace_layers(copy.deepcopy(original), study)
     sizes = {2: torch.export.Dim("h", min=9), 3: torch.export.Dim("w", min=9)}
     with torch.no_grad():
-        program = torch.export.export(model, (torch.randn(2, 8, 12, 15),), dynamic_shapes=(sizes,))
+        program = torch.export.export(model, (torch.randn(2, 12, 12, 15),), dynamic_shapes=(sizes,))
         run = torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))
         for size in ((12, 15), (17, 10)):
-            x = torch.randn(2, 8, *size)
+            x = torch.randn(2, 12, *size)
             close(run(x), original(x))
         counted = counts(run, x)
     assert "aten::add" not in counted and "aten::relu" not in counted
 
 
 def test_modules_that_a_model_calls_twice_stay_fused_when_it_is_exported(study: Study) -> None:
-    relu, norm = nn.ReLU(), nn.BatchNorm2d(8)
-    layers = [nn.Conv2d(8, 8, 3, padding=1), norm, relu] * 2
-    original = nn.Sequential(*layers, nn.Conv2d(8, 8, 3, padding=1), norm, relu).eval()
+    relu, norm = nn.ReLU(), nn.BatchNorm2d(12)
+    layers = [nn.Conv2d(12, 12, 3, padding=1), norm, relu] * 2
+    original = nn.Sequential(*layers, nn.Conv2d(12, 12, 3, padding=1), norm, relu).eval()
     model = replace_layers(copy.deepcopy(original), study)
-    x = torch.randn(1, 8, 12, 15)
+    x = torch.randn(1, 12, 12, 15)
     with torch.no_grad():
         program = torch.export.export(model, (x,))
         close(program.module()(x), original(x))
@@ -162,7 +162,7 @@ def test_a_library_that_is_elsewhere_changes_nothing(
     torch.compiler.reset()
     original = Block(FUSED["a sum and ReLU"]).eval()
     model = replace_layers(copy.deepcopy(original), study)
-    x = torch.randn(1, 8, 12, 15)
+    x = torch.randn(1, 12, 12, 15)
     with torch.no_grad():
         close(torch.compile(model, dynamic=True)(x), original(x))
 

@@ -18,7 +18,7 @@ from dietlab.torch.image_sizes import Sizes
 
 DRAWN, FEWEST_DRAWN = 6, 2
 """The number of shapes that an operator is tuned for, besides the smallest and the largest of each layer:
-about as many as a dense layer has lengths, and in any case so many of each layer."""
+about as many as a dense layer has lengths; the second is the least for each layer."""
 
 FEWEST_CHANNELS = 16
 """The fewest input channels of a convolution that shares a study with others: one vector of float32 in the

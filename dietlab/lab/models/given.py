@@ -1,4 +1,4 @@
-"""What models take in a call: words, images, or the spectrum of speech, each of any size."""
+"""Inputs of models: words, images, or the spectrum of speech, each of any size."""
 
 from __future__ import annotations
 

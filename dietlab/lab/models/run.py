@@ -89,9 +89,9 @@ def evaluate_model(
         The report; its ``seconds`` are the seconds of one call.
 
     Raises:
-        DietlabError: for an unknown contender, no study, studies of several processors, a study of
-            attention's products with another batch, too many lengths for ``ansor``, or lengths for it that
-            are not timed.
+        DietlabError: for an unknown contender, no study, studies of several processors, studies that serve no
+            layer, a study of attention's products with another batch, a size that the model does not take,
+            too many lengths for ``ansor``, or lengths for it that are not timed.
         MissingDependencyError: without PyTorch or ``transformers``, or without a contender that was named.
     """
     skip_absent = against is None if skip_absent is None else skip_absent
@@ -99,7 +99,9 @@ def evaluate_model(
     require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
     if ANSOR in against and not skip_absent:
         require_packages()
-    hardware = _processor(model, studies)
+    hardware, also = _processor(model, studies), tuple(also)
+    for shape in (*lengths, *also):
+        model.size_of(shape)
     chosen = ansor_lengths or lengths
     if outside := set(chosen) - set(lengths):
         names = ", ".join(map(str, sorted(outside)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dietlab.base.errors import MissingDependencyError
+from dietlab.base.errors import MissingDependencyError, StudyError
 from dietlab.compare.results.row import ANSOR, OURS, TimeShares
 from dietlab.compare.study import Study
 from dietlab.lab.models.forms import compile_ahead, example_of, with_programs
@@ -120,12 +120,20 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
 
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:
-    """Returns a twin of a model, with the same weights, whose layers run through libraries."""
+    """Returns a twin of a model, with the same weights, whose layers run through libraries.
+
+    Raises:
+        StudyError: if no layer runs through a library.
+    """
     from dietlab.torch import replace_attention, replace_experts, replace_layers
     from dietlab.torch.experts import experts_of
+    from dietlab.torch.layers import TunedLayer
 
     layers, attention = by_use(map(Study.open, studies))
     twin = replace_layers(twin_of(original), *layers)
+    if not any(isinstance(module, TunedLayer) for module in twin.modules()):
+        found = "; ".join(str(study.workload) for study in layers)
+        raise StudyError("the studies must serve some layer of the model", found)
     if any(True for _ in experts_of(twin)):
         twin = replace_experts(twin, next(study for study in layers if isinstance(study.workload, Dense)))
     return replace_attention(twin, *attention) if attention else twin

@@ -1,4 +1,4 @@
-"""Whether the studies of a model's layers were tuned for what an input of some size makes them meet."""
+"""Sizes of a model's inputs for which the studies of its layers were tuned."""
 
 from __future__ import annotations
 

@@ -189,12 +189,20 @@ class Model:
 
     @property
     def given(self) -> Given:
-        """What a call takes."""
+        """The traits of the input."""
         return self.family.given
 
     def size_of(self, shape: Shape) -> int:
-        """Returns the size of the input for a shape."""
-        return shape[self.given.dim]
+        """Returns the size of the input for a shape.
+
+        Raises:
+            WorkloadError: if the model takes no input of this size.
+        """
+        size = shape[self.given.dim]
+        if size % self.given.step:
+            rule = f"{self.given.dim} of {self.name} must be a multiple of {self.given.step}"
+            raise WorkloadError(rule, size)
+        return size
 
     @property
     def configuration(self) -> Any:
@@ -247,9 +255,6 @@ class Model:
         import torch
 
         size = self.size_of(shape)
-        if size % self.given.step:
-            rule = f"{self.given.dim} of {self.name} must be a multiple of {self.given.step}"
-            raise WorkloadError(rule, size)
         generator = torch.Generator().manual_seed(SEED + size)
         return self.given.make(self.configuration, self.batch, size, generator)
 
