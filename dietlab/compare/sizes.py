@@ -149,8 +149,8 @@ def _cells(cost: SizeCosts) -> tuple[str, ...]:
     return (
         cost.contender,
         f"{cost.sizes:,}",
-        f"{cost.first:.2f}x",
-        f"{cost.most:.1f}x",
+        f"{cost.first:.2f}x" if cost.first else "-",
+        f"{cost.most:.1f}x" if cost.most else "-",
         f"{cost.memory / MB:.0f}",
         *(f"{grown / MB:+.1f}" for grown in cost.grown),
     )

@@ -42,7 +42,7 @@ class Dim:
             raise WorkloadError(
                 "a dynamic dimension needs 1 <= low <= high",
                 f"low={self.low}, high={self.high}",
-                f"Write {range_text('T', 1, 128)}, for example; T = 0 is always served and needs no range.",
+                f"Write {range_text('T', 1, 128)}, for example; no rows or images need no range.",
             )
 
     def __contains__(self, extent: object) -> bool:

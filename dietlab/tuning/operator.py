@@ -23,13 +23,13 @@ from dietlab.tuning.arrays import (
     as_input,
     as_output,
     contiguous,
-    described,
     empty_like,
     is_empty,
     overlap,
 )
+from dietlab.tuning.call_errors import SHARED, call_error
 from dietlab.tuning.dispatcher import Dispatcher
-from dietlab.tuning.images import channels_first, positions, windows_of
+from dietlab.tuning.images import positions, windows_of
 from dietlab.tuning.manifest import (
     AGAIN,
     LIBRARY_NAME,
@@ -212,7 +212,7 @@ class Operator:
             else:
                 for array in operands:
                     if overlap(array, out):
-                        raise ValueError("out shares memory with an operand")
+                        raise ValueError(SHARED)
             call(self._run, [*map(as_input, operands), as_output(out)])
         except CALL_ERRORS as error:
             raise self.explained(dict(zip(self._inputs, operands, strict=True)), out, error) from None
@@ -243,34 +243,7 @@ class Operator:
     def _explain(self, given: Mapping[str, Array], error: Exception) -> DietlabError:
         if isinstance(error, DietlabError):
             return error
-        signature = self.workload.signature
-        shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
-        wrong = [name for name, array in given.items() if self._wrong_size(name, array)]
-        return DispatchError(
-            f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self._place} "
-            "and apart from each other",
-            ", ".join(f"{name} {described(array)}" for name, array in given.items()),
-            self._size_remedy(wrong, given) if wrong else f"{_first_line(error)}. {self._remedy}",
-        )
-
-    def _size_remedy(self, names: Sequence[str], given: Mapping[str, Array]) -> str:
-        if "x" in names and (hint := channels_first(self.workload, given["x"].shape)):
-            return hint
-        static = [f"{axis.name}={axis.extent}" for axis in self.workload.axes if isinstance(axis.extent, int)]
-        if not static:
-            return f"The number of dimensions of {' and '.join(names)} differs: reshape(-1, K) gives x two."
-        return (
-            f"The size of {' and '.join(names)} differs; this operator was tuned for {', '.join(static)}, "
-            "and another size is another operator."
-        )
-
-    def _wrong_size(self, name: str, array: Array) -> bool:
-        """Returns whether an array's rank or a static extent differs from that of the tuned operator."""
-        wanted, found = self.workload.signature.get(name), getattr(array, "shape", None)
-        if wanted is None or found is None:
-            return False
-        pairs = zip(wanted, found, strict=False)
-        return len(found) != len(wanted) or any(w != f for w, f in pairs if isinstance(w, int))
+        return call_error(self.workload, given, _first_line(error), self._place, self._remedy)
 
     def __repr__(self) -> str:
         made_of = f"{len(self.micro_kernels)} micro-kernels, {len(self.schemes)} schemes"
@@ -316,7 +289,7 @@ class Layer:
                 sizes = positions(self._windows, x.shape[1:]) if self._windows else ()
                 out = empty_like(x, (x.shape[0], *sizes, self._cols), self._out_dtype)
             elif overlap(x, out) or (residual is not None and overlap(residual, out)):
-                raise ValueError("out shares memory with an operand")
+                raise ValueError(SHARED)
             others = () if residual is None else (as_input(residual),)
             arrays = [as_input(x), *self._constants, *others, as_output(out)]
             call(self._run, arrays if self._shared else list(map(as_tensor, arrays)))

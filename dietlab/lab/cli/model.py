@@ -29,7 +29,9 @@ from dietlab.problem.dims import Dim
 from dietlab.tuning import EFFORTS, effort_named
 from dietlab.view.pages.report import render_text
 
-LARGEST = ", ".join(f"{given.sizes.high} {given.unit}" for given in (WORDS, IMAGES, SPEECH))
+EVERY = (WORDS, IMAGES, SPEECH)
+LARGEST = ", ".join(f"{given.sizes.high} {given.unit}" for given in EVERY)
+SMALLEST = ", ".join(f"{given.sizes.low}" for given in EVERY)
 
 FOLDER = click.Path(exists=True, file_okay=False)
 
@@ -39,6 +41,7 @@ FOLDER = click.Path(exists=True, file_okay=False)
 @shown("--name", type=click.Choice(list(CONFIGURATIONS)), default="bert-base", help="The model.")
 @shown("--batch", type=click.IntRange(1), default=1, help="Sentences, images or utterances in a call.")
 @click.option("--longest", type=click.IntRange(1), help=f"The largest input (default: {LARGEST}).")
+@click.option("--shortest", type=click.IntRange(1), help=f"The smallest input (default: {SMALLEST}).")
 @click.option("--weights", type=FOLDER, help="A folder with its weights (default: random ones).")
 @shapes_option()
 @click.option(
@@ -62,6 +65,7 @@ def model_command(
     name: str,
     batch: int,
     longest: int | None,
+    shortest: int | None,
     weights: str | None,
     shapes: str | None,
     padded: bool,
@@ -96,8 +100,8 @@ def model_command(
     dietlab model runs/resnet50/* --name resnet50 --shapes 128,200,224 --out runs/images
     """
     model = Model(name, batch, weights=weights or "")
-    if longest:
-        model = replace(model, sizes=Dim(min(model.range.low, longest), longest))
+    if longest or shortest:
+        model = replace(model, sizes=Dim(shortest or model.range.low, longest or model.range.high))
     opened = [Study.open(folder) for folder in studies]
     lengths = parse_shapes(shapes or model.given.lengths, model)
     if padded and model.given is not WORDS:

@@ -166,6 +166,7 @@ class Model:
         require_names("models", CONFIGURATIONS, [self.name], WorkloadError)
         if self.batch < 1:
             raise WorkloadError("a batch must have 1 input or more", self.batch)
+        self._require(*((self.sizes.low, self.sizes.high) if self.sizes else ()))
 
     @property
     def range(self) -> Dim:
@@ -199,10 +200,15 @@ class Model:
             WorkloadError: if the model takes no input of this size.
         """
         size = shape[self.given.dim]
-        if size % self.given.step:
-            rule = f"{self.given.dim} of {self.name} must be a multiple of {self.given.step}"
-            raise WorkloadError(rule, size)
+        self._require(size)
         return size
+
+    def _require(self, *sizes: int) -> None:
+        step = self.given.step
+        for size in sizes:
+            if size % step:
+                rule = f"{self.given.dim} of {self.name} must be a multiple of {step}"
+                raise WorkloadError(rule, size, f"For example {size + step - size % step}.")
 
     @property
     def configuration(self) -> Any:
