@@ -55,10 +55,10 @@ def choices_for(
     choices, left, work = list[tuple[ModelLayer, Choice]](), list[ModelLayer](), 0
     for layer in convolutions:
         sizes = met.get(id(layer.module), ())
-        choice: Choice | None = unfit_layer(layer) or next(
-            (study for study in studies if serves(study, layer.module, sizes)), None
-        )
-        if not unfit_layer(layer):
+        serving = (study for study in studies if serves(study, layer.module, sizes))
+        reason = unfit_layer(layer)
+        choice: Choice | None = reason or next(serving, None)
+        if not reason:
             work += work_of(layer.module, sizes)
         if choice is None and sizes:
             left.append(layer)

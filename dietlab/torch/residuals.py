@@ -104,7 +104,7 @@ def _library(folder: str, activation: str) -> str | None:
 
 
 def register() -> None:
-    """Lets PyTorch's compiler call :class:`Residuals`, besides what it was told to call before."""
+    """Adds :class:`Residuals` to the passes of PyTorch's compiler. Passes that others added stay."""
     others = get_custom_graph_passes(config.post_grad_custom_pre_pass)
     if not any(isinstance(one, Residuals) for one in others):
         config.post_grad_custom_pre_pass = (*others, Residuals())

@@ -171,11 +171,10 @@ def tune_layers(
     model: Model, hardware: Hardware, lengths: ShapeSet, folder: Path, trials: int, listeners: Audience
 ) -> tuple[AnsorResult, ...]:
     """Tunes each dense layer for each length, or loads what ``folder`` has with the same settings."""
-    built = model.build()
-    layers = {_name(linear): linear for linear in _linears(built)}
     if model.given is not WORDS:
         rule = "whole models with convolutions are not tuned by ansor for each size"
         raise MissingDependencyError(rule, model.name, "Leave ansor out.")
+    layers = {_name(linear): linear for linear in _linears(model.build())}
     wanted = [(name, model.rows(shape)) for shape in lengths for name in sorted(layers)]
     if len(lengths) > MOST_LENGTHS:
         raise DietlabError(

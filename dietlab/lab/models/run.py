@@ -106,8 +106,9 @@ def evaluate_model(
     if outside := set(chosen) - set(lengths):
         names = ", ".join(map(str, sorted(outside)))
         raise DietlabError("the lengths of ansor must be timed, too", names, "Add them to the lengths.")
-    seen = partial(tuned_for, model, by_use(studies)[0])
-    lengths = lengths.hold_out_all_but(filter(seen, lengths))
+    every = sorted({*lengths, *also})
+    seen = {shape for shape in every if tuned_for(model, by_use(studies)[0], shape)}
+    lengths = lengths.hold_out_all_but(shape for shape in lengths if shape in seen)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
@@ -119,11 +120,10 @@ def evaluate_model(
         if not skip_absent:
             require_all((*match.contenders, *absent))
         rows = list[Row]()
-        every = sorted({*lengths, *also})
         with listeners.stage("evaluate", len(every), "length") as progress:
             for shape in every:
                 turn = Turn("", hardware.cores, CACHE, shape)
-                measured = partial(_rows, match, model, effort, shape, not seen(shape), shares)
+                measured = partial(_rows, match, model, effort, shape, shape not in seen, shares)
                 rows += journal.measured(turn, measured)
                 progress.advance(standing(rows, ALSO_OURS))
         return Report(
