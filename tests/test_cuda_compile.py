@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from random import Random
@@ -29,8 +29,8 @@ from dietlab.targets.cuda.lowering.library import library_module
 from dietlab.targets.cuda.lowering.nvcc import Compiler, compile_cubin
 from dietlab.targets.cuda.lowering.sources import Clamped, Strided
 from dietlab.targets.cuda.lowering.tir import int32, int64
+from dietlab.targets.cuda.needs import BOOKKEEPING, held_registers, shared_bytes, thread_registers
 from dietlab.targets.cuda.occupancy import blocks_per_sm
-from dietlab.targets.cuda.space import BOOKKEEPING, held_registers, shared_bytes, thread_registers
 
 ARCHES = ("h100", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("t4", "a100", "groups")))
 """Presets, and ``groups`` for what only groups of warps of an H200 compute."""
@@ -93,7 +93,7 @@ def program(work: Workload, hardware: Hardware, kernels: list[Any]) -> Program:
     for number, kernel in enumerate(kernels):
         most = kernel.rows // kernel.kernel.granule
         rows = max(kernel.rows * most - kernel.kernel.granule, kernel.kernel.granule)
-        module = library_module(geometry, [kernel], Leaf(0), only=[[rows]])
+        module = library_module(geometry, [kernel], Leaf(0), only=[[{geometry.rows: rows}]])
         entries[f"k{number}"] = module["run"].with_attr("global_symbol", f"k{number}")
     source = cuda_source(lower(tvm.IRModule(entries), hardware))
     prelude, *parts = re.split(r'^(?=extern "C" __global__)', source, flags=re.MULTILINE)
@@ -198,14 +198,14 @@ def test_an_element_has_an_address_and_is_inside_or_not(across: bool) -> None:
     shape = (8, 5) if across else (5, 8)
     flat = np.arange(40).reshape(shape).T if across else np.arange(40).reshape(shape)
     origin, stride = int64(int(flat[2, 0])), int32(shape[1])
-    matrix = Strided(None, origin, stride, across, rows_left=int32(3), depth=int32(8))
-    clamped = Clamped(matrix, width=2)
+    matrix = Strided(None, origin, stride, across, rows_left=int32(3), depth=int32(8), width=2)
+    clamped = Clamped(matrix)
 
     def value(expression: Any) -> int:
         return int(tvm.sym.Analyzer().simplify(expression).value)
 
     for row, step in product(range(4), range(0, 10, 2)):
-        place = int32(row), int32(step)
+        place = int32(row), int32(step % 4), int32(step - step % 4)
         inside = row < 3 and step < 8
         assert value(matrix.inside(*place)) == inside
         assert clamped.inside(*place) is None
@@ -213,7 +213,8 @@ def test_an_element_has_an_address_and_is_inside_or_not(across: bool) -> None:
             assert value(matrix.address(*place)) == flat[2 + row, step]
         last = (min(row, 1), min(step, 7)) if across else (min(row, 2), min(step, 6))
         assert value(clamped.address(*place)) == flat[2 + last[0], last[1]]
-    assert Strided(None, origin, stride, across, None, None).inside(int32(9), int32(9)) is None
+    unbounded = replace(matrix, rows_left=None, depth=None)
+    assert unbounded.inside(int32(9), int32(9), int32(0)) is None
 
 
 def indent(line: str) -> int:

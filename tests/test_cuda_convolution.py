@@ -22,7 +22,8 @@ from dietlab.scheme import Leaf, Scheme, Split, build_space
 from dietlab.targets.cuda.kernel import CudaScheme
 from dietlab.targets.cuda.lowering.cubin import Resources
 from dietlab.targets.cuda.lowering.nvcc import Compiler
-from dietlab.targets.cuda.space import BOOKKEEPING, held_registers, limits, thread_registers
+from dietlab.targets.cuda.needs import BOOKKEEPING, held_registers, thread_registers
+from dietlab.targets.cuda.space import limits
 from dietlab.tuning import choose_portfolio, effort_named, tune
 
 H200 = Hardware.preset("h200")

@@ -32,9 +32,9 @@ from dietlab.targets.cuda.adaptation import (
 )
 from dietlab.targets.cuda.features import CUDA_FEATURES
 from dietlab.targets.cuda.kernel import CudaScheme
+from dietlab.targets.cuda.needs import shared_bytes, thread_registers
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.rates import STREAMED
-from dietlab.targets.cuda.space import shared_bytes, thread_registers
 from dietlab.targets.cuda.synthetic import DEVIATION
 
 HARDWARE = Hardware.preset("h100")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -164,3 +165,18 @@ def test_the_command_shows_machine_code() -> None:
 def test_only_a_gpu_s_micro_kernel_can_be_named() -> None:
     refused = cli(*COMMAND.split(), "--scheme", "4x16.u4.ws.p0", exits=2)
     assert "--scheme must name a GPU's micro-kernel" in refused.output
+
+
+def test_a_micro_kernel_multiplies_the_operator_s_type() -> None:
+    refused = cli(*COMMAND.split(), "--scheme", "64x64x64.g1x1.s3", exits=2)
+    rule = r"--scheme must name a micro-kernel whose unit multiplies float32; got .* for float16 or bfloat16"
+    assert re.search(rule, " ".join(refused.output.split()))
+
+
+@compiled
+@pytest.mark.cuda_compile
+def test_a_command_whose_micro_kernels_are_all_refused_fails() -> None:
+    """None has registers for 128 x 256 sums of one group of warps."""
+    refused = cli(*COMMAND.split(), "--dtype", "bfloat16", "--scheme", "128x256x64.g1x1.s3", exits=2).output
+    assert "1 tried, 1 refused" in refused
+    assert re.search(r"must compile; got \d+ bytes of registers are spilled \(1 of 1\)", refused)

@@ -227,7 +227,7 @@ def test_what_no_32_bits_count_is_refused(
 
 
 def test_a_kernel_for_one_shape_only_has_its_heights(emulated: Emulated) -> None:
-    emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[[70]])
+    emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[[{"T": 70}]])
 
 
 def test_wrong_arguments_are_refused_before_any_launch(emulated: Emulated) -> None:

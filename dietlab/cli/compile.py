@@ -14,9 +14,8 @@ from dietlab.cli.options import cover_option, hardware_option, processor, show
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.problem import Workload
-from dietlab.scheme import Cover, Scheme, build_space, edges_of
-from dietlab.scheme.target import space_target
-from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
+from dietlab.scheme import Cover, build_space, edges_of
+from dietlab.targets.cuda.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled, named_scheme
 from dietlab.targets.cuda.limits import gpu_of
 
 
@@ -53,7 +52,8 @@ def compile_command(
     """Compile micro-kernels and show what they use: needs nvcc.
 
     The table has registers of a thread, spilled bytes, shared memory of a block, and how many blocks fit a
-    multiprocessor, as the compiler reports them; and for refused micro-kernels the reason.
+    multiprocessor, as the compiler reports them; and for refused micro-kernels the reason. Fails if all are
+    refused.
 
     dietlab compile dense --dim T=1:128 --dim N=2304 --dim K=768 --hardware h200 --sample 32
 
@@ -64,7 +64,7 @@ def compile_command(
     chip = processor(hardware, None)
     arch = gpu_of(chip).arch
     space = build_space(workload, chip, edges_of(cover, workload, chip))
-    kernels = _named(named) or list(space)
+    kernels = [named_scheme(key, workload) for key in named] or list(space)
     if not named and 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:
@@ -77,17 +77,9 @@ def compile_command(
         head = f"# {workload} on {chip.name}: {len(kernels)} {drawn}\n"
         write_whole(Path(path), head + table.to_csv(index=False))
     facts = {"space": len(space), "compiled": table.to_dict("records")}
-    refused = int((table["status"] != "ok").sum())
+    refused = table[table["status"] != "ok"]
     of = "" if named else f" of {len(space)}"
-    text = f"{table.to_string(index=False)}\n{len(kernels)}{of} compiled, {refused} refused"
-    show(facts, as_json, text)
-
-
-def _named(keys: tuple[str, ...]) -> list[Scheme]:
-    """Returns the schemes of keys, which are all of a GPU."""
-    schemes, kind = [Scheme.from_key(key) for key in keys], space_target("cuda").KERNEL
-    for scheme in schemes:
-        if not isinstance(scheme.kernel, kind):
-            remedy = f"Such a key reads {kind.example}."
-            raise DietlabError("--scheme must name a GPU's micro-kernel", scheme.key, remedy)
-    return schemes
+    show(facts, as_json, f"{table.to_string(index=False)}\n{len(kernels)}{of} tried, {len(refused)} refused")
+    if len(refused) == len(kernels):
+        (reason, count), *_ = refused["reason"].value_counts().items()
+        raise DietlabError("one of the micro-kernels must compile", f"{reason} ({count} of {len(kernels)})")

@@ -156,11 +156,12 @@ def _called(workload: Any, shape: Shape) -> list[int]:
     return [sizes[name] for name in called_dims(workload)]
 
 
-def refused(request: dict[str, Any], size: int) -> str:
-    """The error of a call of that size, whose tensors have the shapes but not the memory."""
+def refused(request: dict[str, Any], size: int | dict[str, int]) -> str:
+    """The error of a call of that size, of all dimensions or of each by name. Its tensors have the shapes but
+    not the memory."""
     workload = workload_from_json(request["workload"])
     signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
-    shape = Shape.of(**dict.fromkeys(workload.dims, size))
+    shape = Shape.of(**(size if isinstance(size, dict) else dict.fromkeys(workload.dims, size)))
     shapes = [bound(extents, shape) for extents in signature.values()]
     lent = [Shifted(few, 0, shape, few.numpy().itemsize) for shape in shapes]
     SHIFTED.extend(lent)

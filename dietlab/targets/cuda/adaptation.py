@@ -18,8 +18,8 @@ from dietlab.targets.cuda.bound import LAUNCH_SECONDS
 from dietlab.targets.cuda.features import CUDA_FEATURES, cuda_features
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
 from dietlab.targets.cuda.occupancy import blocks_per_sm
-from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 
 Own = TypeVar("Own", bound="BlockAdaptation")
 

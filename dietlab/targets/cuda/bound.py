@@ -24,8 +24,8 @@ import numpy.typing as npt
 from dietlab.base.statistics import Values
 from dietlab.problem import Workload, precision_of
 from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.needs import COPY_BYTES
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
-from dietlab.targets.cuda.space import COPY_BYTES
 from dietlab.targets.cuda.unit import QUAD, WARP, WARP_GROUP, Unit
 
 Numbers = npt.NDArray[Any]

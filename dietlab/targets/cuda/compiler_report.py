@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dietlab.base.errors import SpaceError
 from dietlab.base.events import Observer, audience
 from dietlab.machine import Hardware
 from dietlab.measure.build_worker import answer, compiled
@@ -19,7 +20,7 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.lowering.machine_code import figures, machine_code, require_tool
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin
-from dietlab.targets.cuda.space import thread_registers
+from dietlab.targets.cuda.needs import thread_registers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,25 @@ MACHINE_CODE = (
 READER = "dietlab.targets.cuda.compiler_report"
 """The name of this module, which as a process builds a library for each request and reads its machine
 code."""
+
+
+def named_scheme(key: str, workload: Workload) -> Scheme:
+    """Returns the scheme of a key whose unit multiplies the workload's type.
+
+    Raises:
+        SpaceError: if the key is malformed, of another processor, or of a unit for other types.
+    """
+    scheme = Scheme.from_key(key)
+    if not isinstance(scheme.kernel, CudaMicroKernel):
+        remedy = f"Such a key reads {CudaMicroKernel.example}."
+        raise SpaceError("--scheme must name a GPU's micro-kernel", key, remedy)
+    types = scheme.kernel.pieces.types
+    if workload.dtype not in types:
+        rule = f"--scheme must name a micro-kernel whose unit multiplies {workload.dtype}"
+        raise SpaceError(
+            rule, f"{key} for {' or '.join(types)}", f"Give its type: --dtype {next(iter(types))}."
+        )
+    return scheme
 
 
 def frame_compiled(

@@ -11,9 +11,9 @@ from dietlab.problem import Workload, precision_of, static_extent
 from dietlab.targets.cuda.bound import UNIT_NUMBERS, block_tiles, bound_sizes, pace, step_cycles, step_flops
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
 from dietlab.targets.cuda.occupancy import blocks_per_sm
 from dietlab.targets.cuda.rates import gpu_rates
-from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 
 CUDA_FEATURES = (
     "rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dietlab.problem import Workload, batch_of, gathered, require_dtype, static_extent
+from dietlab.problem import Role, Workload, batched, gathered, require_dtype, static_extent
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
 
@@ -74,15 +74,15 @@ def barrier_bytes(kernel: CudaMicroKernel) -> int:
 
 def described(workload: Workload) -> bool:
     """Returns whether both operands can be described for bulk copies: each is one matrix of 16-bit elements
-    whose lines begin at multiples of 16 bytes, whatever the dynamic extent is. What a kernel covers of an
-    image is no such matrix.
+    whose lines begin at multiples of 16 bytes. What a kernel covers of an image is no such matrix. Of lines
+    of dynamic length, those of some calls do; a library serves the other calls by another plan.
 
     Other bounds of a descriptor hold for all operands: extents up to 2^32, and up to 2^40 bytes from a line
     to the next.
     """
-    lengths = ("depth", "cols" if workload.weights == "direct" else "depth")
-    extents = [static_extent(workload, role) for role in lengths]  # type: ignore[arg-type]
-    return batch_of(workload) is None and not gathered(workload) and whole_lines(workload.dtype, extents)
+    lengths: tuple[Role, ...] = ("depth", "cols" if workload.weights == "direct" else "depth")
+    known = [extent for role in lengths if (extent := static_extent(workload, role)) is not None]
+    return not batched(workload) and not gathered(workload) and whole_lines(workload.dtype, known)
 
 
 def whole_lines(dtype: str, extents: Iterable[object]) -> bool:

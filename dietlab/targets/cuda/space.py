@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
-from math import ceil
 
 from dietlab.machine import Hardware
 from dietlab.problem import (
-    Role,
     Workload,
-    axes_of,
-    batch_of,
     batched,
     gathered,
     largest,
     precision_of,
     static_extent,
 )
-from dietlab.problem.dims import Window
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.scheme.target import Limit
 from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
-from dietlab.targets.cuda.limits import GpuLimits, gpu_of
-from dietlab.targets.cuda.ring import barrier_bytes, described, missing_registers, registers_of_roles
+from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import (
+    held_registers,
+    launched_registers,
+    shared_bytes,
+    thread_registers,
+    windows_of,
+)
+from dietlab.targets.cuda.ring import described, missing_registers
 from dietlab.targets.cuda.unit import GROUPED, PIECES, WARP, Unit
 
 STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128), "tma": (64,)}
@@ -68,26 +70,12 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
 """The values of four sizes by unit: workers down, workers across, rows of a worker's tile, columns of a
 worker's tile."""
 
-BOOKKEEPING = 32
-"""The number of a thread's registers for addresses, predicates and counters. An estimate; each record has the
-number that the compiler used."""
-
 MOST_HELD = 32
 """The most registers of a thread that hold copies while ``wgmma`` computes. With more copies, and their
 addresses, registers spill: the sums must stay while the tensor cores add to them."""
 
-COPY_BYTES = 16
-"""The most bytes that one instruction copies."""
-
-LEAST_ASYNCHRONOUS_BYTES = 4
-"""The fewest bytes that cp.async copies."""
-
 MOST_BATCHES = 65535
 """The most blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
-
-ROW_PAD_BYTES = 16
-"""The number of bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in
-different banks."""
 
 
 def candidates(
@@ -182,7 +170,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "batches lie along the second axis of the grid",
             MOST_BATCHES,
             "batches",
-            lambda k: batch_of(workload) or 1,
+            lambda k: largest(workload, "batch") if batched(workload) else 1,
         ),
         _limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
         _limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
@@ -284,112 +272,6 @@ def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
     """
     cols = static_extent(workload, "cols")
     return 1 if cols is None else cols % (kernel.cols * kernel.multicast)
-
-
-def thread_registers(kernel: CudaMicroKernel) -> int:
-    """Returns the least number of registers that one thread needs: for sums, for one step's operands (with
-    ``wgmma`` only for two descriptors and their offsets), and for bookkeeping.
-    """
-    if kernel.unit in GROUPED:
-        operands = 8
-    elif kernel.unit == "mma":
-        operands = (kernel.tile_rows // 16) * 4 + (kernel.tile_cols // 8) * 2
-    else:
-        operands = 4 * (kernel.tile_rows + kernel.tile_cols)
-    return kernel.accumulators + operands + BOOKKEEPING
-
-
-def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
-    """Returns the number of a thread's registers that hold its copies for the next step and, in a
-    convolution, the places of its rows in the images.
-
-    Copies by cp.async need none. Some GPUs lack cp.async, and it does not copy single elements of 16 bits.
-    """
-    itemsize, held = precision_of(workload).itemsize, 0
-    for lines, extent in zip((kernel.rows, kernel.cols), copied_extents(workload), strict=True):
-        width = copied_elements(extent, itemsize)
-        if not gpu.asynchronous or width * itemsize < LEAST_ASYNCHRONOUS_BYTES:
-            elements = ceil(lines * kernel.step / kernel.threads)
-            held += elements if width == 1 else ceil(elements * itemsize / 4)
-    if gathered(workload):
-        width = copied_elements(copied_extents(workload)[0], itemsize)
-        copies = ceil(kernel.rows * kernel.step / (width * kernel.threads))
-        held += copies * (1 + len(padded_windows(windows_of(workload))))
-    return held
-
-
-def copied_extents(workload: Workload) -> tuple[int | None, int | None]:
-    """Returns how many elements of ``x`` and of ``w`` lie side by side, of which copies take a part: a line
-    or, in a convolution, a pixel's channels, and one element of ``w`` if the kernel has several. None for a
-    dynamic number."""
-    role: Role = "cols" if workload.weights == "direct" else "depth"
-    x, w = static_extent(workload, "depth"), static_extent(workload, role)
-    if not windows_of(workload):
-        return x, w
-    inner = axes_of(workload, "depth")[-1]
-    channels = None if inner.dims else inner.low
-    return channels, w if channels == w else 1
-
-
-def windows_of(workload: Workload) -> tuple[Window, ...]:
-    """Returns the windows that an operator moves over its input."""
-    return tuple(axis.extent for axis in workload.axes if isinstance(axis.extent, Window))
-
-
-def padded_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Returns the windows along dimensions with padding, which may cover elements beyond an image."""
-    return tuple(window for window in windows if window.before or window.after)
-
-
-def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the estimated number of a thread's registers at the launch."""
-    if kernel.unit == "tma":
-        return registers_of_roles(kernel).launched
-    return min(thread_registers(kernel), gpu.registers_per_thread)
-
-
-def copied_elements(extent: object, itemsize: int) -> int:
-    """Returns the number of elements in the widest copy (16, 8 or 4 bytes) that divides lines of this extent;
-    1 if no copy does, or if the extent is dynamic (a name).
-    """
-    most = COPY_BYTES // itemsize
-    if not isinstance(extent, int):
-        return 1
-    return next((width for width in (most, most // 2, most // 4) if extent % width == 0), 1)
-
-
-def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """Returns the estimated number of a thread's registers after compilation: no more than a thread can have,
-    and no more than the requested resident blocks leave.
-    """
-    if kernel.unit == "tma":
-        return launched_registers(kernel, gpu)
-    room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
-    return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
-
-
-def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Returns the shared memory of one block in bytes: for its stages or for what threads exchange at the
-    end, whichever is larger, plus its barriers.
-
-    This memory suffices for both layouts of ``w``. Stages for ``wgmma`` are swizzled, not padded.
-
-    Args:
-        itemsize: the number of bytes of an element.
-    """
-    pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
-    elements = (kernel.rows + kernel.cols) * kernel.step
-    padded = kernel.rows // kernel.run_rows + max(kernel.cols // kernel.panel_run_cols, kernel.step)
-    stage = elements * itemsize + padded * pad
-    return max(kernel.stages * stage, exchanged_bytes(kernel)) + barrier_bytes(kernel)
-
-
-def exchanged_bytes(kernel: CudaMicroKernel) -> int:
-    """Returns the bytes of shared memory for the larger of two uses: slices, or blocks of a cluster, exchange
-    their sums; and 16-bit outputs are put in order before they are stored."""
-    tile = 4 * kernel.rows * kernel.cols
-    ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
-    return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)
 
 
 KERNEL = CudaMicroKernel

@@ -18,8 +18,8 @@ from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.scheme import plan_on
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
 from dietlab.targets.cuda.occupancy import blocks_per_sm
-from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.targets.cuda.unit import PIECES, Unit
 
 LAUNCH_SECONDS = 4e-6

@@ -43,8 +43,7 @@ def compile_plans(
     from dietlab.targets.cuda.lowering.library import library_module
 
     geometry = BlockGeometry.of(workload, hardware)
-    rows = None if only is None else [sorted({s[geometry.rows] for s in called}) for called in only]
-    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=rows)
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     return compile_library(module, hardware, path)
 
 

@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.fetch import PanelCopy, panel_copies
-from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry, BlockPosition
+from dietlab.targets.cuda.lowering.geometry import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
 from dietlab.targets.cuda.lowering.tensor_core import tensor_core
@@ -58,12 +58,11 @@ def block_program(layout: Layout, arrays: Arrays, place: BlockPosition) -> None:
     begins, and step ``s - 1`` may still be running. So the fetch takes the slot that step ``s - 2`` left, one
     step less ahead.
     """
-    kernel, geometry = layout.kernel, layout.geometry
+    kernel = layout.kernel
     worker = WORKERS[kernel.unit](layout)
     worker.start()
     x, w = panel_copies(layout, arrays, place)
-    depth = geometry.extent(geometry.depth, place.size)
-    steps = own_steps(kernel, depth, place)
+    steps = own_steps(kernel, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
             with nullcontext() if isinstance(steps, int) else when(int32(first) < steps):
@@ -71,16 +70,16 @@ def block_program(layout: Layout, arrays: Arrays, place: BlockPosition) -> None:
                     copy.begin(step_number(kernel, place, int32(first)), int32(first))
                     copy.finish(int32(first))
         _commit(x, w)
-    _walk(worker, place, x, w, depth, steps)
+    _walk(worker, place, x, w, steps)
     worker.finish()
     worker.add_slices()
     with worker.totals(place.rank) as totals:
         write_back(worker, totals, arrays, place)
 
 
-def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, depth: Any, steps: Any) -> None:
+def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, steps: Any) -> None:
     """Emits the loop over the reduction, whose first steps are already being fetched."""
-    kernel, geometry = worker.kernel, worker.layout.geometry
+    kernel = worker.kernel
     computed, fetched = _Slot.of("slot", kernel, 0), _Slot.of("free", kernel, kernel.ahead)
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
@@ -101,7 +100,7 @@ def _walk(worker: Worker, place: BlockPosition, x: PanelCopy, w: PanelCopy, dept
         if not worker.asynchronous:
             begin()
         number = step_number(kernel, place, step)
-        left = _left(kernel, geometry, place, depth, number) if place.checked else None
+        left = _left(kernel, place, number) if place.checked else None
         worker.multiply_add(computed.now, left)
         if worker.asynchronous:
             begin()
@@ -143,9 +142,9 @@ class _Slot:
         T.buffer_store(self.counter, after, [int32(0)])
 
 
-def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
+def own_steps(kernel: CudaMicroKernel, place: BlockPosition) -> Any:
     """Returns the number of reduction steps of this block."""
-    steps = ceil_div(depth, kernel.step)
+    steps = ceil_div(place.extents.depth, kernel.step)
     steps = steps if isinstance(steps, int) else bound("steps", steps)
     if kernel.splits == 1:
         return steps
@@ -157,17 +156,15 @@ def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
-def _left(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
-) -> Left:
+def _left(kernel: CudaMicroKernel, place: BlockPosition, step: Any) -> Left:
     """Returns the numbers of rows, columns and steps from the tile's first to the operand's last, for bound
     checks.
     """
-    cols = int32(geometry.extent(geometry.cols, place.size))
+    whole = place.extents
     return Left(
-        bound("rows_left", place.size - place.first_row),
-        bound("cols_left", cols - place.first_col),
-        bound("depth_left", int32(depth) - step * int32(kernel.step)),
+        bound("rows_left", whole.rows - place.first_row),
+        bound("cols_left", int32(whole.cols) - place.first_col),
+        bound("depth_left", int32(whole.depth) - step * int32(kernel.step)),
     )
 
 

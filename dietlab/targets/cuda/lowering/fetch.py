@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -15,9 +16,9 @@ from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import Arrays, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Layout, StagedPanel
 from dietlab.targets.cuda.lowering.patches import ImageRows, KernelSteps
-from dietlab.targets.cuda.lowering.sources import Clamped, Source, Strided
+from dietlab.targets.cuda.lowering.sources import Clamped, KeptPlaces, Source, Strided
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
-from dietlab.targets.cuda.space import LEAST_ASYNCHRONOUS_BYTES
+from dietlab.targets.cuda.needs import LEAST_ASYNCHRONOUS_BYTES
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class PanelCopy:
 
     def begin(self, step: Any, slot: Any) -> None:
         with self.piece() as (n, row, within):
-            source, place = self.source.of_copy(n), (row, within + step * int32(self.kernel.step))
+            source, place = self.source.of_copy(n), (row, within, step * int32(self.kernel.step))
             inside, first = source.inside(*place), source.address(*place)
             if self.asynchronous:
                 self._copy(self.panel.at(slot, row, within), first, inside)
@@ -94,11 +95,15 @@ class PanelCopy:
         stage of each.
         """
         across = self.panel.panel.length // self.width
+        threads = self.kernel.threads
         with unrolled(self.copies, "n") as n:
-            piece = bound("piece", self.thread + n * int32(self.kernel.threads))
-            line = bound("line", tirx.truncdiv(piece, int32(across)))
-            element = bound("at", tirx.truncmod(piece, int32(across)) * int32(self.width))
-            every = self.pieces % self.kernel.threads == 0
+            piece = bound("piece", self.thread + n * int32(threads))
+            # All copies of a thread begin at one element, if its lines are whole turns of all threads: then
+            # one test serves them all.
+            first, turn = (self.thread, threads // across) if threads % across == 0 else (piece, 0)
+            line = bound("line", tirx.truncdiv(first, int32(across)) + n * int32(turn))
+            element = bound("at", tirx.truncmod(first, int32(across)) * int32(self.width))
+            every = self.pieces % threads == 0
             with nullcontext() if every else when(piece < int32(self.pieces)):
                 yield n, *self.panel.place(line, element)
 
@@ -121,31 +126,56 @@ class PanelCopy:
 
 
 def panel_copies(layout: Layout, arrays: Arrays, place: BlockPosition) -> tuple[PanelCopy, PanelCopy]:
-    """Returns the copies of the tiles of ``x`` and ``w``."""
-    kernel, geometry, size = layout.kernel, layout.geometry, place.size
-    cols, depth = (int32(geometry.extent(extent, size)) for extent in (geometry.cols, geometry.depth))
+    """Returns the copies of the tiles of ``x`` and ``w``. Emits what they keep in registers: the places of
+    operands whose size is not known. For others, the compiler knows the distances of places; and the many
+    copies of operands at any address would take too many registers."""
+    kernel, geometry, whole = layout.kernel, layout.geometry, place.extents
+    cols, depth = int32(whole.cols), int32(whole.depth)
     steps = None if geometry.fits("depth", kernel.step) else depth
     cols_left = None if geometry.fits("cols", kernel.cols) else bound("cols_left", cols - place.first_col)
     batch, first_row, first_col = (int64(v) for v in (place.batch, place.first_row, place.first_col))
     w_first = first_col if geometry.direct else first_col * int64(depth)
     w_origin = batch * int64(cols) * int64(depth) + w_first
-    rows_left = bound("rows_left", size - place.first_row)
+    rows_left = bound("rows_left", whole.rows - place.first_row)
 
-    def matrix(array: Any, panel: StagedPanel, origin: Any, stride: Any, left: Any, width: int) -> Source:
-        found = Strided(array, origin, stride, panel.across, left, steps)
-        return Clamped(found, width) if place.checked else found
+    def copy_of(panel: StagedPanel, source: Source, width: int) -> PanelCopy:
+        return PanelCopy.of(layout, source, panel, width, place.thread)
 
     if geometry.gathers:
         x = _image_copy(layout, arrays, place, rows_left, steps)
     else:
-        x_origin = bound("x_origin", (batch * int64(size) + first_row) * int64(depth))
-        source = matrix(arrays.x, layout.x, x_origin, depth, rows_left, geometry.x_width)
-        x = PanelCopy.of(layout, source, layout.x, geometry.x_width, place.thread)
+        x_origin = bound("x_origin", (batch * int64(whole.rows) + first_row) * int64(depth))
+        width = geometry.x_width
+        rows = Strided(arrays.x, x_origin, depth, layout.x.across, rows_left, steps, width)
+        keeps = geometry.aligned and not _is_small(whole.depth)
+        x = _with_places(copy_of(layout.x, rows, width), rows, place, keeps, clamps=False)
     w_origin, w_stride = bound("w_origin", w_origin), cols if geometry.direct else depth
-    weights = matrix(arrays.w, layout.w, w_origin, w_stride, cols_left, geometry.w_width)
+    small = _is_small(whole.depth, *((whole.cols,) if geometry.direct else ()))
+    width, far = geometry.w_width, geometry.direct and not small
+    weights = Strided(arrays.w, w_origin, w_stride, layout.w.across, cols_left, steps, width, far)
     if geometry.patches is not None and geometry.patches.elements > 1:
-        weights = KernelSteps(weights, geometry.patches)
-    return x, PanelCopy.of(layout, weights, layout.w, geometry.w_width, place.thread)
+        return x, copy_of(layout.w, KernelSteps(weights, geometry.patches), width)
+    keeps = geometry.aligned and not small
+    return x, _with_places(copy_of(layout.w, weights, width), weights, place, keeps, clamps=True)
+
+
+def _is_small(*extents: Any) -> bool:
+    """Returns whether an operand with such extents has a static size below 2^31 elements."""
+    return all(isinstance(extent, int) for extent in extents) and prod(extents) < 2**31
+
+
+def _with_places(
+    copy: PanelCopy, matrix: Strided, place: BlockPosition, keeps: bool, *, clamps: bool
+) -> PanelCopy:
+    """Returns a matrix's copy with places that are kept (``keeps``), or without."""
+    if place.checked:
+        return replace(copy, source=Clamped(matrix))
+    if not keeps:
+        return copy
+    kept = KeptPlaces.of(matrix, copy.copies, clamps=clamps)
+    with copy.piece() as (n, row, within):
+        kept.keep(n, row, within)
+    return replace(copy, source=kept)
 
 
 def _image_copy(

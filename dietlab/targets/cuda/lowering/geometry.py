@@ -11,8 +11,8 @@ from dietlab.machine import Hardware
 from dietlab.problem import Role, Workload, require_dtype
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import COPY_BYTES, copied_elements, exchanged_bytes
 from dietlab.targets.cuda.ring import barrier_bytes
-from dietlab.targets.cuda.space import COPY_BYTES, copied_elements, exchanged_bytes
 from dietlab.targets.cuda.unit import GROUPED
 
 CELL = 8
@@ -33,14 +33,14 @@ class BlockGeometry(Contraction):
         arch: the name that the compiler gives the processor.
         asynchronous: whether the processor has cp.async.
         aligned: whether the arrays begin at multiples of 16 bytes, which copies of 16 bytes need.
-        multiple: a known divisor of the dynamic extent.
+        whole: the dynamic extents that are known to be multiples of the longest copy.
     """
 
     dtype: str
     arch: str
     asynchronous: bool
     aligned: bool = True
-    multiple: int = 1
+    whole: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
@@ -54,17 +54,7 @@ class BlockGeometry(Contraction):
                 ", ".join(workload.dims),
                 "Give IC and OC a number; ranges of them are served on a CPU.",
             )
-        if found.patches is None and len(found.dims) > 1:
-            raise BuildError(
-                "a GPU's operator must have one dynamic dimension, its rows",
-                ", ".join(workload.dims),
-                "Give the others a number; several are served on a CPU.",
-            )
         return found
-
-    def extent(self, extent: Extent, size: Any) -> Any:
-        """Returns an extent as a number or, if it is dynamic, as ``size``, the number of rows."""
-        return self.value(extent, {self.rows: size})
 
     @property
     def direct(self) -> bool:
@@ -100,13 +90,16 @@ class BlockGeometry(Contraction):
         return self._width(self.cols)
 
     def _width(self, extent: Extent) -> int:
-        known = extent if isinstance(extent, int) else self.multiple
+        known = self.vector if extent in self.whole else extent
         return copied_elements(known, self.itemsize) if self.aligned else 1
 
     @property
-    def widths(self) -> tuple[int, int, int]:
-        """The widest copies of ``x`` and ``w``, and stores of ``y``."""
-        return self.x_width, self.w_width, self.y_width
+    def lines(self) -> tuple[str, ...]:
+        """The dynamic extents of the lines of ``x`` and ``w``, of which their copies take a part."""
+        if self.patches is not None:
+            return ()
+        found = (self.depth, self.cols if self.direct else self.depth)
+        return tuple(dict.fromkeys(extent for extent in found if isinstance(extent, str)))
 
     def fits(self, role: Role, tile: int) -> bool:
         """Returns whether the extent is static and a multiple of the tile, so that no tile sticks out."""
@@ -139,13 +132,22 @@ class ImageSizes:
 
 
 @dataclass(frozen=True)
+class Extents:
+    """The extents of one product (numbers, or int32 expressions)."""
+
+    rows: Any
+    cols: Any
+    depth: Any
+
+
+@dataclass(frozen=True)
 class BlockPosition:
     """The place of a block's tile in the operands (int32 expressions).
 
     Args:
         batch: the index of the product in the batch.
         first_row, first_col: the tile's first row and column in the output.
-        size: the number of rows of the whole output.
+        extents: the extents of the whole product.
         thread: the index of this thread in the block.
         rank: the index of this block among the blocks that share the tile's reduction.
         checked: whether multiply-adds test their bounds, in place of local padding.
@@ -155,7 +157,7 @@ class BlockPosition:
     batch: Any
     first_row: Any
     first_col: Any
-    size: Any
+    extents: Extents
     thread: Any
     rank: Any
     checked: bool = False

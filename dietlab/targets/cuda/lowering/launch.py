@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.contraction import Sizes
+from dietlab.lower.contraction import Extent, Sizes
 from dietlab.scheme import scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.block import block_program
@@ -19,6 +19,7 @@ from dietlab.targets.cuda.lowering.geometry import (
     Arrays,
     BlockGeometry,
     BlockPosition,
+    Extents,
     ImageSizes,
     shared_alignment,
     shared_elements,
@@ -39,14 +40,31 @@ class Call:
 
     Args:
         geometry: the geometry, which says what is known of the operands.
-        size: the number of rows (int64).
-        sizes: the extents of the dynamic dimensions by name (int64).
+        sizes: the extents of the dynamic dimensions by name, and the number of rows (int64).
     """
 
     geometry: BlockGeometry
     arrays: Arrays
-    size: Any
     sizes: Sizes
+
+    @property
+    def rows(self) -> Any:
+        """The number of rows (int64)."""
+        return self.sizes[self.geometry.rows]
+
+    def extent(self, extent: Extent) -> Any:
+        """Returns an extent as a number or, if it is dynamic, as an expression (int64)."""
+        return self.geometry.value(extent, self.sizes)
+
+    def extents(self) -> Extents:
+        """Emits on the host the dynamic extents that a block counts with."""
+        roles = {"rows": self.geometry.rows, "cols": self.geometry.cols, "depth": self.geometry.depth}
+        found: dict[Extent, Any] = {}
+        for role, extent in roles.items():
+            if extent not in found:
+                value = self.extent(extent)
+                found[extent] = value if isinstance(value, int) else bound(role, int32(value))
+        return Extents(**{role: found[extent] for role, extent in roles.items()})
 
     def image(self) -> ImageSizes | None:
         """Emits on the host the sizes of images whose pixels are not the rows one after the other."""
@@ -70,7 +88,7 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
         if low == 2: launch(48 rows for `more` tiles, 32 for the others)
         ...
     """
-    size, granule, most = call.size, scheme.kernel.granule, scheme.rows // scheme.kernel.granule
+    size, granule, most = call.rows, scheme.kernel.granule, scheme.rows // scheme.kernel.granule
     if not scheme.composed:
         _launch(call, [(scheme, bound("count", ceil_div(size, scheme.rows)))])
         return
@@ -118,18 +136,17 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
     Args:
         regions: one or two regions, each a pair of a scheme and the number of its row tiles.
     """
-    (leading, _), geometry, arrays, size = regions[0], call.geometry, call.arrays, call.size
+    (leading, _), geometry, arrays = regions[0], call.geometry, call.arrays
     first = leading.kernel
-    cols = geometry.extent(geometry.cols, size)
-    column_tiles = ceil_div(cols, first.cols)
+    column_tiles = ceil_div(call.extent(geometry.cols), first.cols)
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
-    rows = bound("rows", int32(size))
+    extents = call.extents()
     grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
     image = call.image()
-    maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
+    maps = tensor_maps(first, geometry, arrays, call.sizes) if first.unit == "tma" else None
     elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
-    with _blocks(first, grid, geometry.batch or 1) as (block, batch, rank, thread):
+    with _blocks(first, grid, call.extent(geometry.batch or 1)) as (block, batch, rank, thread):
         shared = IRBuilder.name(
             "shared",
             T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=shared_alignment(first)),
@@ -144,7 +161,7 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
             checked = leading.edge == "checked"
             # The number of rows of a convolution is an expression that no loop should compute.
             first_row = bound("first_row", row) if image is None else computed_once("first_row", row)
-            place = BlockPosition(batch, first_row, first_col, rows, thread, rank, checked, image)
+            place = BlockPosition(batch, first_row, first_col, extents, thread, rank, checked, image)
             layout = Layout.of(kernel, geometry, shared, thread)
             if maps is None:
                 block_program(layout, arrays, place)

@@ -13,26 +13,33 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.contraction import Sizes
+from dietlab.lower.contraction import Extent, Sizes
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.problem import require_dtype
-from dietlab.scheme import Leaf, Scheme, Tree, scheme_with
+from dietlab.scheme import Leaf, Scheme, Tree
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry
 from dietlab.targets.cuda.lowering.launch import Call, launch_plan
 from dietlab.targets.cuda.lowering.tensor_maps import describes
-from dietlab.targets.cuda.lowering.tir import bound, int64, when
-from dietlab.targets.cuda.space import COPY_BYTES
-from dietlab.targets.cuda.unit import GROUPED
+from dietlab.targets.cuda.lowering.tir import bound, ceil_div, int64, when
+from dietlab.targets.cuda.needs import COPY_BYTES
+from dietlab.targets.cuda.space import MOST_BATCHES
 
-NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
-"""The scheme that serves 16-bit operands at any address, correctly but slowly. A library's own micro-kernels
-may not serve every address."""
-
+NARROW = {
+    4: Scheme(CudaMicroKernel(32, 64, 16, 8, 16)),
+    2: Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma")),
+}
+"""The scheme by the bytes of an element that serves operands at any address, correctly but slowly. Its copies
+have one element. A library's own micro-kernels may not serve every address: copies of 16 bits go through
+registers."""
 
 MOST_BLOCKS = 2**31 - 1
 """The most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows
 are counted in 32 bits, too."""
+
+LONGEST_LINE = 2**22
+"""The most elements of a line of an operand whose length is dynamic: 256 lines of a tile and one more are
+counted in 32 bits."""
 
 MOST_PIXELS = 2**31 - 1
 """The most pixels of a convolution's input, zeros around it excluded: a thread counts them in 32 bits."""
@@ -44,28 +51,30 @@ def library_module(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Sizes]] | None = None,
 ) -> Any:
     """Returns the module of one operator; all its functions take and return what DLPack describes.
 
-    Exported functions (``T`` is the dynamic dimension, and for a convolution stands for the number of images
-    and each dimension of an image; operands in the order of the workload's inputs):
+    Exported functions (``dims`` are the extents of the dynamic dimensions in the workload's order; for a
+    convolution, the number of images and each dimension of an image; operands in the order of the workload's
+    inputs):
 
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
-      the host choose it. An empty call launches nothing. A call with more rows than a grid has blocks for
-      (:data:`MOST_BLOCKS`) fails.
+      the host choose it. An empty call launches nothing. A call with more blocks than a grid
+      (:data:`MOST_BLOCKS`), or with a dynamic line longer than :data:`LONGEST_LINE`, fails.
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
-    - ``plan(T) -> int``: the index of the plan that ``run`` chooses.
-    - ``idle(T) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
+    - ``plan(*dims) -> int``: the index of the plan that ``run`` chooses.
+    - ``idle(*dims) -> 0``: does nothing; its time is subtracted when ``plan`` is timed.
 
     Args:
         schemes: the schemes that the tree names, by index.
         tree: the tree that chooses among the schemes. Only heights that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
-        only: for each plan the row counts that it will be called with (default: any). For measuring only:
-            results for others are undefined.
+        only: for each plan the sizes that it will be called with (default: any). For measuring only: results
+            for others are undefined.
     """
-    heights = needed_heights(schemes, tree, geometry.rows, geometry, every_plan=every_plan, only=only)
+    rows = None if only is None else [sorted({sizes[geometry.rows] for sizes in called}) for called in only]
+    heights = needed_heights(schemes, tree, geometry.rows, geometry, every_plan=every_plan, only=rows)
     entries = {
         "run": _run(geometry, schemes, heights, tree, only),
         "plan": plan_function("plan", geometry, tree),
@@ -81,21 +90,25 @@ def _run(
     schemes: Sequence[CudaScheme],
     heights: Sequence[tuple[int, ...]],
     tree: Tree | None,
-    only: Sequence[Sequence[int]] | None,
+    only: Sequence[Sequence[Sizes]] | None,
 ) -> Any:
     """Returns the entry function; without a tree the plan is its last argument.
 
-    For example, with an operand whose rows are of dynamic length::
+    For example, with float32 operands of dynamic depth ``K``, and of attention's context, whose depth is the
+    number of rows ``T``::
 
-        if T > 0:
-          if arrays begin at multiples of 16 bytes:
-            if T % 4 == 0:                     # rows do, too
-              if plan(T) == 0: launch 0, with wide copies ...
-              if plan(T) == 1: launch 1, with wide copies ...
-            else:
-              if plan(T) == 0: launch 0 ...
-          else:
-            launch the first plan with narrow copies: any alignment is right, if not fast
+        if T > 0:                                         if T > 0:
+          if arrays begin at multiples of 16 bytes          if arrays begin at multiples of 16 bytes:
+              and K % 4 == 0:                                 if T % 4 == 0:
+            if plan(T, K) == 0: launch 0                        if plan(T) == 0: launch 0, with wide copies
+            if plan(T, K) == 1: launch 1                        if plan(T) == 1: launch 1, with wide copies
+          else:                                               else:
+            launch NARROW:                                      if plan(T) == 0: launch 0 ...
+            all is right, if not fast                           if plan(T) == 1: launch 1 ...
+                                                            else:
+                                                              launch NARROW
+
+    The widths of a model are multiples of 16 bytes but for rare ones. Lengths of sequences are any number.
     """
     name = "run" if tree is not None else "run_plan"
     with IRBuilder() as builder, T.prim_func():
@@ -108,15 +121,19 @@ def _run(
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
         sizes = _with_rows(geometry, sizes)
-        size, most = sizes[geometry.rows], _most_rows(geometry, schemes)
         number = plan if tree is None else bound("plan", choice(tree, sizes))
-        with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
-            pass
+        _require_countable(geometry, schemes, sizes)
         serve = partial(_by_plan, number=number, schemes=schemes, heights=heights)
-        with when(size > int64(0)):
-            call = Call(geometry, flat, size, sizes)
-            _by_alignment(call, schemes[0], partial(_by_multiple, only=only, serve=serve))
+        with when(reduce(tirx.And, [size > int64(0) for size in _none_if_zero(geometry, sizes)])):
+            call = Call(geometry, flat, sizes)
+            _by_alignment(call, only, partial(_by_multiple, only=only, serve=serve))
     return builder.get()
+
+
+def _none_if_zero(geometry: BlockGeometry, sizes: Sizes) -> list[Any]:
+    """Returns the dynamic extents of the output: it has no elements if one of them is 0."""
+    names = dict.fromkeys((geometry.rows, geometry.cols, geometry.batch))
+    return [sizes[name] for name in names if isinstance(name, str)]
 
 
 def _with_rows(geometry: BlockGeometry, sizes: Sizes) -> Sizes:
@@ -131,63 +148,105 @@ def _with_rows(geometry: BlockGeometry, sizes: Sizes) -> Sizes:
     return {**sizes, geometry.rows: bound("rows", geometry.derived(sizes)[geometry.rows])}
 
 
-def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
-    """Returns the most rows for which every plan has blocks, whatever heights it splits them into."""
-    found = [MOST_BLOCKS]
-    for scheme in {*schemes, *(_narrow(scheme) for scheme in schemes)}:
-        kernel = scheme.kernel
-        blocks = MOST_BLOCKS // kernel.splits
-        if isinstance(geometry.cols, int):
-            found.append((blocks // -(-geometry.cols // kernel.cols) - 1) * kernel.granule)
-        else:  # as many columns as rows
-            found.append(isqrt(blocks * kernel.granule * kernel.cols) - max(kernel.granule, kernel.cols))
-    return min(found)
+def _require_countable(geometry: BlockGeometry, schemes: Sequence[CudaScheme], sizes: Sizes) -> None:
+    """Emits the checks that a grid has blocks for a call, and that a program can count a tile's elements."""
+    rows, cols = sizes[geometry.rows], geometry.cols
+    kernels = [scheme.kernel for scheme in (*schemes, _narrow(geometry))]
+
+    def require(condition: Any, message: str) -> None:
+        with T.Assert(condition, message, "ValueError"):
+            pass
+
+    if isinstance(cols, int) or cols == geometry.rows:
+        most = min(_most_rows(cols, kernel) for kernel in kernels)
+        require(rows <= int64(most), f"a GPU's grid covers {most} rows at most")
+    else:
+        granule, narrowest, splits = (
+            pick(getattr(kernel, name) for kernel in kernels)
+            for pick, name in ((min, "granule"), (min, "cols"), (max, "splits"))
+        )
+        tiles = (tirx.truncdiv(rows, int64(granule)) + 1) * (ceil_div(sizes[cols], narrowest) * splits)
+        require(tiles <= int64(MOST_BLOCKS), f"a GPU's grid has {MOST_BLOCKS} blocks at most")
+    for name in dict.fromkeys((geometry.cols, geometry.depth)):
+        if isinstance(name, str) and name != geometry.rows:
+            require(sizes[name] <= int64(LONGEST_LINE), f"a line has {LONGEST_LINE} elements at most")
+    if isinstance(geometry.batch, str):
+        most = MOST_BATCHES
+        require(sizes[geometry.batch] <= int64(most), f"a GPU's grid has {most} products at most")
 
 
-def _by_alignment(call: Call, first: CudaScheme, serve: Callable[[Call], None]) -> None:
-    """Serves arrays that begin at multiples of the widest copy by ``serve``, and others by the first plan
-    with copies of single elements. If no copy is wider than that, ``serve`` serves all."""
+def _most_rows(cols: Extent, kernel: CudaMicroKernel) -> int:
+    """Returns the most rows for which a plan has blocks, whatever heights it splits them into."""
+    blocks = MOST_BLOCKS // kernel.splits
+    if isinstance(cols, int):
+        most = (blocks // -(-cols // kernel.cols) - 1) * kernel.granule
+    else:  # as many columns as rows
+        most = isqrt(blocks * kernel.granule * kernel.cols) - max(kernel.granule, kernel.cols)
+    return min(most, MOST_BLOCKS)
+
+
+def _by_alignment(call: Call, only: Sequence[Sequence[Sizes]] | None, serve: Callable[[Call], None]) -> None:
+    """Serves arrays that begin at multiples of the widest copy, and whose lines do, by ``serve``, and others
+    by :data:`NARROW`. Lines as long as there are rows are left to ``serve``. With ``only``, all arrays begin
+    there."""
     geometry = call.geometry
-    wide = max(geometry.widths) > 1 or _widened(geometry) is not None
-    if not wide or require_dtype(geometry.dtype).extension:  # see _array
+    lines = frozenset(geometry.lines) - {geometry.rows}
+    served = replace(call, geometry=replace(geometry, whole=lines))
+    tests = [_is_multiple(call, name) for name in sorted(lines) if not _known_whole(geometry, name, only)]
+    wide = max(served.geometry.x_width, served.geometry.w_width, served.geometry.y_width) > 1
+    varies = {geometry.cols, *geometry.lines} & set(geometry.dims)
+    # Pointers of some types cannot be tested (see _array).
+    if only is None and (wide or varies) and not require_dtype(geometry.dtype).extension:
+        tests.insert(0, _aligned(call.arrays))
+    if not tests:
+        serve(served)
+        return
+    with T.If(reduce(tirx.And, tests)):
+        with T.Then():
+            serve(served)
+        with T.Else():
+            _serve_narrow(call)
+
+
+def _serve_narrow(call: Call) -> None:
+    # The code of one height serves every shape by itself.
+    launch_plan(replace(call, geometry=replace(call.geometry, aligned=False)), _narrow(call.geometry), ())
+
+
+def _narrow(geometry: BlockGeometry) -> CudaScheme:
+    return NARROW[geometry.itemsize]
+
+
+def _is_multiple(call: Call, name: str) -> Any:
+    """Returns whether a dynamic extent is a multiple of the widest copy, and not 0 (no descriptor is)."""
+    size = call.sizes[name]
+    multiple = tirx.truncmod(size, int64(call.geometry.vector)) == int64(0)
+    return multiple if name == call.geometry.rows else tirx.And(size > int64(0), multiple)
+
+
+def _known_whole(geometry: BlockGeometry, name: str, only: Sequence[Sequence[Sizes]] | None) -> bool:
+    """Returns whether an extent is a multiple of the widest copy in all calls that a library is made for."""
+    return only is not None and all(sizes[name] % geometry.vector == 0 for called in only for sizes in called)
+
+
+def _by_multiple(call: Call, only: Sequence[Sequence[Sizes]] | None, serve: Callable[[Call], None]) -> None:
+    """Serves lines as long as there are rows with the widest copy if they are multiples of it, and without it
+    otherwise. With ``only``, omits the code that none of its calls needs.
+    """
+    geometry, rows = call.geometry, call.geometry.rows
+    if rows not in geometry.lines:
         serve(call)
         return
-    with T.If(_aligned(call.arrays)):
-        with T.Then():
-            serve(call)
-        with T.Else():  # the code of one height serves every shape by itself
-            launch_plan(replace(call, geometry=replace(geometry, aligned=False)), _narrow(first), ())
-
-
-def _narrow(scheme: CudaScheme) -> CudaScheme:
-    """Returns the scheme for copies of single elements: this one, or :data:`NARROW` in place of groups of
-    warps, whose sums leave no registers for such copies."""
-    if scheme.kernel.unit in GROUPED:
-        return NARROW
-    return scheme_with(scheme, edge="padded") if scheme.composed else scheme
-
-
-def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
-    """Returns the geometry for dynamic extents that are multiples of the widest copy; None if no copy becomes
-    wider."""
-    found = replace(geometry, multiple=geometry.vector)
-    return found if found.widths != geometry.widths else None
-
-
-def _by_multiple(call: Call, only: Sequence[Sequence[int]] | None, serve: Callable[[Call], None]) -> None:
-    """Serves row counts that are multiples of the widest copy with that copy, and others without it. With
-    ``only``, omits the code that none of the row counts in ``only`` needs.
-    """
-    geometry, wide = call.geometry, _widened(call.geometry)
-    multiples = {count % geometry.vector == 0 for counts in only or () for count in counts}
-    if wide is None or multiples == {False}:
+    wide = replace(call, geometry=replace(geometry, whole=geometry.whole | {rows}))
+    multiples = {sizes[rows] % geometry.vector == 0 for called in only or () for sizes in called}
+    if multiples == {True}:
+        serve(wide)
+    elif multiples == {False}:
         serve(call)
-    elif multiples == {True}:
-        serve(replace(call, geometry=wide))
     else:
-        with T.If(tirx.truncmod(call.size, int64(wide.multiple)) == int64(0)):
+        with T.If(_is_multiple(call, rows)):
             with T.Then():
-                serve(replace(call, geometry=wide))
+                serve(wide)
             with T.Else():
                 serve(call)
 
@@ -200,7 +259,7 @@ def _by_plan(
         if needed:
             with when(number == int64(plan)):
                 if scheme.kernel.unit == "tma" and not describes(call.geometry, scheme.kernel):
-                    launch_plan(call, NARROW, ())
+                    launch_plan(call, _narrow(call.geometry), ())
                 else:
                     launch_plan(call, scheme, needed)
 

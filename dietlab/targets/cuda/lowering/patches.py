@@ -14,7 +14,7 @@ from dietlab.problem.dims import Window
 from dietlab.targets.cuda.lowering.geometry import ImageSizes
 from dietlab.targets.cuda.lowering.sources import Source
 from dietlab.targets.cuda.lowering.tir import bound, int32, int64
-from dietlab.targets.cuda.space import padded_windows
+from dietlab.targets.cuda.needs import padded_windows
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,14 @@ class ImageRows:
     def of_copy(self, copy: Any) -> ImageRows:
         return replace(self, copy=copy)
 
-    def address(self, row: Any, step: Any) -> Any:
-        elements, channel = element_of(self.patches, step)
+    def address(self, row: Any, step: Any, first: Any) -> Any:
+        elements, channel = element_of(self.patches, step + first)
         moved = [at * int32(window.dilation) for window, at in self._pairs(elements)]
         pixel = self._kept(0) + self._pixel(int32(0), moved)
         return int64(pixel) * int64(self.patches.channels) + int64(channel)
 
-    def inside(self, row: Any, step: Any) -> Any:
+    def inside(self, row: Any, step: Any, first: Any) -> Any:
+        step = step + first
         elements, _ = element_of(self.patches, step)
         tests = [row < self.rows_left] + ([] if self.depth is None else [step < self.depth])
         known = {window: self._kept(index) for index, window in enumerate(self._padded, 1)}
@@ -121,12 +122,12 @@ class KernelSteps:
     def buffer(self) -> Any:
         return self.weights.buffer
 
-    def address(self, row: Any, step: Any) -> Any:
-        element, channel = _split(self.patches, step)
-        return self.weights.address(row, channel * int32(self.patches.elements) + element)
+    def address(self, row: Any, step: Any, first: Any) -> Any:
+        element, channel = _split(self.patches, step + first)
+        return self.weights.address(row, channel * int32(self.patches.elements) + element, int32(0))
 
-    def inside(self, row: Any, step: Any) -> Any | None:
-        return self.weights.inside(row, step)
+    def inside(self, row: Any, step: Any, first: Any) -> Any | None:
+        return self.weights.inside(row, step, first)
 
     def of_copy(self, copy: Any) -> KernelSteps:
         return self

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import PointerType
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Sizes
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.geometry import STRIPS, AnyPanel, BlockGeometry, SwizzledPanel, panels
 from dietlab.targets.cuda.lowering.tir import int64
@@ -46,8 +47,9 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
     tuned for."""
     if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
         return False
-    extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
-    return geometry.batch is None and not geometry.gathers and whole_lines(geometry.dtype, extents)
+    lines = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
+    known = [geometry.vector if extent in geometry.whole else extent for extent in lines]
+    return geometry.batch is None and not geometry.gathers and whole_lines(geometry.dtype, known)
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
@@ -63,8 +65,8 @@ def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
     return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
 
 
-def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, size: Any) -> Maps:
-    """Encodes both descriptors on the host, before the launch: M is known there only.
+def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, sizes: Sizes) -> Maps:
+    """Encodes both descriptors on the host, before the launch: dynamic extents are known there only.
 
     For example, with ``x[T, K]`` and a strip of 64 elements::
 
@@ -73,7 +75,7 @@ def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, s
 
     ``w`` is encoded in each call, too: that takes less time than to find out whether the pointer changed.
     """
-    cols, depth = (geometry.extent(extent, size) for extent in (geometry.cols, geometry.depth))
+    size, cols, depth = (geometry.value(e, sizes) for e in (geometry.rows, geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)
     x_lines, w_lines = box_lines(kernel, geometry)
     behind = tirx.truncmod(int64(size), int64(PIECES[kernel.unit].rows))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -78,15 +79,36 @@ def keep(values: Any, count: int) -> None:
         T.evaluate(T.cuda.func_call(KEEP, values[n], source_code=KEEP_SOURCE))
 
 
-OPAQUE = "dietlab_opaque"
-OPAQUE_SOURCE = f"""
-__forceinline__ __device__ int {OPAQUE}(int value) {{
-  asm volatile("" : "+r"(value));
+OPAQUE = {
+    "int32": ("dietlab_opaque", "int", "r"),
+    "uint64": ("dietlab_opaque_address", "unsigned long long", "l"),
+}
+"""The names of CUDA functions by the type of their value; the type in CUDA; and its letter in ``asm``."""
+
+OPAQUE_SOURCE = """
+__forceinline__ __device__ {kind} {name}({kind} value) {{
+  asm volatile("" : "+{letter}"(value));
   return value;
 }}
 """
 """The CUDA source of an empty ``asm``, which adds no instruction. The compiler does not know the value's
 origin, and keeps it in a register."""
+
+
+def opaque(value: Any) -> Any:
+    """Returns an expression of int32 or uint64 whose origin the CUDA compiler does not know."""
+    dtype = str(value.ty.dtype)
+    name, kind, letter = OPAQUE[dtype]
+    source = OPAQUE_SOURCE.format(name=name, kind=kind, letter=letter)
+    return T.cuda.func_call(name, value, source_code=source, return_type=dtype)
+
+
+def from_element(buffer: Any, index: Any) -> Any:
+    """Emits the address of an element, which is computed once, and returns the buffer from there on."""
+    address = bound("address", opaque(T.reinterpret("uint64", T.address_of(buffer[index]))))
+    tile = tirx.Var("tile", PointerType(PrimType(str(buffer.dtype)), "global"))
+    T.Bind(T.reinterpret(tile.ty, address), var=tile)
+    return T.decl_buffer(buffer.shape, buffer.dtype, data=tile)
 
 
 def computed_once(name: str, value: Any) -> Any:
@@ -102,4 +124,4 @@ def computed_once(name: str, value: Any) -> Any:
     TVM inserts the expression of a :func:`bound` variable wherever the variable stands, and the CUDA compiler
     computes it in every step of a loop again, to save a register.
     """
-    return bound(name, T.cuda.func_call(OPAQUE, value, source_code=OPAQUE_SOURCE, return_type="int32"))
+    return bound(name, opaque(value))

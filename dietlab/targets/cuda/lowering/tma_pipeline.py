@@ -20,8 +20,8 @@ from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_pat
 from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
+from dietlab.targets.cuda.needs import exchanged_bytes
 from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
-from dietlab.targets.cuda.space import exchanged_bytes
 from dietlab.targets.cuda.unit import PIECES, WARP
 
 BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -129,7 +129,7 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
     kernel, geometry = layout.kernel, layout.geometry
     used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
     ring = _ring(kernel, layout.shared, used)
-    steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
+    steps = int32(own_steps(kernel, place))
     _initialize(ring, place.thread)
     ring.start()
     roles = registers_of_roles(kernel)
@@ -226,7 +226,7 @@ class RowsInside:
     def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
         """Computes the rows once for all steps."""
         piece = PIECES[kernel.unit].rows
-        inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
+        inside = computed_once("inside", tirx.min(place.extents.rows - place.first_row, int32(kernel.rows)))
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
         end = bound("end", whole_patterns(inside - whole * int32(piece), int32))
         return cls(whole, end, whole * int32(piece) + end)

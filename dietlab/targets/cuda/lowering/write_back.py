@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -86,28 +86,47 @@ def write_back(worker: Worker, totals: Totals, arrays: Arrays, place: BlockPosit
     """Stores what lies inside the output, after the epilogue: through shared memory if stores of 16 bytes
     are possible. All threads that compute must call it.
 
-    Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
+    Rows are tested one by one; columns only if the output's width is no multiple of the tile's. Whether the
+    lines of an output of dynamic width begin at multiples of 16 bytes is tested here: only stores depend on
+    it.
     """
-    kernel, geometry = worker.kernel, worker.layout.geometry
-    width = geometry.extent(geometry.cols, place.size)
-    first = int64(place.batch) * int64(place.size) * int64(width) + (
+    geometry, cols = worker.layout.geometry, worker.layout.geometry.cols
+    if isinstance(cols, int) or cols in geometry.whole or not geometry.aligned:
+        _write(worker, totals, _output(worker, geometry, arrays, place))
+        return
+    wide = replace(geometry, whole=geometry.whole | {cols})
+    with T.If(tirx.truncmod(place.extents.cols, int32(geometry.vector)) == int32(0)):
+        with T.Then():
+            _write(worker, totals, _output(worker, wide, arrays, place))
+        with T.Else():
+            _write(worker, totals, _output(worker, geometry, arrays, place))
+
+
+def _output(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: BlockPosition) -> Output:
+    """Returns the output around a block's tile, with what is known of its width."""
+    kernel, whole = worker.kernel, place.extents
+    width = whole.cols
+    first = int64(place.batch) * int64(whole.rows) * int64(width) + (
         int64(place.first_row) * int64(width) + int64(place.first_col)
     )
     wide = min(geometry.y_width, kernel.run_cols)
-    output = Output(
+    return Output(
         geometry,
         arrays,
         place,
         origin=bound("origin", first),
         width=width,
-        rows_left=bound("rows_left", place.size - place.first_row),
+        rows_left=bound("rows_left", whole.rows - place.first_row),
         cols_left=(
             None if geometry.fits("cols", kernel.cols) else bound("cols_left", int32(width) - place.first_col)
         ),
         wide=wide,
         finished=registers("finished", wide, geometry.dtype),
     )
-    if kernel.splits == 1 and geometry.y_width == CELL:
+
+
+def _write(worker: Worker, totals: Totals, output: Output) -> None:
+    if worker.kernel.splits == 1 and output.geometry.y_width == CELL:
         _through_shared(worker, totals, output)
     else:
         _store(worker, totals, output)

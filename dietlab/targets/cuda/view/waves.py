@@ -22,8 +22,8 @@ from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_on
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
+from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
 from dietlab.targets.cuda.occupancy import LIMITERS, Limiter, block_bounds, limiter
-from dietlab.targets.cuda.space import compiled_registers, shared_bytes
 from dietlab.view.figures.base import MICRO, add_legend_key, add_ring, hovering, new_figure
 from dietlab.view.theme import GRID, PALETTE
 
