@@ -167,7 +167,7 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         DietlabError,
         match="a suite is one of bert-cpu, layers, paper-cpu, low-precision, llm-cpu, resnet50, "
         "resnet50-layers, speech, depthwise, smoke-conv, smoke, smoke-layers, smoke-gpu, "
-        "paper-gpu, bert-gpu, llm-gpu, first-gpu; got 'gpt'",
+        "paper-gpu, bert-gpu, llm-gpu, decoder-gpu, first-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -184,17 +184,28 @@ def test_suites_of_a_gpu_hold_the_issue_s_operators() -> None:
         assert (task.workload.to_json()["B"], task.workload.to_json()["D"]) == (192, 64)
         assert [s["T"] for s in task.evaluated("quick")] == quick
         assert [s["T"] for s in task.evaluated("full")] == list(range(1, 129))
-    bert = [task.workload.to_json() for task in SUITES["bert-gpu"].tasks]
-    sizes, llm = ((768, 768), (2304, 768), (3072, 768), (768, 3072)), SUITES["llm-gpu"].tasks
-    bert = [task.workload.to_json() for task in SUITES["bert-gpu"].tasks]
-    every = {(*size, dtype) for size in sizes for dtype in ("float32", "float16")}
-    assert {(w["N"], w["K"], w["dtype"]) for w in bert} == every and all(w["T"] == [1, 2048] for w in bert)
+    llm = SUITES["llm-gpu"].tasks
     layers = [task.workload.to_json() for task in llm]
     assert [(w["N"], w["K"]) for w in layers] == [(4096, 4096), (4096, 14336), (14336, 4096)]
     for task in llm:
         assert task.workload.dtype == "bfloat16"
         assert [s["T"] for s in task.evaluated("full")][:512] == list(range(1, 513))
         assert task.evaluated("full")[-1] == Shape.of(T=4096)
+
+
+def test_one_operator_of_a_gpu_serves_all_layers_of_a_model() -> None:
+    """Evaluated at lengths, and at layers, that tuning does not see."""
+    bert, decoder = SUITES["bert-gpu"].tasks, SUITES["decoder-gpu"].tasks
+    assert [task.workload.dtype for task in (*bert, *decoder)] == ["float32", "bfloat16", "bfloat16"]
+    for task in (*bert, *decoder):
+        tuned = list(task.shapes)
+        layers = {(shape["N"], shape["K"]) for shape in tuned}
+        evaluated = task.evaluated("full")
+        assert {s["T"] for s in evaluated}.isdisjoint({s["T"] for s in tuned})
+        assert layers < {(s["N"], s["K"]) for s in evaluated}
+    assert {(s["N"], s["K"]) for s in bert[0].shapes} == {
+        (768, 768), (2304, 768), (3072, 768), (768, 3072),
+    }  # fmt: skip
 
 
 def test_the_first_operators_on_a_lent_gpu_are_the_paper_s_dense_layer_and_one_in_bfloat16() -> None:
@@ -206,7 +217,7 @@ def test_the_first_operators_on_a_lent_gpu_are_the_paper_s_dense_layer_and_one_i
     assert {(t.name, t.workload, t.tuned) for t in first} == {(t.name, t.workload, t.tuned) for t in others}
 
 
-@pytest.mark.parametrize("name", ["paper-gpu", "bert-gpu", "llm-gpu", "first-gpu"])
+@pytest.mark.parametrize("name", ["paper-gpu", "bert-gpu", "llm-gpu", "decoder-gpu", "first-gpu"])
 def test_suites_of_a_gpu_are_complete(name: str) -> None:
     suite = suite_named(name)
     assert suite.target == "cuda" and suite.caches == ("hot", "rotating")
@@ -215,7 +226,7 @@ def test_suites_of_a_gpu_are_complete(name: str) -> None:
         for effort in LENGTHS:
             shapes = task.evaluated(effort)
             assert list(shapes) == sorted(set(shapes)) and shapes
-        assert task.shapes and len(task.evaluated("quick")) <= 18
+        assert task.shapes and len(task.evaluated("quick")) <= 21
     assert suite.only("").target == suite.against(("cublas",)).target == "cuda"
 
 

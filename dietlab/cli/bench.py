@@ -136,8 +136,11 @@ def bench(
       smoke-gpu  the same layer on a GPU
       paper-gpu  on a GPU: the paper's dense layer of 16 T rows and both batched products,
                  float32; eight T, or every T of 1..128 with --effort full
-      bert-gpu   on a GPU: four dense layers of BERT-base, float32 and float16, T=1..2048
+      bert-gpu   on a GPU: one operator for all dense layers of BERT-base, T=16..2048, float32 and
+                 bfloat16; also at layers of BERT-large, which tuning never sees
       llm-gpu    on a GPU: 4096 x 4096, 4096 x 14336 and 14336 x 4096, bfloat16, T=1..4096
+      decoder-gpu  on a GPU: one operator for all dense layers of a decoder with 7e9 parameters,
+                 bfloat16, T=1..4096; also at layers of others
       first-gpu  paper-gpu and llm-gpu against NVIDIA's libraries, the most informative operator
                  first: for a GPU that is available for minutes; needs no compiler (dietlab kit)
     Efforts:

@@ -43,11 +43,6 @@ PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "quick": tuple(sorted({1, 2, 4, 8, 16, 32, *PAPER_LENGTHS})),
     "full": tuple(range(1, 129)),
 }
-BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 100, 2048),
-    "quick": (1, 8, 16, 17, 43, 64, 100, 127, 128, 256, 509, 512, 1021, 1024, 2039, 2048),
-    "full": LENGTHS["full"],
-}
 LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 100, 512),
     "quick": (1, 2, 4, 8, 16, 17, 32, 64, 100, 127, 128, 256, 384, 509, 512, 1024, 2039, 4096),
@@ -84,3 +79,22 @@ def lengths_named(effort: str, lengths: Mapping[str, tuple[int, ...]] = LENGTHS)
     if effort not in lengths:
         raise DietlabError(f"an effort of the bench is one of {', '.join(lengths)}", repr(effort))
     return lengths[effort]
+
+
+BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    effort: tuple(PAPER_ROWS * length for length in lengths)
+    for effort, lengths in {
+        "smoke": (8, 112),
+        "quick": (8, 56, 112),
+        "full": (1, 3, 8, 13, 31, 48, 56, 64, 72, 97, 112, 127),
+    }.items()
+}
+"""Evaluated rows of BERT's layers by one library on a GPU, by effort. Tuning sees none of these."""
+DECODER_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (8, 300),
+    "quick": (8, 80, 300),
+    "full": (2, 8, 24, 48, 80, 112, 160, 224, 300, 448, 640, 1536),
+}
+"""Evaluated rows of a decoder's layers by one library on a GPU, by effort. Tuning sees none of these."""
+NO_LIBRARIES = dict.fromkeys(BERT_GPU_LENGTHS, (0, 0))
+"""No library of its own for any layer, by effort: visits of a GPU are too short to tune for each."""

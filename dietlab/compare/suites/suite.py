@@ -21,6 +21,7 @@ from dietlab.compare.suites.images import (
 )
 from dietlab.compare.suites.lengths import (
     BERT_GPU_LENGTHS,
+    DECODER_LENGTHS,
     HELD_OUT_LENGTHS,
     LAYER_LENGTHS,
     LENGTHS,
@@ -29,6 +30,7 @@ from dietlab.compare.suites.lengths import (
     LONG_LENGTHS,
     LONG_WEIGHT,
     LOW_PRECISION_QUICK,
+    NO_LIBRARIES,
     OWN_LIBRARIES,
     PAPER_CPU_LENGTHS,
     PAPER_GPU_LENGTHS,
@@ -276,6 +278,33 @@ def gpu_dense_task(
     )
 
 
+def bert_gpu_task(dtype: str) -> Task:
+    """Returns a dense operator on a GPU that serves BERT-base's layers, and two of BERT-large that tuning
+    never sees."""
+    rows = tuple((PAPER_ROWS * length, 1.0) for length in PAPER_LENGTHS)
+    work = Dense(T=Dim(PAPER_ROWS, 128 * PAPER_ROWS), N=Dim(64, 4096), K=Dim(64, 4096), dtype=dtype)
+    held_out = ((1024, 1024), (4096, 1024))
+    layers = EveryLayer("bert-base", held_out, BERT_GPU_LENGTHS, BERT_GPU_LENGTHS, NO_LIBRARIES)
+    return _gpu_layers_task("bert-base", work, rows, layers)
+
+
+def decoder_gpu_task() -> Task:
+    """Returns a dense operator on a GPU that serves the layers of a decoder with 7e9 parameters, and three of
+    others that tuning never sees."""
+    work = Dense(T=Dim(1, 4096), N=Dim(1024, 14336), K=Dim(1024, 14336), dtype="bfloat16")
+    tuned = ((4096, 4096), (12288, 4096), (11008, 4096), (4096, 11008))
+    held_out = ((14336, 4096), (4096, 14336), (5120, 5120))
+    layers = EveryLayer(tuned, held_out, DECODER_LENGTHS, DECODER_LENGTHS, NO_LIBRARIES)
+    return _gpu_layers_task("decoder", work, LLM_TUNED, layers)
+
+
+def _gpu_layers_task(
+    name: str, work: Dense, tuned: tuple[tuple[int, float], ...], layers: EveryLayer
+) -> Task:
+    end = "" if work.dtype == USUAL else f"-{work.dtype}"
+    return Task(f"dense-{name}{end}", work, tuned, GPU_AGAINST, layers=layers, max_kernels=GPU_KERNELS)
+
+
 def llm_gpu() -> tuple[Task, ...]:
     """Returns three layers of a served model in bfloat16."""
     sizes = ((4096, 4096), (4096, 14336), (14336, 4096))
@@ -339,16 +368,9 @@ SUITES: Mapping[str, Suite] = {
         Suite("smoke-layers", (tiny_layers_task(),)),
         Suite("smoke-gpu", (Task("dense-tiny", TINY, TINY_TUNED[::2], ("largest-shape", "oracle")),), "cuda"),
         Suite("paper-gpu", paper_gpu(), "cuda"),
-        Suite(
-            "bert-gpu",
-            tuple(
-                gpu_dense_task(*sizes, dtype, _tuned(2048), BERT_GPU_LENGTHS)
-                for dtype in ("float32", "float16")
-                for sizes in BERT_SIZES
-            ),
-            "cuda",
-        ),
+        Suite("bert-gpu", (bert_gpu_task("float32"), bert_gpu_task("bfloat16")), "cuda"),
         Suite("llm-gpu", llm_gpu(), "cuda"),
+        Suite("decoder-gpu", (decoder_gpu_task(),), "cuda"),
         Suite("first-gpu", first_gpu(), "cuda"),
     )
 }
