@@ -203,16 +203,20 @@ def candidates(work: Workload, hardware: Hardware) -> int:
     """How many are tried: every tile in every way, twice where a second resident block needs a bound."""
     clusters, total = hardware.limits.compute_capability == "9.0", 0
     for unit in units(work, hardware):
-        down_across, rows, cols = ARRANGEMENTS[unit][:2], *map(len, ARRANGEMENTS[unit][2:])
+        down_across, tiles = ARRANGEMENTS[unit][:2], [*product(*ARRANGEMENTS[unit][2:])]
         for slices, splits in SHARES:
             if (splits > 1 and not clusters) or (unit == "tma" and slices > 1):
                 continue
             shared = len(MULTICAST) if unit == "tma" and splits == 1 else 1
-            parts = sum(step % (PIECES[unit].steps * slices) == 0 for step in STEPS[unit])
+            steps = [step for step in STEPS[unit] if step % (PIECES[unit].steps * slices) == 0]
+            parts = len(steps) * len(tiles)
+            if unit == "fma":
+                few = sum(rows * cols <= 64 and cols < 16 for rows, cols in tiles)
+                parts = len(steps) * few + steps.count(8)
             for down, across in product(*down_across):
                 threads = down * across * slices * PIECES[unit].threads + PIECES[unit].producers
                 bounded = 2 * threads * 255 > 65536
-                total += parts * rows * cols * len(STAGES[unit]) * (2 if bounded else 1) * shared
+                total += parts * len(STAGES[unit]) * (2 if bounded else 1) * shared
     return total
 
 

@@ -24,13 +24,14 @@ from cuda_samples import emulated
 from gpu_machine import Call, Machine, calls_of, clone_into, image_or_skip, lines_in, mib_in, rehearsal_log
 from test_gpu_rehearsal import load_first_light
 
-from dietlab.base.errors import MeasureError, MissingDependencyError, StudyError
+from dietlab.base.errors import MeasureError, MissingDependencyError, SpaceError, StudyError
 from dietlab.base.events import Event, StageAdvanced, audience
 from dietlab.cli import kit as cli_kit
 from dietlab.compare.study import Study
 from dietlab.compare.suites import kit, suite_named
 from dietlab.compare.suites.deadline import Deadline
-from dietlab.compare.suites.kit import build_measured, measure, pack
+from dietlab.compare.suites.kit import build_measured, first_round, measure, pack
+from dietlab.compare.suites.studies import study_of
 from dietlab.lower.target import lower_target
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner, Record, Timing, Trial, read_records
@@ -188,6 +189,17 @@ def test_packing_goes_on_after_a_kill(libraries: ReadyLibraries, monkeypatch: py
     told = pytest.raises(MeasureError, match=r"those of dense .* for NVIDIA H200 SXM\. Pack into another")
     with audience(()).stage("pack", 0) as progress, told:
         pack_libraries(libraries.folder, TASK.workload, Hardware.preset("a100"), (), progress)
+
+
+def test_schemes_that_a_user_names_are_packed_too(tmp_path: Path) -> None:
+    """In addition to the search's own, where they are in the space; a name that is in none is refused."""
+    study = study_of(TASK, tmp_path, H200, "smoke")
+    own = [trial.scheme for trial in first_round(study, 3)]
+    other = next(scheme for scheme in reversed(study.space().schemes) if scheme not in own)
+    both = first_round(study, 3, [other.key, own[0].key])
+    assert [trial.scheme for trial in both] == [*own, other]
+    with pytest.raises(SpaceError, match=r"in the space of one of the tasks; got 128x64x16\.t16x16\.s3\. "):
+        pack(SUITE, H200, tmp_path / "kit", candidates=3, schemes=["128x64x16.t16x16.s3"], effort="smoke")
 
 
 # A kit on the machine with the GPU

@@ -45,11 +45,19 @@ def kit_group() -> None:
 @click.option(
     "--candidates", default=64, show_default=True, type=click.IntRange(1), help="Libraries of each task."
 )
+@click.option("--scheme", "schemes", multiple=True, metavar="KEY", help="Also this one; may be repeated.")
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(EFFORTS)))
 @click.option("--out", default=".gpukit", show_default=True, type=click.Path(file_okay=False))
 @quiet_option
 def pack_command(
-    suite: str, only: str, hardware: str | None, candidates: int, effort: str, out: str, quiet: bool
+    suite: str,
+    only: str,
+    hardware: str | None,
+    candidates: int,
+    schemes: tuple[str, ...],
+    effort: str,
+    out: str,
+    quiet: bool,
 ) -> None:
     """Build the first round of each task's search into a folder.
 
@@ -61,7 +69,13 @@ def pack_command(
         raise StudyError(f"the suite {suite} needs a processor of kind {chosen.target}", target.name, remedy)
     with Telling("kit", ("pack",), quiet) as telling:
         found = pack(
-            chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers
+            chosen,
+            target,
+            Path(out),
+            candidates=candidates,
+            schemes=schemes,
+            effort=effort,
+            observers=telling.observers,
         )
     for name, ready in found.items():
         refused = sum(entry.failure is not None for entry in ready.entries)

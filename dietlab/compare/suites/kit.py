@@ -7,11 +7,11 @@ and builds each task's operator, which the second visit evaluates like any other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dietlab.base.errors import StudyError
+from dietlab.base.errors import SpaceError, StudyError
 from dietlab.base.events import Observer, Stage, audience
 from dietlab.base.files import locked, read_json, reading, write_json
 from dietlab.compare.lineup import spread
@@ -53,6 +53,7 @@ def pack(
     folder: Path,
     *,
     candidates: int = 64,
+    schemes: Sequence[str] = (),
     effort: str = "quick",
     observers: Iterable[Observer] = (),
     workers: int | None = None,
@@ -62,6 +63,7 @@ def pack(
 
     Args:
         candidates: the number of schemes for each task.
+        schemes: the keys of further schemes, each for the tasks in whose space it is.
         effort: the effort of tuning; it determines how long each library will be timed.
         workers: the number of parallel builds (default: the number of processors that this process may use).
 
@@ -69,28 +71,39 @@ def pack(
         the libraries by the task's name.
 
     Raises:
-        DietlabError: if the folder holds another kit, or the compiler is missing.
+        DietlabError: if the folder holds another kit, the compiler is missing, or a scheme is in no space.
     """
     lower_target(hardware.kind).require_tools()  # else every library would fail for the same reason
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
     total = candidates * len(suite.tasks)
     with locked(folder, ONE_AT_A_TIME), listeners.stage("pack", total, "scheme") as progress:
-        for number, task in enumerate(suite.tasks, 1):
-            study = study_of(task, folder, hardware, effort)
-            trials = first_round(study, candidates)
+        studies = {task.name: study_of(task, folder, hardware, effort) for task in suite.tasks}
+        rounds = {name: first_round(study, candidates, schemes) for name, study in studies.items()}
+        _require_tried(schemes, rounds.values())
+        for number, (name, study) in enumerate(studies.items(), 1):
             ready = study.folder / READY
-            found[task.name] = pack_libraries(ready, study.workload, hardware, trials, progress, workers)
+            found[name] = pack_libraries(ready, study.workload, hardware, rounds[name], progress, workers)
             write_json(folder / KIT, {"tasks": {n: r.folder.parent.name for n, r in found.items()}})
-            progress.advance(task.name, by=number * candidates - progress.done)
+            progress.advance(name, by=number * candidates - progress.done)
     return found
 
 
-def first_round(study: Study, count: int) -> tuple[Trial, ...]:
-    """Returns the schemes that a study's search tries first, each on all shapes to tune for."""
+def _require_tried(schemes: Sequence[str], rounds: Iterable[Sequence[Trial]]) -> None:
+    tried = {trial.scheme.key for trials in rounds for trial in trials}
+    if lost := [key for key in schemes if Scheme.from_key(key).key not in tried]:
+        remedy = "`dietlab space` shows one; a composed scheme's key ends with .even or .rest."
+        raise SpaceError("a scheme must be in the space of one of the tasks", ", ".join(lost), remedy)
+
+
+def first_round(study: Study, count: int, schemes: Sequence[str] = ()) -> tuple[Trial, ...]:
+    """Returns the schemes that a study's search tries first, and those of ``schemes`` in its space, each on
+    all shapes to tune for."""
     effort = replace(effort_named(study.effort), trials=count, batch=count)
-    proposal = Tuner(study.space(), study.shapes, **{**study.resolved(), "effort": effort}).ask()
-    shapes = study.shapes.train.shapes
-    return tuple(Trial(scheme, shapes) for scheme in (proposal.new if proposal else ()))
+    space, shapes = study.space(), study.shapes.train.shapes
+    proposal = Tuner(space, study.shapes, **{**study.resolved(), "effort": effort}).ask()
+    named = [scheme for key in schemes if (scheme := Scheme.from_key(key)) in space]
+    tried = dict.fromkeys((*(proposal.new if proposal else ()), *named))
+    return tuple(Trial(scheme, shapes) for scheme in tried)
 
 
 def measure(

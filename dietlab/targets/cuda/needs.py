@@ -36,14 +36,15 @@ different banks."""
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
     """Returns the least number of registers that one thread needs: for sums, for one step's operands (with
-    ``wgmma`` only for two descriptors and their offsets), and for bookkeeping.
+    ``wgmma`` only for two descriptors and their offsets; in float32 for four steps of all rows and of eight
+    columns at a time), and for bookkeeping.
     """
     if kernel.unit in GROUPED:
         operands = 8
     elif kernel.unit == "mma":
         operands = (kernel.tile_rows // 16) * 4 + (kernel.tile_cols // 8) * 2
     else:
-        operands = 4 * (kernel.tile_rows + kernel.tile_cols)
+        operands = 4 * (kernel.tile_rows + min(kernel.tile_cols, 8))
     return kernel.accumulators + operands + BOOKKEEPING
 
 

@@ -51,8 +51,13 @@ THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
 conflicts."""
 
 WARPS_DOWN, WARPS_ACROSS = (1, 2, 4), (1, 2, 4)
-TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8)
+TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8, 16)
 """The numbers of rows and columns of one thread's tile."""
+
+MOST_SUMS, WIDEST, WIDEST_STEP = 64, (8, 16), 8
+"""The most sums of a float32 thread; the one larger tile, whose blocks have half as many threads, so that two
+of 128 x 128 fit a multiprocessor; and the steps of its stages: with 16, its loop has 35 KiB of machine code,
+and loops of more than 28 KiB were slow on an H200 (docs/gpu.md)."""
 
 WARP_ROWS, WARP_COLS = (16, 32, 48, 64), (16, 32, 64)
 """The numbers of rows and columns of one warp's tile on tensor cores."""
@@ -92,6 +97,8 @@ def candidates(
         ):
             if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices > 1):
                 continue
+            if unit == "fma" and not _few_sums(rows, cols, step):
+                continue
             kernel = CudaMicroKernel(
                 down * rows, across * cols, step, down, across, slices, stages, unit, splits
             )
@@ -99,6 +106,11 @@ def candidates(
             shared = MULTICAST if unit == "tma" and splits == 1 else MULTICAST[:1]
             for multicast, resident, edge in product(shared, few, edges):
                 yield Scheme(replace(kernel, resident=resident, multicast=multicast), edge)
+
+
+def _few_sums(rows: int, cols: int, step: int) -> bool:
+    """Returns whether a float32 thread's tile has few sums, or is the widest one."""
+    return rows * cols <= MOST_SUMS if cols < WIDEST[1] else (rows, cols) == WIDEST and step == WIDEST_STEP
 
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
