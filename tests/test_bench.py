@@ -167,7 +167,7 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         DietlabError,
         match="a suite is one of bert-cpu, layers, paper-cpu, low-precision, llm-cpu, resnet50, "
         "resnet50-layers, speech, depthwise, smoke-conv, smoke, smoke-layers, smoke-gpu, "
-        "paper-gpu, bert-gpu, llm-gpu, decoder-gpu, first-gpu; got 'gpt'",
+        "paper-gpu, bert-gpu, llm-gpu, decoder-gpu, first-gpu, resnet50-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -206,6 +206,14 @@ def test_one_operator_of_a_gpu_serves_all_layers_of_a_model() -> None:
     assert {(s["N"], s["K"]) for s in bert[0].shapes} == {
         (768, 768), (2304, 768), (3072, 768), (768, 3072),
     }  # fmt: skip
+
+
+def test_convolutions_on_a_gpu_meet_cudnn() -> None:
+    tasks = SUITES["resnet50-gpu"].tasks
+    assert {t.against for t in tasks} == {("cudnn", "cudnn-tuned", "oracle")}
+    for dtype in ("float32", "bfloat16"):
+        found = [task.workload.to_json() for task in tasks if task.workload.dtype == dtype]
+        assert sorted(work["IC"] for work in found) == [64, 128, 256, 512]
 
 
 def test_the_first_operators_on_a_lent_gpu_are_the_paper_s_dense_layer_and_one_in_bfloat16() -> None:

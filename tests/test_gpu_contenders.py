@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from dietlab.measure.timing.problem import KEPT, Problem, shared_problem
 from dietlab.measure.timing.process import WorkerProcess, WorkerRefused
 from dietlab.measure.timing.protocol import GPU_CACHE_STATES
 from dietlab.measure.timing.rotation import MOST_PLAIN, copies_beyond
-from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload
+from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Leaf, Scheme
 from dietlab.targets.cpu.contenders import CONTENDERS, VENDORS
 from dietlab.targets.cuda import contenders
@@ -45,7 +46,7 @@ from dietlab.targets.cuda.contenders.cublaslt import (
     Product,
     TunedCublasLt,
 )
-from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, EagerCublas
+from dietlab.targets.cuda.contenders.pytorch import MODE, Compiled, Cudnn, EagerCublas
 from dietlab.targets.cuda.contenders.tensors import (
     EventClock,
     GpuSetting,
@@ -133,6 +134,34 @@ def test_worker_checks_what_is_computed(worker: WorkerProcess, workload: Workloa
         answer = worker.ask({"op": "check", "shape": {"T": rows}, "seed": rows}, 60)
         assert answer["correct"], (str(workload), rows, answer)
         assert answer["max_error"] <= answer["tolerance"]
+
+
+IMAGES = Conv2d(N=Dim(1, 2), H=Dim(5, 12), W=Dim(5, 12), IC=8, OC=12, kernel=3, padding=1)
+CONVOLUTIONS = (
+    replace(IMAGES, dtype="bfloat16"),
+    replace(IMAGES, bias=True, activation="relu", residual="before"),
+    replace(IMAGES, stride=2, padding=((0, 1), (1, 1)), bias=True, activation="gelu_erf"),
+    Conv1d(N=1, L=Dim(5, 30), IC=8, OC=12, kernel=3, padding=1, bias=True),
+)
+
+
+@pytest.mark.parametrize("name", ["cudnn", "cudnn-tuned"])
+@pytest.mark.parametrize("workload", CONVOLUTIONS, ids=str)
+def test_worker_checks_convolutions(worker: WorkerProcess, workload: Workload, name: str) -> None:
+    answer = worker.ask(opening(name, workload), 60)
+    assert answer["kind"] == ("plain" if name == "cudnn" else "tuned") and "cuDNN" in answer["version"]
+    for size in (5, 11):
+        shape = {dim: min(size, extent.high) for dim, extent in workload.dims.items()}
+        answer = worker.ask({"op": "check", "shape": shape, "seed": size}, 60)
+        assert answer["correct"], (str(workload), shape, answer)
+        timed = worker.ask({"op": "time", "shape": shape, "cache": "hot", "min_seconds": 0.001}, 60)
+        assert timed["seconds"] > 0
+
+
+def test_cudnn_s_rounded_steps_are_no_contender_of_one_rounding() -> None:
+    told = pytest.raises(NoFormError, match="convolution must have no epilogue")
+    with told:
+        Cudnn(setting()).kind(replace(IMAGES, dtype="float16", activation="relu"))
 
 
 @pytest.mark.parametrize("workload", [DENSE, HALVES[1], BATCHED[0]], ids=str)

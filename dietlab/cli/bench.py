@@ -143,6 +143,8 @@ def bench(
                  bfloat16, T=1..4096; also at layers of others
       first-gpu  paper-gpu and llm-gpu against NVIDIA's libraries, the most informative operator
                  first: for a GPU that is available for minutes; needs no compiler (dietlab kit)
+      resnet50-gpu  on a GPU: ResNet-50's 3x3 convolutions without stride against cuDNN, float32
+                 and bfloat16, at the inputs of resnet50
     Efforts:
       smoke     a few lengths: does everything run?
       quick     about 30 lengths a workload: ends, multiples, primes, held-out ones

@@ -318,19 +318,30 @@ def first_gpu() -> tuple[Task, ...]:
     return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
 
 
-def image_tasks(layers: Layers) -> tuple[Task, ...]:
+def image_tasks(layers: Layers, target: str = "cpu") -> tuple[Task, ...]:
     """Returns a task for each convolution."""
     return tuple(
         Task(
             name,
             work,
             (),
-            (*own_vendors("cpu", work.operator), "oracle"),
+            (*own_vendors(target, work.operator, work.dtype), "oracle"),
             images=images,
-            max_kernels=usual_kernels(work),
+            max_kernels=GPU_KERNELS if target == "cuda" else usual_kernels(work),
         )
         for name, (work, images) in layers.items()
     )
+
+
+def resnet50_gpu() -> tuple[Task, ...]:
+    """Returns the 3x3 layers of ResNet-50 without stride, in float32 and bfloat16."""
+    layers = {
+        name if dtype == USUAL else f"{name}-{dtype}": (replace(work, dtype=dtype), images)
+        for dtype in (USUAL, "bfloat16")
+        for name, (work, images) in resnet50().items()
+        if work.kernel == (3, 3) and work.stride == (1, 1)
+    }
+    return image_tasks(layers, "cuda")
 
 
 def tiny_convolutions() -> tuple[Task, ...]:
@@ -372,6 +383,7 @@ SUITES: Mapping[str, Suite] = {
         Suite("llm-gpu", llm_gpu(), "cuda"),
         Suite("decoder-gpu", (decoder_gpu_task(),), "cuda"),
         Suite("first-gpu", first_gpu(), "cuda"),
+        Suite("resnet50-gpu", resnet50_gpu(), "cuda"),
     )
 }
 """Suites by name."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
 
+from dietlab.compare.torch_convolution import Unarranged
 from dietlab.compare.vendor import CONVOLUTIONS, Call, Kind, NoFormError, Operands
 from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import Dense, FloatArray, Shape, Workload, extents
 from dietlab.problem.convolution import Convolution
 from dietlab.targets.cpu.contenders.pytorch import OneDnnPacked, tensors
-from dietlab.targets.cpu.contenders.pytorch_convolution import Unarranged
 
 
 @dataclass

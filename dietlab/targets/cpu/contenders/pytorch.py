@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from dietlab.base.errors import MeasureError
+from dietlab.compare.torch_convolution import channels_last, eager
 from dietlab.compare.vendor import (
     CONVOLUTIONS,
     GELU_FORM,
@@ -26,14 +27,7 @@ from dietlab.measure.timing.contender import Prepared, WithConstants
 from dietlab.problem import FloatArray, Shape, Workload, dtypes_of, precision_of
 from dietlab.problem.convolution import Convolution
 from dietlab.problem.dimensions import operand_sizes
-from dietlab.targets.cpu.contenders.pytorch_convolution import (
-    channels_last,
-    eager,
-    middle,
-    pointwise,
-    reordered,
-    require_size,
-)
+from dietlab.targets.cpu.contenders.pytorch_convolution import middle, pointwise, reordered, require_size
 from dietlab.targets.cpu.contenders.pytorch_int8 import ZERO_POINT, pointwise_int8, reordered_int8
 
 

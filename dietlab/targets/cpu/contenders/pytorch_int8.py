@@ -10,18 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dietlab.compare.torch_convolution import Sliding, Tensors, finished, images, kernels, padded
 from dietlab.compare.vendor import GELU_FORM, Call
 from dietlab.problem import Shape, dtypes_of
 from dietlab.problem.convolution import Convolution
-from dietlab.targets.cpu.contenders.pytorch_convolution import (
-    Sliding,
-    Tensors,
-    finished,
-    images,
-    kernels,
-    padded,
-    seen_size,
-)
+from dietlab.targets.cpu.contenders.pytorch_convolution import seen_size
 
 ZERO_POINT = 128
 """Zero point of inputs that are made unsigned by flipping the highest bit."""

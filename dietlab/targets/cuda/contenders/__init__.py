@@ -7,6 +7,8 @@ contender           kind       what it is
 ``cublas``          plain      PyTorch's ``mm``, ``addmm`` or ``bmm``
 ``cublaslt``        plain      the same through cuBLASLt, which takes its heuristic's first choice
 ``cublaslt-tuned``  tuned      cuBLASLt with the fastest of its heuristic's list, for each shape
+``cudnn``           plain      PyTorch's convolution, channels last: cuDNN's heuristic
+``cudnn-tuned``     tuned      the same with the fastest of cuDNN's algorithms for each size
 ``torch-compile``   compiled   one program for all lengths, out of Inductor
 ``triton``          tuned      the blocked product of Triton's tutorial, its configurations tried for each
                                shape
@@ -28,7 +30,7 @@ from dietlab.machine import Hardware
 from dietlab.measure.timing.contender import NoFormError
 from dietlab.problem import Shape, Workload
 from dietlab.targets.cuda.contenders.cublaslt import TunedCublasLt
-from dietlab.targets.cuda.contenders.pytorch import Compiled, EagerCublas, EagerCublasLt
+from dietlab.targets.cuda.contenders.pytorch import Compiled, Cudnn, CudnnTuned, EagerCublas, EagerCublasLt
 from dietlab.targets.cuda.contenders.triton_matmul import TritonMatmul
 from dietlab.targets.cuda.driver import require_gpu
 from dietlab.targets.cuda.lowering.nvcc import require_compiler
@@ -36,7 +38,7 @@ from dietlab.targets.cuda.lowering.nvcc import require_compiler
 VENDORS = vendors(
     "a contender on a GPU",
     "dietlab.vendors.cuda",
-    (EagerCublas, EagerCublasLt, TunedCublasLt, Compiled, TritonMatmul),
+    (EagerCublas, EagerCublasLt, TunedCublasLt, Cudnn, CudnnTuned, Compiled, TritonMatmul),
     "a GpuSetting",
 )
 """The contenders other than dietlab's libraries, by name. Each is made with a

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dietlab.base.errors import MissingDependencyError
-from dietlab.compare.vendor import GELU_FORM, absent, import_torch, sequence
+from dietlab.compare.torch_convolution import channels_last, eager
+from dietlab.compare.vendor import CONVOLUTIONS, GELU_FORM, absent, import_torch, sequence
 from dietlab.measure.timing.contender import Call, NoFormError, Prepared, WithConstants
 from dietlab.problem import Shape, Workload, largest_shape
 from dietlab.problem.dimensions import operand_sizes
@@ -35,6 +36,7 @@ def open_torch(device: str) -> Any:
         )
     torch.set_grad_enabled(False)
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     return torch
@@ -110,6 +112,50 @@ class EagerCublas(Eager):
 
 class EagerCublasLt(Eager):
     name = "cublaslt"
+
+
+class Cudnn:
+    """PyTorch's convolutions, which are cuDNN's on a GPU, with the first choice of its heuristic. Weights are
+    stored with the channels last once, as ``model.to(memory_format=torch.channels_last)`` does."""
+
+    name, package = "cudnn", "torch"
+    dtypes = FLOATS
+    computes = default = adds_before = CONVOLUTIONS
+    searches: ClassVar[bool] = False
+
+    def __init__(self, setting: GpuSetting) -> None:
+        self._torch = setting.torch
+        self._torch.backends.cudnn.benchmark = self.searches
+
+    def version(self) -> str:
+        return f"{version_of(self._torch)}, cuDNN {self._torch.backends.cudnn.version()}"
+
+    def kind(self, workload: Workload) -> str:
+        """Returns ``"plain"``, or ``"tuned"`` if cuDNN's algorithms are tried.
+
+        Raises:
+            NoFormError: for 16-bit types with an epilogue, whose passes round.
+        """
+        epilogue = workload.epilogue
+        if workload.dtype != "float32" and (epilogue.activation != "none" or epilogue.residual):
+            rule = "the convolution must have no epilogue, since each of PyTorch's operators rounds"
+            raise NoFormError(rule, workload, "Compare without one.")
+        return "tuned" if self.searches else "plain"
+
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> Prepared:
+        given = {**constants, "w": channels_last(self._torch, constants["w"])}
+        return WithConstants(partial(self._bound, workload), given)
+
+    def _bound(self, workload: Any, operands: Tensors, out: Tensor) -> Call:
+        return eager(self._torch, workload, operands, tuple(out.shape))
+
+
+class CudnnTuned(Cudnn):
+    """The same with ``torch.backends.cudnn.benchmark``: PyTorch times cuDNN's algorithms at the first call of
+    each size, before calls are timed."""
+
+    name = "cudnn-tuned"
+    searches = True
 
 
 def _addend(workload: Workload) -> str:

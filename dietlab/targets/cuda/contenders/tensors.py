@@ -69,7 +69,7 @@ class TorchOutput:
 
     def deliver(self, result: Any) -> None:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.data_ptr():
-            self.array.copy_(result)
+            self.array.copy_(result.contiguous())
 
     def read(self) -> FloatArray:
         return to_host(self._torch, self.array, self._dtype)
