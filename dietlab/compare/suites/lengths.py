@@ -97,4 +97,4 @@ DECODER_LENGTHS: Mapping[str, tuple[int, ...]] = {
 }
 """Evaluated rows of a decoder's layers by one library on a GPU, by effort. Tuning sees none of these."""
 NO_LIBRARIES = dict.fromkeys(BERT_GPU_LENGTHS, (0, 0))
-"""No library of its own for any layer, by effort: visits of a GPU are too short to tune for each."""
+"""No library for a single layer, by effort: visits of a GPU are too short to tune for each."""

@@ -8,7 +8,7 @@ contender           kind       what it is
 ``cublaslt``        plain      the same through cuBLASLt, which takes its heuristic's first choice
 ``cublaslt-tuned``  tuned      cuBLASLt with the fastest of its heuristic's list, for each shape
 ``cudnn``           plain      PyTorch's convolution, channels last: cuDNN's heuristic
-``cudnn-tuned``     tuned      the same with the fastest of cuDNN's algorithms for each size
+``cudnn-tuned``     tuned      PyTorch's convolution with the fastest of cuDNN's algorithms for each size
 ``torch-compile``   compiled   one program for all lengths, out of Inductor
 ``triton``          tuned      the blocked product of Triton's tutorial, its configurations tried for each
                                shape

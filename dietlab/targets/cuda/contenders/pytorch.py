@@ -151,8 +151,8 @@ class Cudnn:
 
 
 class CudnnTuned(Cudnn):
-    """The same with ``torch.backends.cudnn.benchmark``: PyTorch times cuDNN's algorithms at the first call of
-    each size, before calls are timed."""
+    """A contender that sets ``torch.backends.cudnn.benchmark``: PyTorch times cuDNN's algorithms at the first
+    call of each size, before calls are timed."""
 
     name = "cudnn-tuned"
     searches = True
