@@ -1,9 +1,9 @@
 """Linear layers on a GPU: tuned libraries read PyTorch's tensors where they lie.
 
-Nothing is packed, copied or waited for. ``tvm_ffi`` passes the addresses of tensors and sets PyTorch's current
-stream of the first tensor's device for the call; the output comes from PyTorch's allocator. A library is called
-in one of two ways: by :func:`called_directly`, or by the operator ``dietlab::linear``, whose kernel for CUDA
-is :func:`linear_on_gpu`.
+Nothing is packed, copied or waited for. ``tvm_ffi`` passes the addresses of tensors and sets PyTorch's
+current stream of the first tensor's device for the call; the output comes from PyTorch's allocator. A library
+is called in one of two ways: by :func:`called_directly`, or by the operator ``dietlab::linear``, whose kernel
+for CUDA is :func:`linear_on_gpu`.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def product(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None)
     """Returns a layer's output ``[..., N]`` for ``x [..., K]``; None if the library does not serve these
     tensors. They are no stand-ins of a trace.
 
-    TVM makes a call's device the current one of the thread, and leaves it so. At the first call on a device it
-    loads the library's module, which is an error while a graph is captured, unless this thread relaxes its
+    TVM makes a call's device the current one of the thread, and leaves it so. At the first call on a device
+    it loads the library's module, which is an error while a graph is captured, unless this thread relaxes its
     rule for the time (CUDA Driver API, ``cuThreadExchangeStreamCaptureMode``).
 
     Raises:
@@ -115,7 +115,7 @@ def _called(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None)
         RuntimeError: if the GPU reports an error.
     """
     shape, cols = x.shape, weight.shape[0]
-    # PyTorch parses numbers as arguments faster than a tuple of them, and resizes faster than it makes a view.
+    # PyTorch parses numbers faster than a tuple of them, and resizes faster than it makes a view.
     rows = x if len(shape) == 2 else x.view(-1, shape[-1])
     y = x.new_empty(rows.shape[0], cols)
     if bias is None:
@@ -250,8 +250,8 @@ def _is_fake(tensor: Tensor) -> bool:
 
 
 def warm_up(folder: str, weight: Tensor, bias: Tensor | None) -> None:
-    """Multiplies one row of zeros, the first time on a device: TVM loads a library's kernels at the first call,
-    which is better done before a graph is captured or a call is timed.
+    """Multiplies one row of zeros, the first time on a device: TVM loads a library's kernels at the first
+    call, which is better done before a graph is captured or a call is timed.
 
     Raises:
         DispatchError: if the GPU cannot load or run them.

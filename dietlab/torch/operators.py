@@ -2,8 +2,8 @@
 ``.batch_matmul`` and ``.convolution``, and for comparison ``.static_linear``. ``torch.compile`` and
 ``torch.export`` treat each as one operator.
 
-They are written in C++; the kernel of ``linear`` for a GPU is Python's. Without a C++ compiler, Python defines
-them, and only libraries for a GPU can be called.
+They are written in C++; the kernel of ``linear`` for a GPU is Python's. Without a C++ compiler, Python
+defines them, and only libraries for a GPU can be called.
 """
 
 from __future__ import annotations

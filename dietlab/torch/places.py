@@ -1,5 +1,5 @@
-"""Places of the libraries of saved models, whose studies may have moved; ``place_of`` in ``libraries.h`` does the
-same without Python."""
+"""Places of the libraries of saved models, whose studies may have moved; ``place_of`` in ``libraries.h`` does
+the same without Python."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def search_in(folder: Path) -> None:
 
 
 def place_of(folder: str) -> Path:
-    """Returns the present place of a library's folder (``STUDY/epilogues/DIGEST/library``): the folder itself,
-    or one of the same name in a searched folder. The digest identifies the library's contents."""
+    """Returns the present place of a library's folder (``STUDY/epilogues/DIGEST/library``): the folder
+    itself, or one of the same name in a searched folder. The digest identifies the library's contents."""
     place = Path(folder)
     if (place / LIBRARY_NAME).is_file():
         return place

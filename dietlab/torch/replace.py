@@ -17,8 +17,8 @@ from dietlab.torch.choices import Choice, convolution_choices, linear_choices
 from dietlab.torch.convolution import Convolution
 from dietlab.torch.found import ModelLayer, chains_in
 from dietlab.torch.fusions import fusions_in
-from dietlab.torch.layers import drop_packed
 from dietlab.torch.gpu_linear import warm_up
+from dietlab.torch.layers import drop_packed
 from dietlab.torch.libraries import is_for_gpu, library_of, require_served
 from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, Sought, exceptions, warn_of
 

@@ -1,8 +1,8 @@
 """A PyTorch model whose layers run by a GPU's libraries, on the stub driver; prints what it found as JSON.
 
-Run by test_torch_gpu.py as ``python -m cuda_emulation.torch_worker FOLDER`` in the folder of the tests: the stub
-driver lasts for the process. The tensors are PyTorch's, on the CPU, and their memory is given to the libraries
-as the device's.
+Run by test_torch_gpu.py as ``python -m cuda_emulation.torch_worker FOLDER`` in the folder of the tests: the
+stub driver lasts for the process. The tensors are PyTorch's, on the CPU, and their memory is given to the
+libraries as the device's.
 """
 
 from __future__ import annotations
