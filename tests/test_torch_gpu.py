@@ -17,8 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 from cuda_samples import emulated, has_driver
+from layers_of_torch import synthetic_study
 
 from dietlab.base.errors import DispatchError, StudyError
 from dietlab.compare.study import Study
@@ -32,7 +33,7 @@ import tvm_ffi  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from dietlab.torch import Linear, find_libraries, gpu_linear, pack, replace_linears  # noqa: E402
-from dietlab.torch.gpu_library import OPENED, GpuLibrary, arch_of, gpu_library, lacking_on  # noqa: E402
+from dietlab.torch.gpu_library import OPENED, DeviceLibrary, arch_of, gpu_library, lacking_on  # noqa: E402
 from dietlab.torch.gpu_linear import (  # noqa: E402
     TF32,
     called_directly,
@@ -58,7 +59,7 @@ class StandIn:
         self.run = tvm_ffi.convert(self._run)
         manifest = {"hardware": H200.to_json()}
         operator: Any = SimpleNamespace(explained=explained, path="library.so", manifest=manifest)
-        self.library = GpuLibrary(operator, self.run, dtype, {-1: True})
+        self.library = DeviceLibrary(operator, self.run, dtype, {-1: True})
 
     def _run(self, *given: Any) -> None:
         x, w, *bias, y = (torch.from_dlpack(tensor) for tensor in given)
@@ -206,12 +207,12 @@ def test_unusual_calls_are_left_to_the_operator(
         stand_in.library.devices.clear()
     modes: list[int] = []
 
-    def exchange(reference: Any) -> None:
+    def exchange(name: str, reference: Any) -> None:
         mode = reference._obj
         modes.append(mode.value)
         mode.value = 2 - mode.value
 
-    monkeypatch.setattr(gpu_linear, "_exchange_capture_mode", lambda: exchange)
+    monkeypatch.setattr("dietlab.targets.cuda.driver.CudaDriver", lambda: exchange)
     layer, _ = layer_of(stand_in)
     x = torch.randn(5, 64, dtype=stand_in.library.dtype)
     weight, bias = layer.weight.detach(), layer.bias.detach()
@@ -423,6 +424,27 @@ def test_a_library_that_is_missing_is_told_and_found_where_its_study_went(
     monkeypatch.delenv("DIETLAB_LIBRARIES")
     find_libraries(tmp_path / "after")
     assert place_of(folder) == place and folder not in OPENED, "the next call looks again"
+
+
+# The script of a visit
+
+BERT = ROOT / "scripts" / "gpu_bert.py"
+SMALL = "--device cpu --hidden 64 --heads 2 --layers 1 --batch 2 --repeats 1".split()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_bert_is_measured_and_goes_on_where_it_was_stopped(here: Hardware, tmp_path: Path) -> None:
+    """On the CPU, by a study of it: what is measured on a GPU, but for CUDA graphs."""
+    study = synthetic_study(here, tmp_path / "study").folder
+    python(BERT, study, "--prepare")
+    for lengths, rows in (("1,5", 8), ("1,5,7", 12)):
+        python(BERT, study, *SMALL, "--lengths", lengths, "--out", tmp_path)
+        found = [json.loads(line) for line in (tmp_path / "bert.jsonl").read_text().splitlines()]
+        assert len(found) == rows
+    assert {row["contender"] for row in found} == {
+        "torch-eager", "torch-compile", "dietlab-eager", "dietlab-compile"
+    }  # fmt: skip
+    assert all(row["seconds"] > 0 and row["error"] < 1e-4 for row in found)
 
 
 # Without a compiler

@@ -23,7 +23,7 @@ KIND = "cuda"
 
 
 @dataclass(frozen=True)
-class GpuLibrary:
+class DeviceLibrary:
     """A library for a GPU, opened in this process.
 
     Args:
@@ -53,11 +53,11 @@ class GpuLibrary:
         return not lacking
 
 
-OPENED: dict[str, GpuLibrary | None] = {}
+OPENED: dict[str, DeviceLibrary | None] = {}
 """Libraries that were opened or could not be, by folder; None for those of a CPU, too."""
 
 
-def gpu_library(folder: str) -> GpuLibrary | None:
+def gpu_library(folder: str) -> DeviceLibrary | None:
     """Returns the library in a folder, opened at first use; None if it is for a CPU or cannot be opened.
 
     Warns:
@@ -77,12 +77,12 @@ def gpu_library(folder: str) -> GpuLibrary | None:
     return OPENED[folder]
 
 
-def _opened(place: Path) -> GpuLibrary | None:
+def _opened(place: Path) -> DeviceLibrary | None:
     if read_manifest(place)["hardware"].get("kind") != KIND:
         return None
     operator = load(place)
     dtype = getattr(torch, operator.workload.dtype)
-    return GpuLibrary(operator, operator.library.run, dtype, {-1: False})
+    return DeviceLibrary(operator, operator.library.run, dtype, {-1: False})
 
 
 def forget_missing() -> None:

@@ -8,12 +8,9 @@ for CUDA is :func:`linear_on_gpu`.
 
 from __future__ import annotations
 
-import ctypes
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +20,7 @@ from torch.autograd import forward_ad
 from dietlab.base.errors import DispatchError
 from dietlab.machine import Hardware
 from dietlab.torch.activations import APPLY
-from dietlab.torch.gpu_library import GpuLibrary, gpu_library, lacking_on
+from dietlab.torch.gpu_library import DeviceLibrary, gpu_library, lacking_on
 
 ALIGNMENT_BYTES = 16
 """The bytes that the addresses of tensors must be multiples of: the widest copy of a thread. A library serves
@@ -36,7 +33,7 @@ TF32 = (
 """The reason why PyTorch computes float32 layers."""
 
 
-def called_directly(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+def called_directly(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """Returns a layer's output ``[..., N]`` for ``x [..., K]`` if the library can be called without PyTorch's
     dispatcher, which takes longer than all else here; else None.
 
@@ -83,7 +80,7 @@ def called_directly(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor
         raise _of_gpu(library, x, error) from None
 
 
-def product(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+def product(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """Returns a layer's output ``[..., N]`` for ``x [..., K]``; None if the library does not serve these
     tensors. They are no stand-ins of a trace.
 
@@ -97,7 +94,9 @@ def product(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None)
     index, x = x.get_device(), x.contiguous()
     if not (_fits(library, x, weight, bias, index) and library.runs_on(index)):
         return None
-    with torch.cuda.device(index), _relaxed_capture() if _is_capturing() else nullcontext():
+    from dietlab.targets.cuda.driver import relaxed_capture
+
+    with torch.cuda.device(index), relaxed_capture() if _is_capturing() else nullcontext():
         try:
             return _called(library, x, weight, bias)
         except (TypeError, ValueError) as error:
@@ -107,7 +106,7 @@ def product(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None)
             raise _of_gpu(library, x, error) from None
 
 
-def _called(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _called(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Returns the output of a library on the current device for ``x``, which is contiguous.
 
     Raises:
@@ -125,7 +124,7 @@ def _called(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None)
     return y if rows is x else y.resize_(*shape[:-1], cols)
 
 
-def _of_gpu(library: GpuLibrary, x: Tensor, error: RuntimeError) -> DispatchError:
+def _of_gpu(library: DeviceLibrary, x: Tensor, error: RuntimeError) -> DispatchError:
     """Returns the error of a call that the GPU refused."""
     said = next((line for line in str(error).splitlines() if "rror" in line), str(error))
     return DispatchError(
@@ -135,7 +134,7 @@ def _of_gpu(library: GpuLibrary, x: Tensor, error: RuntimeError) -> DispatchErro
     )
 
 
-def _fits(library: GpuLibrary, x: Tensor, weight: Tensor, bias: Tensor | None, index: int) -> bool:
+def _fits(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None, index: int) -> bool:
     """Returns whether a library serves tensors on the device ``index``, of which ``x`` is contiguous."""
     dtype, places = library.dtype, x.data_ptr() | weight.data_ptr()
     if bias is not None:
@@ -185,33 +184,11 @@ def _warn_of_tf32() -> None:
 
 
 def _current_device() -> int:
-    return torch.cuda.current_device()
+    return int(torch.cuda.current_device())
 
 
 def _is_capturing() -> bool:
-    return torch.cuda.is_current_stream_capturing()
-
-
-@contextmanager
-def _relaxed_capture() -> Iterator[None]:
-    """Lets this thread load modules and allocate while a graph is captured."""
-    from dietlab.targets.cuda.driver import RELAXED
-
-    mode, exchange = ctypes.c_int(RELAXED), _exchange_capture_mode()
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))
-
-
-@cache
-def _exchange_capture_mode() -> Callable[[Any], None]:
-    """Returns the driver's function that exchanges this thread's rule for captures with the given one."""
-    from dietlab.targets.cuda.driver import CudaDriver
-
-    driver = CudaDriver()
-    return lambda mode: driver("cuThreadExchangeStreamCaptureMode", mode)
+    return bool(torch.cuda.is_current_stream_capturing())
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
@@ -239,7 +216,7 @@ def unfit_for_gpu(weights: Tensor, dtype: str, hardware: Hardware) -> str:
         return "its weights do not lie as [N, K], one row after the other, and a GPU reads them as they lie"
     if not _is_fake(weights) and weights.data_ptr() % ALIGNMENT_BYTES:
         return f"the address of its weights is no multiple of {ALIGNMENT_BYTES} bytes"
-    if dtype == "float32" and rounds_to_tf32():
+    if weights.dtype is torch.float32 and rounds_to_tf32():
         return TF32
     return lacking_on(weights.device.index or 0, gpu_of(hardware).arch)
 

@@ -73,7 +73,7 @@ def _with_gradient(x: Tensor, weight: Tensor, bias: Tensor | None, activation: s
     if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
         return reference(x, weight, bias, activation)  # derivatives that Gradient does not have
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return Gradient.apply(x, weight, bias, activation, folder)  # type: ignore[no-any-return]
+        return Gradient.apply(x, weight, bias, activation, folder)
     return _below(x, weight, bias, activation, folder)
 
 
