@@ -143,7 +143,9 @@ def test_other_tensors_are_computed_the_same(stand_in: StandIn, kind: str) -> No
 
 def test_pytorch_raises_its_own_errors(stand_in: StandIn) -> None:
     layer, original = layer_of(stand_in)
-    for wrong in (torch.randn(5, 64, dtype=torch.float64), torch.randn(5, 60, dtype=stand_in.library.dtype)):
+    dtype = stand_in.library.dtype
+    others = torch.randn(5, 60, dtype=dtype), torch.ones((), dtype=dtype)
+    for wrong in (torch.randn(5, 64, dtype=torch.float64), *others):
         with torch.no_grad(), pytest.raises(RuntimeError) as theirs:
             original(wrong)
         with torch.no_grad(), pytest.raises(RuntimeError) as ours:
@@ -429,7 +431,7 @@ def test_a_library_that_is_missing_is_told_and_found_where_its_study_went(
 # The script of a visit
 
 BERT = ROOT / "scripts" / "gpu_bert.py"
-SMALL = "--device cpu --hidden 64 --heads 2 --layers 1 --batch 2 --repeats 1".split()
+SMALL = "--device=cpu", "--hidden=64", "--heads=2", "--layers=1", "--batch=2", "--repeats=1"
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -67,6 +67,7 @@ def called_directly(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Ten
         or not x.numel()
         or x.is_neg()  # tvm_ffi passes the memory, without the sign
         or weight.is_neg()
+        or (bias is not None and bias.is_neg())
         or (library.dtype is torch.float32 and rounds_to_tf32())
         or index != _current_device()
         or _is_capturing()
@@ -74,10 +75,10 @@ def called_directly(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Ten
         return None
     try:
         return _called(library, x, weight, bias)
-    except (TypeError, ValueError):  # another type, shape, order or device: the library has not begun
+    except DispatchError:
+        raise
+    except (TypeError, ValueError, IndexError):  # another type, shape or device: the library has not begun
         return None
-    except RuntimeError as error:
-        raise _of_gpu(library, x, error) from None
 
 
 def product(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -102,25 +103,26 @@ def product(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | No
         except (TypeError, ValueError) as error:
             given = {"x": x, "w": weight, **({} if bias is None else {"bias": bias})}
             raise library.operator.explained(given, None, error) from None
-        except RuntimeError as error:
-            raise _of_gpu(library, x, error) from None
 
 
 def _called(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Returns the output of a library on the current device for ``x``, which is contiguous.
 
     Raises:
+        DispatchError: if the GPU reports an error.
         TypeError, ValueError: if the library refuses the tensors.
-        RuntimeError: if the GPU reports an error.
     """
     shape, cols = x.shape, weight.shape[0]
     # PyTorch parses numbers faster than a tuple of them, and resizes faster than it makes a view.
     rows = x if len(shape) == 2 else x.view(-1, shape[-1])
     y = x.new_empty(rows.shape[0], cols)
-    if bias is None:
-        library.run(rows, weight, y)
-    else:
-        library.run(rows, weight, bias, y)
+    try:
+        if bias is None:
+            library.run(rows, weight, y)
+        else:
+            library.run(rows, weight, bias, y)
+    except RuntimeError as error:
+        raise _of_gpu(library, x, error) from None
     return y if rows is x else y.resize_(*shape[:-1], cols)
 
 
@@ -138,7 +140,9 @@ def _fits(library: DeviceLibrary, x: Tensor, weight: Tensor, bias: Tensor | None
     """Returns whether a library serves tensors on the device ``index``, of which ``x`` is contiguous."""
     dtype, places = library.dtype, x.data_ptr() | weight.data_ptr()
     if bias is not None:
-        if bias.dtype is not dtype or bias.get_device() != index or not bias.is_contiguous():
+        if bias.dtype is not dtype or bias.get_device() != index:
+            return False
+        if not bias.is_contiguous() or bias.is_neg():
             return False
         places |= bias.data_ptr()
     return (
