@@ -210,6 +210,20 @@ def test_outputs_must_be_writable(ops: dict[str, Operator], rows: int) -> None:
     np.testing.assert_array_equal(np.asarray(marked), layer(x))
 
 
+def test_negative_views_of_pytorch_keep_their_sign(ops: dict[str, Operator]) -> None:
+    """DLPack passes their memory only (PyTorch 2.13, apache-tvm-ffi 0.1.14.post1)."""
+    torch = pytest.importorskip("torch")
+    op, plain = ops["dense"], inputs_of(WORKS["dense"], 4)
+    x, w = (torch.from_numpy(array) for array in plain.values())
+    views = [torch._neg_view(-tensor) for tensor in (x, w)]
+    assert all(view.is_neg() for view in views)
+    expected, out = op(x, w), torch._neg_view(torch.zeros(4, 24))
+    for result in (op(*views), op.pack(views[1])(views[0])):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    with pytest.raises(DispatchError, match="out is a negative view"):
+        op.pack(w)(x, out=out)
+
+
 @pytest.mark.parametrize("shape", [(0, 24), (16, 0), (2, 0, 3), (0,), (0, 0)])
 def test_strides_of_empty_arrays_are_those_of_their_shape(shape: tuple[int, ...]) -> None:
     array = compacted(np.empty(shape, np.float32))

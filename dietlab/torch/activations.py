@@ -3,11 +3,21 @@ only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import _AttrProxy
 from torch.nn import functional
+
+APPLY: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda y: y,
+    "relu": torch.relu,
+    "gelu_erf": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+}
+"""PyTorch's functions for the activations of :class:`~dietlab.problem.Dense`."""
 
 TRANSFORMERS = "transformers.activations"
 """The module of ``transformers`` whose activations are recognised by their names, without importing it."""

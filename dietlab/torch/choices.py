@@ -19,7 +19,7 @@ def linear_choices(model: torch.nn.Module, studies: Sequence[Study]) -> list[tup
     """Returns the linear layers of a model with their choices, for studies of ``Dense``."""
     choices = list[tuple[ModelLayer, Choice]]()
     for layer in layers_in(model):
-        reasons = [layer.reason or unserved(layer.weights, study.workload) for study in studies]  # type: ignore[arg-type]
+        reasons = [layer.reason or unserved(layer.weights, study) for study in studies]
         choices.append((layer, studies[reasons.index("")] if "" in reasons else reasons[0]))
     return choices
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dietlab.torch.activations import class_of
+from dietlab.torch.activations import APPLY, class_of
 from dietlab.torch.convolution_operator import extents_of
-from dietlab.torch.layers import APPLY, TunedLayer, is_nested, is_plain
+from dietlab.torch.layers import TunedLayer, is_nested, is_plain
 
 _convolution = torch.ops.dietlab.convolution.default
 _pack = torch.ops.dietlab.pack_convolution.default

@@ -58,7 +58,7 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
     served = require_served(opened, Dense, "layers of experts")
     given = serve(_register, (served, library_of(opened, bias=False, activation="none")))
     for name, module in experts_of(model):
-        reason = _unserved(module, served)
+        reason = _unserved(module, opened)
         if reason:
             warnings.warn(f"{name} stays PyTorch's: {reason}", stacklevel=2)
         else:
@@ -136,10 +136,10 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
     return weighted.view(*chosen.shape, -1).sum(1).to(hidden.dtype)
 
 
-def _unserved(module: torch.nn.Module, work: Dense) -> str:
+def _unserved(module: torch.nn.Module, study: Study) -> str:
     """Returns why a study does not serve a module of experts; empty if it does."""
     if (other := next((w for w in layer_weights(module) if not is_plain(w)), None)) is not None:
         return f"its weights are a {type(other).__name__}, which computes by itself"
     if module.has_bias or module.is_transposed or module.has_post_expert_norm:
         return "its layers have a bias, a norm behind them, or transposed weights"
-    return next((reason for weights in layer_weights(module) if (reason := unserved(weights, work))), "")
+    return next((reason for weights in layer_weights(module) if (reason := unserved(weights, study))), "")

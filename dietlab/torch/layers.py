@@ -12,19 +12,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
+from dietlab.torch.activations import APPLY
+from dietlab.torch.gpu_library import OPENED
+from dietlab.torch.gpu_linear import called_directly
 
 _linear = torch.ops.dietlab.linear.default
 _drop_packed = torch.ops.dietlab.drop_packed.default
 
 Itself = TypeVar("Itself", bound="TunedLayer")
-
-APPLY: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda y: y,
-    "relu": torch.relu,
-    "gelu_erf": torch.nn.functional.gelu,
-    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
-}
-"""PyTorch's functions for the activations of :class:`~dietlab.problem.Dense`."""
 
 TRACED = (FakeTensor, FunctionalTensor, torch.fx.Proxy)
 """Classes that stand for a plain tensor while PyTorch traces a model."""
@@ -43,9 +38,10 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
     """A base that is added to a layer's class, so that tuned libraries compute the layer.
 
     The layer stays the same object, with the same parameters, hooks and state. A library computes float32
-    tensors on the CPU. PyTorch computes all else: other types and devices, autocast, subclasses of tensors,
-    weights that are computed at each call (pruned or parametrized). Weights are packed at the first call, and
-    again after a change; :func:`dietlab.torch.pack` describes the changes that are not detected.
+    tensors on the CPU or, if it is for a GPU, tensors of its type there. PyTorch computes all else: other
+    types and devices, autocast, subclasses of tensors, weights that are computed at each call (pruned or
+    parametrized). On the CPU, weights are packed at the first call, and again after a change;
+    :func:`dietlab.torch.pack` describes the changes that are not detected. A GPU reads them as they lie.
     """
 
     libraries: Mapping[str, str] = {}
@@ -67,9 +63,14 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` for ``input [..., K]``."""
         given = self._given(activation)
+        if given is not None and not torch.compiler.is_compiling():
+            weight, bias, folder = given
+            library = OPENED.get(folder)  # of a GPU
+            if library is not None and (y := called_directly(library, input, weight, bias)) is not None:
+                return y
         if given is not None and is_plain(input) and not is_nested(input):
-            weight, bias, library = given
-            return _linear(input, weight, bias, activation, library)
+            weight, bias, folder = given
+            return _linear(input, weight, bias, activation, folder)
         if given is not None and is_jagged(input):
             return by_lengths(partial(self.activated, activation=activation), input)
         return APPLY[activation](self._original(input))

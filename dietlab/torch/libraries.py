@@ -18,6 +18,9 @@ from dietlab.compare.study import Study
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense
 from dietlab.problem.dims import holds
+from dietlab.torch.gpu_library import KIND
+from dietlab.torch.gpu_linear import unfit_for_gpu
+from dietlab.torch.operators import require_compiled
 from dietlab.tuning import Dispatcher, build, load
 
 Kind = TypeVar("Kind", Dense, BatchMatmul, Conv1d, Conv2d)
@@ -61,7 +64,10 @@ def library_of(study: Study, **epilogue: object) -> str:
     Raises:
         StudyError: if the study was not tuned.
         BuildError: if the library does not compile.
+        MissingDependencyError: for a CPU's study, without the operators of C++.
     """
+    if not is_for_gpu(study):
+        require_compiled()
     dispatcher = replace(study.dispatcher(), workload=replace(study.workload, **epilogue))  # type: ignore[type-var]
     return built_beside(dispatcher, study.folder / "epilogues")
 
@@ -81,8 +87,17 @@ def built_beside(dispatcher: Dispatcher, epilogues: Path) -> str:
     return str(operator.path.parent.resolve())
 
 
-def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
+def is_for_gpu(study: Study) -> bool:
+    """Returns whether a study's libraries are for a GPU."""
+    return study.hardware.kind == KIND
+
+
+def require_served(study: Study, operator: type[Kind], what: str, *, on_gpu: bool = False) -> Kind:
     """Returns the workload of a study after checking its operator and processor.
+
+    Args:
+        on_gpu: whether a GPU's study serves, too. Its layers need a GPU that runs its code
+            (:func:`~dietlab.torch.gpu_linear.unfit_for_gpu`).
 
     Raises:
         StudyError: if it is of another operator, or not of this processor.
@@ -92,6 +107,13 @@ def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
     """
     if not isinstance(study.workload, operator):
         raise StudyError(f"{what} need a study of {operator.__name__}", study.workload)
+    if is_for_gpu(study):
+        if not on_gpu:
+            raise StudyError(
+                f"{what} need a study of a CPU", study.hardware.name, "PyTorch computes them on a GPU."
+            )
+        require_gpu_of(study)
+        return study.workload
     if not study.hardware.is_same_as(Hardware.detect(measure=False)):
         raise StudyError("the study needs this processor", study.hardware.name, "Tune here: `dietlab tune`.")
     threads, cores = torch.get_num_threads(), study.hardware.cores
@@ -105,8 +127,34 @@ def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
     return study.workload
 
 
+def require_gpu_of(study: Study) -> None:
+    """Checks that a GPU of this machine runs the code of a study's libraries.
+
+    Raises:
+        StudyError: if none does.
+
+    Warns:
+        UserWarning: if it is another GPU than the one that the study was tuned for.
+    """
+    from dietlab.targets.cuda.limits import gpu_of
+    from dietlab.targets.cuda.machine import detect_gpus
+
+    tuned, arch, found = study.hardware, gpu_of(study.hardware).arch, detect_gpus()
+    able = [gpu for gpu in found if gpu_of(gpu).runs(arch)]
+    if not able:
+        here = ", ".join(f"{gpu.name} with {gpu_of(gpu).arch}" for gpu in found) or "none"
+        raise StudyError(
+            f"the study of {tuned.name} needs a GPU that runs code for {arch}",
+            here,
+            "Tune here: `dietlab tune --target cuda`.",
+        )
+    if not any(gpu.is_same_as(tuned) for gpu in able):
+        here = able[0].name if able[0].name != tuned.name else f"{tuned.name} with other limits"
+        warnings.warn(f"the study was tuned for {tuned.name}, and this is {here}", stacklevel=4)
+
+
 def unfit(weights: Tensor) -> str:
-    """Returns why no library can compute a layer with these weights; empty if one may."""
+    """Returns why no library for a CPU can compute a layer with these weights; empty if one may."""
     if weights.is_inference():
         return "its weights are inference tensors, whose changes PyTorch does not count"
     if weights.dtype is not torch.float32 or not weights.is_cpu:
@@ -116,9 +164,12 @@ def unfit(weights: Tensor) -> str:
     return ""
 
 
-def unserved(weights: Tensor, work: Dense) -> str:
-    """Returns why a study does not serve weights ``[..., N, K]``; empty if it does."""
-    if reason := unfit(weights):
+def unserved(weights: Tensor, study: Study) -> str:
+    """Returns why a study of ``Dense`` does not serve weights ``[..., N, K]``; empty if it does."""
+    work: Any = study.workload
+    gpu = is_for_gpu(study)
+    reason = unfit_for_gpu(weights, work.dtype, study.hardware) if gpu else unfit(weights)
+    if reason:
         return reason
     for name, extent, tuned in zip("NK", weights.shape[-2:], (work.N, work.K), strict=True):
         if not holds(tuned, extent):

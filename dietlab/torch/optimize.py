@@ -31,6 +31,7 @@ from dietlab.torch.experts import experts_of, layer_weights, replace_experts
 from dietlab.torch.found import ModelLayer, convolutions_in, layers_in
 from dietlab.torch.image_sizes import sizes_met
 from dietlab.torch.libraries import unfit
+from dietlab.torch.operators import require_compiled
 from dietlab.torch.replace import replace_chosen
 from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, warn_of
 
@@ -74,12 +75,14 @@ def optimize(
 
     Raises:
         DietlabError: if the model has no layer that a library can compute.
+        MissingDependencyError: without a C++ compiler, if the operators were not compiled before.
         MeasureError: if tuning fails.
 
     Warns:
         UserWarning: names the layers that stay PyTorch's, with the reason; and batch norms in training mode,
             which are computed apart.
     """
+    require_compiled()
     mixtures = [module for _, module in experts_of(model)]
     work = _work(model, mixtures)
     hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())

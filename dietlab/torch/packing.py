@@ -12,8 +12,10 @@ from dietlab.base.errors import StudyError
 from dietlab.torch.chains import Chain, Step, parts_of, steps_named
 from dietlab.torch.convolution import Convolution
 from dietlab.torch.experts import pack_experts
+from dietlab.torch.gpu_library import OPENED, forget_missing
 from dietlab.torch.layers import TunedLayer, drop_packed
 from dietlab.torch.packed import drop_originals, read_elsewhere
+from dietlab.torch.places import search_in
 from dietlab.torch.sentences import enumerated
 
 
@@ -68,7 +70,9 @@ def _without_originals(
     for key, layer in layers.items():
         taken = 0 if key in readers else drop_originals(layer)
         if not taken:
-            reason = readers.get(key, "PyTorch computes them")
+            on_gpu = any(OPENED.get(folder) for folder in layer.libraries.values())
+            computed = "a GPU reads them as they lie" if on_gpu else "PyTorch computes them"
+            reason = readers.get(key, computed)
             kept.setdefault(reason, []).append(names[key] or "the model itself")
         total += taken or int(layer.panels("none").nbytes)
     if experts:
@@ -108,4 +112,7 @@ def find_libraries(folder: str | Path) -> None:
     place = Path(folder)
     if not place.is_dir():
         raise StudyError("libraries must be in the folder of a study, or in a folder of studies", place)
-    torch.ops.dietlab.find_libraries(str(place.resolve()))
+    search_in(place.resolve())
+    forget_missing()
+    if hasattr(torch.ops.dietlab, "find_libraries"):  # the C++ operators look for their libraries themselves
+        torch.ops.dietlab.find_libraries(str(place.resolve()))

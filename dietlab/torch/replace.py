@@ -17,8 +17,9 @@ from dietlab.torch.choices import Choice, convolution_choices, linear_choices
 from dietlab.torch.convolution import Convolution
 from dietlab.torch.found import ModelLayer, chains_in
 from dietlab.torch.fusions import fusions_in
+from dietlab.torch.gpu_linear import warm_up
 from dietlab.torch.layers import drop_packed
-from dietlab.torch.libraries import library_of, require_served
+from dietlab.torch.libraries import is_for_gpu, library_of, require_served
 from dietlab.torch.sentences import CONVOLUTIONS, LINEAR, Sought, exceptions, warn_of
 
 
@@ -55,7 +56,7 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
             raise StudyError("layers need studies of Dense, Conv1d or Conv2d", study.workload)
         operator: Any = type(study.workload)
         kind = LINEAR if operator is Dense else CONVOLUTIONS
-        require_served(study, operator, f"{kind}s")
+        require_served(study, operator, f"{kind}s", on_gpu=operator is Dense)
         kinds[kind].append(study)
     choices = list[tuple[ModelLayer, Choice]]()
     if kinds[LINEAR]:
@@ -84,7 +85,7 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
         UserWarning: names the layers that stay PyTorch's, with the reason.
     """
     opened = study if isinstance(study, Study) else Study.open(study)
-    require_served(opened, Dense, "linear layers")
+    require_served(opened, Dense, "linear layers", on_gpu=True)
     warn_of(replace_chosen(model, linear_choices(model, [opened]), [LINEAR]))
     return model
 
@@ -143,5 +144,7 @@ def _built(
             for activation in needed[key]:
                 made = library_of(study, bias=biased, activation=activation, residual=False)
                 needed[key][activation] = made
+                if is_for_gpu(study) and layer.weights is not None:
+                    warm_up(made, layer.weights, layer.module._parameters["bias"])
             progress.advance()
     return needed

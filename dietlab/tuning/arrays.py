@@ -17,7 +17,8 @@ Array = Any
 
 def as_input(array: Array) -> Array:
     """Returns an operand in the form that a library takes, in the same memory. A library only reads operands.
-    A read-only NumPy array in another order, such as an array of pandas, is copied.
+    A read-only NumPy array in another order, such as an array of pandas, is copied, and so is a negative view
+    of PyTorch (the imaginary part of a conjugate): DLPack passes its memory without the sign.
 
     Raises:
         DispatchError: if an entry is masked, since NumPy's own functions disagree on such a product
@@ -34,7 +35,7 @@ def as_input(array: Array) -> Array:
             "an operand that requires one",
             "Call it under torch.no_grad(); dietlab.torch has layers with gradients.",
         )
-    return array
+    return array.resolve_neg() if hasattr(array, "is_neg") and array.is_neg() else array
 
 
 def as_output(array: Array) -> Array:
@@ -43,6 +44,8 @@ def as_output(array: Array) -> Array:
         array = _unmasked(array)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise ValueError("out is read-only")
+    if hasattr(array, "is_neg") and array.is_neg():
+        raise ValueError("out is a negative view, whose sign a library does not see")
     return array
 
 
@@ -74,7 +77,7 @@ def contiguous(array: Array) -> Array:
     """Returns contiguous weights, copied if necessary, since they are packed only once."""
     if isinstance(array, np.ndarray):
         return np.ascontiguousarray(shareable(_unmasked(array)))
-    return array.detach().contiguous() if hasattr(array, "detach") else array
+    return as_input(array.detach()).contiguous() if hasattr(array, "detach") else array
 
 
 def overlap(x: Array, out: Array) -> bool:

@@ -22,8 +22,9 @@ typedef int result; /* CUresult and cudaError_t share their numbers where they a
 enum {
     SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
     INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, LAUNCH_FAILED = 719,
-    NOT_SUPPORTED = 801
+    NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900
 };
+enum { CAPTURE_RELAXED = 2 }; /* CUstreamCaptureMode */
 /* CUdevice_attribute and cudaDeviceAttr share these numbers too. */
 enum {
     MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_X = 2, MAX_BLOCK_Y = 3, MAX_BLOCK_Z = 4, MAX_GRID_X = 5, MAX_GRID_Y = 6,
@@ -145,8 +146,25 @@ static size_t elf_bytes(const unsigned char *image)
     return end;
 }
 
+/* A graph is captured; a module may be loaded meanwhile only if its mode, or this thread's, is relaxed. */
+static struct graph *capturing;
+static int captured_mode;
+static _Thread_local int thread_mode;
+
+result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    const int before = thread_mode;
+    if (*mode < 0 || *mode > CAPTURE_RELAXED)
+        return INVALID_VALUE;
+    thread_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
 result cuModuleLoadData(void **loaded, const void *image)
 {
+    if (capturing && captured_mode != CAPTURE_RELAXED && thread_mode != CAPTURE_RELAXED)
+        return CAPTURE_UNSUPPORTED;
     if (memcmp(image, ELFMAG, SELFMAG) == 0)
         image = (const char *)image + elf_bytes(image);
     if (memcmp(image, MAGIC, sizeof MAGIC)) {
@@ -283,7 +301,6 @@ struct node {
 struct graph {
     struct node *first, **end;
 };
-static struct graph *capturing;
 static void *captured_stream;
 
 static void forget_graph(struct graph *graph)
@@ -330,6 +347,7 @@ result cuStreamBeginCapture_v2(void *stream, int mode)
         return OUT_OF_MEMORY;
     capturing->end = &capturing->first;
     captured_stream = stream;
+    captured_mode = mode;
     return SUCCESS;
 }
 result cuStreamEndCapture(void *stream, void **graph)
@@ -449,6 +467,7 @@ static const struct { result code; const char *name, *text; } ERRORS[] = {
     {MISALIGNED, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
 };
 
 result cuGetErrorName(result code, const char **name)

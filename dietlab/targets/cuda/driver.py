@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 
 from dietlab.base.errors import HardwareError, MeasureError
@@ -54,6 +54,22 @@ class CudaDriver:
         handle = ctypes.c_void_p()
         self(name, ctypes.byref(handle), *arguments)
         return handle
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Lets this thread load modules and allocate while a graph is captured (CUDA Driver API,
+    ``cuThreadExchangeStreamCaptureMode``).
+
+    Raises:
+        MeasureError: without a driver, or if it reports an error.
+    """
+    driver, mode = CudaDriver(), ctypes.c_int(RELAXED)
+    driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
 
 class GraphRecorder:

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""BERT-base end to end on a GPU: PyTorch eager, compiled and in CUDA graphs, and with dietlab's layers.
+
+    python3 scripts/gpu_bert.py STUDY [STUDY ...] --prepare        # anywhere: builds their libraries
+    python3 scripts/gpu_bert.py STUDY [STUDY ...] --out runs/bert  # on the GPU: needs PyTorch, no compiler
+
+The studies are of ``Dense`` and together serve N, K = 768, 768; 3072, 768 and 768, 3072, in one type, in
+which the model computes. Writes bert.jsonl into --out, a line for each batch, length and contender, as soon
+as it is measured: the median seconds of a call, and the largest error against the model in float64 on the
+CPU. Stopped, it goes on from there. TF32 is off. The model has the layers of BERT-base and random weights.
+torch.compile needs Triton's compiler on the GPU's machine; `--contenders` leaves it out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import dietlab.torch
+from dietlab.compare.study import Study
+from dietlab.torch.libraries import library_of
+
+LENGTHS = "5,24,43,62,81,100,119,128"
+"""The lengths of the paper's figure 8."""
+
+Call = Callable[[], Tensor]
+
+
+class Layer(nn.Module):
+    """A layer of BERT: attention and two dense layers, each with a residual and a layer norm."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
+        self.wide = nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.GELU())
+        self.narrow = nn.Linear(4 * hidden, hidden)
+        self.first, self.second = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = [
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        ]
+        seen = nn.functional.scaled_dot_product_attention(*split).transpose(1, 2).flatten(2)
+        x = self.first(x + self.out(seen))
+        normed: Tensor = self.second(x + self.narrow(self.wide(x)))
+        return normed
+
+
+def bert(hidden: int, heads: int, layers: int) -> nn.Module:
+    """Returns BERT from its embedded words to its last hidden state."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(Layer(hidden, heads) for _ in range(layers))).eval()
+
+
+def graphed(model: nn.Module, x: Tensor) -> Call:
+    """Returns a call that replays a CUDA graph of the model, captured for this length."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+
+    def replay() -> Tensor:
+        graph.replay()
+        return y
+
+    return replay
+
+
+def seconds_of(call: Call, device: str, repeats: int, least: float = 0.02) -> float:
+    """Returns the median seconds of a call over blocks that take at least ``least`` seconds."""
+    wait: Callable[[], Any] = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def block(count: int) -> float:
+        wait()
+        started = perf_counter()
+        for _ in range(count):
+            call()
+        wait()
+        return (perf_counter() - started) / count
+
+    count = max(1, round(least / max(block(3), 1e-6)))
+    return median(block(count) for _ in range(repeats))
+
+
+def contenders(
+    plain: nn.Module, tuned: nn.Module, device: str
+) -> Iterator[tuple[str, Callable[[Tensor], Call]]]:
+    """Yields each contender with a function that returns its call on an input."""
+    for name, model in (("torch", plain), ("dietlab", tuned)):
+        compiled = torch.compile(model, dynamic=True)
+        yield f"{name}-eager", lambda x, model=model: lambda: model(x)
+        yield f"{name}-compile", lambda x, model=compiled: lambda: model(x)
+        if device == "cuda":
+            yield f"{name}-graph", lambda x, model=model: graphed(model, x)
+            yield f"{name}-compile-graph", lambda x, model=compiled: graphed(model, x)
+
+
+def measured(folders: Sequence[str], out: Path, options: argparse.Namespace) -> None:
+    """Measures whatever is missing in bert.jsonl."""
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    studies = [Study.open(folder) for folder in folders]
+    dtype, device = getattr(torch, studies[0].workload.dtype), options.device
+    original = bert(options.hidden, options.heads, options.layers)
+    plain = copy.deepcopy(original).to(device, dtype)
+    tuned = dietlab.torch.replace_layers(copy.deepcopy(plain), *studies)
+    exact = original.double()
+    out.mkdir(parents=True, exist_ok=True)
+    kept = out / "bert.jsonl"
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.is_file() else []
+    known = {(row["batch"], row["T"], row["contender"]) for row in rows}
+    chosen = options.contenders.split(",")
+    every = [
+        (name, made) for name, made in contenders(plain, tuned, device) if chosen == [""] or name in chosen
+    ]
+    with torch.no_grad(), kept.open("a") as file:
+        for batch in map(int, options.batch.split(",")):
+            for length in map(int, options.lengths.split(",")):
+                x = torch.randn(batch, length, options.hidden, dtype=dtype)
+                wanted, x = exact(x.double()), x.to(device)
+                for name, made in every:
+                    if (batch, length, name) in known:
+                        continue
+                    call = made(x)
+                    error = float((call().cpu().double() - wanted).abs().max())
+                    seconds = seconds_of(call, device, options.repeats)
+                    row = {"batch": batch, "T": length, "contender": name, "dtype": str(dtype)}
+                    row |= {"seconds": seconds, "error": error}
+                    print(json.dumps(row), file=file, flush=True)
+                    print(
+                        f"batch {batch:2} T {length:4} {name:22} {1e6 * seconds:9.1f} us  error {error:.1e}"
+                    )
+
+
+def prepare(folders: Sequence[str]) -> None:
+    """Builds the libraries that the model needs, beside their studies."""
+    for folder in folders:
+        for activation in ("none", "gelu_erf"):
+            print(library_of(Study.open(folder), bias=True, activation=activation, residual=False))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("studies", nargs="+")
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("runs/bert"))
+    parser.add_argument("--batch", default="16,1")
+    parser.add_argument("--lengths", default=LENGTHS)
+    parser.add_argument("--contenders", default="", help="some of them, as in torch-graph,dietlab-graph")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--device", default="cuda", help="cpu for a rehearsal, with studies of a CPU")
+    for name, value in (("hidden", 768), ("heads", 12), ("layers", 12)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    options = parser.parse_args()
+    prepare(options.studies) if options.prepare else measured(options.studies, options.out, options)
+
+
+if __name__ == "__main__":
+    main()
