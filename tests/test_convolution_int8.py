@@ -321,10 +321,20 @@ def test_units_of_copied_rows() -> None:
         compile_plans(deep, AMX, [key], Leaf(0), Path("unused.so"))
 
 
+ONLY = "got none; rejected candidates: "
+"""What is in front of the first reason."""
+
+
 @pytest.mark.parametrize(
     ("work", "hardware", "complaint"),
     [
-        (DEPTHWISE, AVX512, "columns with their own input channels have composed tiles of float32"),
+        (DEPTHWISE, AVX512, rf"{ONLY}a depthwise convolution is of float32 on a CPU \([\d,]+\)\. "),
+        (
+            replace(LAYER, IC=Dim(1, 16)),
+            AVX512,
+            rf"{ONLY}a range of depths .* is of float32 on a CPU \([\d,]+\)\. ",
+        ),
+        (replace(DEPTHWISE, dtype="bfloat16"), AVX512, rf"{ONLY}a depthwise convolution is of float32"),
         (LAYER, ARM, r"the micro-kernel's unit multiplies int8 on this processor \("),
         (LAYER, Hardware.preset("h100"), r"the micro-kernel's unit multiplies int8 \("),
     ],
