@@ -46,6 +46,7 @@ from dietlab.scheme import (
     tree_from_json,
     tree_to_json,
 )
+from dietlab.scheme.target import misfits
 from dietlab.tuning.kept_heights import with_kept_heights
 from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.losses import UNCOVERED, lost
@@ -85,6 +86,8 @@ class Dispatcher(Carded):
         used = {leaf.scheme for leaf in leaves(self.tree)}
         if not self.schemes or not used <= set(range(len(self.schemes))):
             raise DispatchError("every leaf must name a scheme", sorted(used))
+        for wrong in filter(None, map(misfits(self.workload, self.hardware), self.schemes)):
+            raise DispatchError(f"a dispatcher must have {wrong[0]}", wrong[1])
         extents = split_extents(self.workload, smallest_shape(self.workload))
         if unknown := sorted({*split_dims(self.tree)} - {*extents}):
             known = ", ".join(extents) or "none"
