@@ -31,7 +31,9 @@ def sizes_command(study: str, count: int, against: str | None, seed: int, as_jso
     names = None if against is None else words(against)
     import_here(names or ())
     with Telling("sizes", ("sizes",), quiet) as telling:
-        costs = size_costs(Study.open(study).any_operator(), count, names, seed=seed, observers=telling.observers)
+        costs = size_costs(
+            Study.open(study).any_operator(), count, names, seed=seed, observers=telling.observers
+        )
     absent = [f"  {cost.contender}: {cost.absent}" for cost in costs if cost.absent]
     lines = [CAPTION, *aligned(size_listing(costs), 1), *(["", "absent", *absent] if absent else [])]
     show([cost.to_json() for cost in costs], as_json, "\n".join(lines))

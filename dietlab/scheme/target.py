@@ -52,8 +52,8 @@ class SpaceTarget(Protocol):
 
 
 IMPOSSIBLE = 1.0
-"""The relative excess over a processor's registers from which a scheme in a file cannot be of that processor.
-An excess below it may be a version's with other limits. A scheme of a thousand rows would take minutes to plan
+"""The relative excess over a processor's registers from which a file's scheme cannot be of that processor. An
+excess below it may be a version's with other limits. A scheme of a thousand rows would take minutes to plan
 with."""
 
 
