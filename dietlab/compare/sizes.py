@@ -41,7 +41,6 @@ class SizeCosts:
     """A contender after calls at many sizes, in one process.
 
     Args:
-        contender: its name.
         sizes: the number of different sizes.
         first: the median over sizes of the first call's time over the second's, with what is prepared for
             that size alone; 0 if no size was new.
@@ -81,7 +80,6 @@ def size_costs(
         count: the number of sizes; all sizes of the operator if it has fewer.
         against: the names of vendors (default: those of an evaluation).
         seed: the seed of the sizes.
-        observers: receivers of each event as it happens.
 
     Raises:
         MeasureError: if the operator runs on a GPU, or a contender's process fails.

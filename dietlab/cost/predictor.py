@@ -56,7 +56,6 @@ class LearnedPredictor:
 
     Args:
         adaptation: the kind of adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
-        cache: where operands are while candidates are timed.
         seed: the seed of the model.
         prior: a model of records of other shapes, layers, operators or processors.
     """
@@ -164,11 +163,7 @@ class Expected:
 @dataclass(frozen=True)
 class PaperPredictor:
     """DietCode's model: the learned throughput, multiplied by occupancy and padding (section 3.3, equation
-    2), without a correction near measurements.
-
-    Args:
-        cache: where operands are while candidates are timed.
-    """
+    2), without a correction near measurements."""
 
     cache: CacheState = "hot"
     seed: int = 0
@@ -197,11 +192,7 @@ class ProductForm:
 
 @dataclass(frozen=True)
 class AnalyticPredictor:
-    """Predicts from the bound and the adaptation, without learning.
-
-    Args:
-        cache: where operands are while candidates are timed.
-    """
+    """Predicts from the bound and the adaptation, without learning."""
 
     cache: CacheState = "hot"
 
@@ -212,11 +203,7 @@ class AnalyticPredictor:
 @dataclass(frozen=True)
 class Analytic:
     """The adaptation cost of a space at the highest throughput that the target expects of a tile. If the
-    processor's peak was not measured, only ratios of times have a meaning.
-
-    Args:
-        cost: the adaptation cost.
-    """
+    processor's peak was not measured, only ratios of times have a meaning."""
 
     cost: AdaptationCost
 

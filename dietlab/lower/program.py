@@ -30,13 +30,11 @@ def compile_plans(
     """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
     Args:
-        workload: the operator.
         hardware: the processor; the program depends on its limits and, coarsely, on its speeds
             (:meth:`~dietlab.machine.Hardware.as_programmed`).
         schemes: the schemes by number, all of the processor's kind.
         every_plan: whether any scheme can run on any shape, to compare them.
         only: for each scheme the shapes that it will be called with (default: any).
-        lowering: the decisions that no scheme names.
 
     Raises:
         BuildError: if the program does not compile, or a scheme does not fit operator or processor.
@@ -53,10 +51,6 @@ def compile_plans(
 def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     """Returns the program of one scheme as text: CUDA C++ for a GPU, the private functions in TensorIR for a
     CPU. Needs TVM, but neither the processor nor its compiler.
-
-    Args:
-        workload, hardware: the operator, and the processor to lower for.
-        scheme: a scheme of that kind of processor.
 
     Raises:
         BuildError: if the scheme is of another kind of processor.

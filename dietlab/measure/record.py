@@ -39,12 +39,7 @@ is faster."""
 
 @dataclass(frozen=True)
 class Trial:
-    """A scheme to build once and to time on some shapes.
-
-    Args:
-        scheme: the scheme.
-        shapes: the shapes of its calls.
-    """
+    """A scheme to build once and to time on some shapes."""
 
     scheme: Scheme
     shapes: tuple[Shape, ...]

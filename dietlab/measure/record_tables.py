@@ -43,7 +43,6 @@ def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame
 
     Args:
         records: measurements, failures included.
-        workload: the operator.
     """
     import pandas as pd
 
@@ -91,7 +90,6 @@ def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold
 
     Args:
         records: measurements, failures included.
-        workload: the operator.
     """
     return (
         Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),

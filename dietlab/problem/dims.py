@@ -85,7 +85,6 @@ class Window:
     """The extent of an axis that counts the positions of a window on a dimension of the input.
 
     Args:
-        dim: the name of the dimension.
         size: its extent, or its range.
         kernel: the number of elements in the window.
         stride: the distance from one position to the next.
@@ -247,9 +246,6 @@ def size_at(extent: Size, shape: Shape | Mapping[Any, int]) -> int:
 
 def only_dim(workload: HasDims) -> tuple[str, Dim]:
     """Returns the name and the range of the one dynamic dimension.
-
-    Args:
-        workload: an operator or a model.
 
     Raises:
         WorkloadError: if there is not exactly one.

@@ -22,7 +22,6 @@ class Split:
     """A split: ``if shape[dim] <= at_most: low else: high``.
 
     Args:
-        dim: the name of the dimension.
         at_most: the largest extent that goes to ``low``.
         low: the subtree for extents up to ``at_most``.
         high: the subtree for larger extents.
@@ -41,7 +40,6 @@ def route(tree: Tree, extents: Mapping[str, int]) -> int:
     """Returns the number of the scheme that serves a shape.
 
     Args:
-        tree: a dispatcher's tree.
         extents: the shape's extents by name (:func:`~dietlab.problem.split_extents`).
     """
     while isinstance(tree, Split):
@@ -50,11 +48,7 @@ def route(tree: Tree, extents: Mapping[str, int]) -> int:
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
-    """Returns all leaves, the lowest extents first.
-
-    Args:
-        tree: a dispatcher's tree.
-    """
+    """Returns all leaves, the lowest extents first."""
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
 
@@ -70,7 +64,6 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
     reach the leaf; leaves without such extents are left out.
 
     Args:
-        tree: a dispatcher's tree.
         within: the ranges of some dimensions, by name; those of all others begin at 1.
     """
     if isinstance(tree, Leaf):
@@ -101,11 +94,7 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
 
 def split_dims(tree: Tree) -> tuple[str, ...]:
-    """Returns the dimensions that a tree splits, in the order of first occurrence.
-
-    Args:
-        tree: a dispatcher's tree.
-    """
+    """Returns the dimensions that a tree splits, in the order of first occurrence."""
     if isinstance(tree, Leaf):
         return ()
     return tuple(dict.fromkeys((tree.dim, *split_dims(tree.low), *split_dims(tree.high))))
@@ -115,7 +104,6 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
     """Returns the part of a tree that remains if some extents are known.
 
     Args:
-        tree: a dispatcher's tree.
         known: the known extents, by dimension.
     """
     while isinstance(tree, Split) and tree.dim in known:
@@ -127,11 +115,7 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
 
 
 def depth(tree: Tree) -> int:
-    """Returns the number of comparisons on the longest path.
-
-    Args:
-        tree: a dispatcher's tree.
-    """
+    """Returns the number of comparisons on the longest path."""
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
 
@@ -139,7 +123,6 @@ def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
     """Returns the tree with its schemes renumbered.
 
     Args:
-        tree: a dispatcher's tree.
         numbers: the new number of each scheme, by the old number.
     """
     if isinstance(tree, Leaf):
@@ -152,11 +135,7 @@ LARGEST_EXTENT = (1 << 63) - 1
 
 
 def tree_to_json(tree: Tree) -> Any:
-    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
-
-    Args:
-        tree: a dispatcher's tree.
-    """
+    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``."""
     if isinstance(tree, Leaf):
         return tree.scheme
     return {

@@ -165,11 +165,7 @@ def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     ``choice`` is the model's fastest scheme, and ``slowdown`` the predicted time of ``scheme`` over that of
     ``choice``. ``proposed`` counts the configurations, ``in_space`` the configurations whose tile the space
     has, and ``exact`` those whose step, stages and splits the space has, too. ``best_rank`` is the best rank
-    of all configurations.
-
-    Args:
-        comparisons: what :func:`compare_with_heuristics` returned.
-    """
+    of all configurations."""
     import pandas as pd
 
     table = pd.DataFrame([comparison.row() for comparison in comparisons])

@@ -11,11 +11,7 @@ from dietlab.problem import Dense, Shape
 
 
 def tuned_for(model: Model, studies: Sequence[Study], shape: Shape) -> bool:
-    """Returns whether every layer that a study serves meets, for this input, a shape that it was tuned for.
-
-    Args:
-        studies: the studies of the model's layers.
-    """
+    """Returns whether every layer that a study serves meets, at this input, a shape that it was tuned for."""
     dense = [study for study in studies if isinstance(study.workload, Dense)]
     rows = model.rows(shape)
     if not all(any(tuned["T"] == rows for tuned in study.shapes) for study in dense):

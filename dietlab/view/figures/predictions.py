@@ -65,11 +65,7 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
     """Returns one row for each feature, the most important first. ``share`` is the part of the removed loss
-    that splits on this feature removed.
-
-    Args:
-        model: a fitted cost model of trees.
-    """
+    that splits on this feature removed."""
     import pandas as pd
 
     return pd.DataFrame(model.importances().items(), columns=["feature", "share"])

@@ -25,11 +25,7 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """Describes in a phrase the weights of the shapes.
-
-    Args:
-        report: a report whose shapes have weights.
-    """
+    """Describes in a phrase the weights of the shapes."""
     shapes = report.shape_set
     weights = report.weights.values()
     equal = not weights or max(weights) - min(weights) < 1e-9
@@ -60,11 +56,7 @@ def padding_listing(lines: Sequence[Padding]) -> Listing:
 
 def frame_traffic(report: Report) -> pd.DataFrame:
     """Returns one row for each shape: its ``weight`` (a share of the calls, 0 to 1) and, for each policy, the
-    share of the multiply-adds that is padding.
-
-    Args:
-        report: a report whose shapes have weights.
-    """
+    share of the multiply-adds that is padding."""
     import pandas as pd
 
     try:

@@ -22,9 +22,6 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
     """Returns the table of :meth:`TuningRun.to_frame` with two more columns: the shape as a text, and
     ``best_gflops``, the highest throughput so far (0 until a measurement succeeds).
 
-    Args:
-        run: the tuning run that :func:`~dietlab.tune` returned.
-
     Raises:
         ModelError: if ``run`` is no tuning run.
     """
@@ -35,11 +32,7 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Returns the seconds of each phase of tuning, and their ``share`` of the total.
-
-    Args:
-        phase_seconds: the seconds of a tuning run, by phase.
-    """
+    """Returns the seconds of each phase of tuning, and their ``share`` of the total."""
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}

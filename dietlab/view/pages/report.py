@@ -66,11 +66,7 @@ def tables_of(report: Report) -> Iterator[Numbers]:
 
 
 def render_html(report: Report) -> str:
-    """Renders the whole report as one HTML page; light or dark as the reader's system is.
-
-    Args:
-        report: the report of :func:`~dietlab.evaluate`.
-    """
+    """Renders the whole report as one HTML page; light or dark as the reader's system is."""
     return render_page(
         "report.html.j2",
         report.title,
@@ -101,11 +97,7 @@ def write_html(report: Report, path: str | Path) -> Path:
 
 
 def render_text(report: Report) -> str:
-    """Renders the summary for a terminal: aligned, in plain characters, with units.
-
-    Args:
-        report: the report of :func:`~dietlab.evaluate`.
-    """
+    """Renders the summary for a terminal: aligned, in plain characters, with units."""
     lines = [
         report.title,
         f"on {report.processor_name}, {report.used}",
