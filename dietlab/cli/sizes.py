@@ -7,7 +7,7 @@ import click
 from dietlab.cli.names import import_here, words
 from dietlab.cli.options import json_option, show
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.compare.sizes import CAPTION, SIZES, size_costs, size_listing
+from dietlab.compare.sizes import CAPTION, SIZES, operator_of, size_costs, size_listing
 from dietlab.compare.study import Study
 from dietlab.view.pages.report import aligned
 
@@ -32,7 +32,7 @@ def sizes_command(study: str, count: int, against: str | None, seed: int, as_jso
     import_here(names or ())
     with Telling("sizes", ("sizes",), quiet) as telling:
         costs = size_costs(
-            Study.open(study).any_operator(), count, names, seed=seed, observers=telling.observers
+            operator_of(Study.open(study)), count, names, seed=seed, observers=telling.observers
         )
     absent = [f"  {cost.contender}: {cost.absent}" for cost in costs if cost.absent]
     lines = [CAPTION, *aligned(size_listing(costs), 1), *(["", "absent", *absent] if absent else [])]

@@ -311,20 +311,6 @@ class Study(Carded, Settings):
             progress.advance()
         return op
 
-    def any_operator(self) -> Operator:
-        """Loads the study's library or, if none was built, the one with the shortest epilogue that the layers
-        of a model have (:func:`dietlab.torch.optimize`).
-
-        Raises:
-            DispatchError: if there is none of the study's dispatcher.
-        """
-        folders = sorted((self.folder / EPILOGUES).glob(f"*/{LIBRARY}"))
-        if (self.folder / LIBRARY).exists() or not folders:
-            return self.operator()
-        dispatcher, built = self.dispatcher(), [load(library.parent) for library in folders]
-        fit = [op for op in built if replace(op.dispatcher, workload=self.workload) == dispatcher]
-        return min(fit, key=lambda op: len(str(op.workload.epilogue)), default=None) or self.operator()
-
     def operator(self) -> Operator:
         """Loads the study's library.
 
