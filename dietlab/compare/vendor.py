@@ -157,11 +157,7 @@ def require_constant_weights(workload: Workload) -> Kind:
 
 
 def without_gelu(workload: Workload, library: str) -> None:
-    """Refuses activations for which a BLAS has no vectorised function.
-
-    Raises:
-        NoFormError: for a GELU.
-    """
+    """Refuses activations for which a BLAS has no vectorised function."""
     if workload.epilogue.activation not in ("none", "relu"):
         raise NoFormError(
             f"{library} must be able to compute the activation",

@@ -77,11 +77,7 @@ def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> M
 
 
 def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
-    """Checks that schemes are of the processor's kind.
-
-    Raises:
-        BuildError: if one is of another kind.
-    """
+    """Checks that schemes are of the processor's kind."""
     kernel = space_target(hardware.kind).KERNEL
     others = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
     if others:

@@ -151,11 +151,7 @@ class RecordStore:
 
 
 def require_origin(path: Path, file: RecordFile, header: Mapping[str, Any]) -> None:
-    """Checks that records are of the operator, the processor and the programs of a header.
-
-    Raises:
-        RecordError: if they are of others.
-    """
+    """Checks that records are of the operator, the processor and the programs of a header."""
     header = {"schema_version": SCHEMA_VERSION, **header}
     for name in ("schema_version", "workload", "hardware"):
         found = compared(file.header, name)
@@ -271,11 +267,7 @@ def _require_fields(header: Mapping[str, Any]) -> None:
 
 
 def record_of(path: Path, number: int, line: str) -> Record:
-    """Returns the record in a line after the header; ``number`` is the line's number in the file.
-
-    Raises:
-        RecordError: if the line is no record.
-    """
+    """Returns the record in a line after the header; ``number`` is the line's number in the file."""
     where = f"{path}, line {number}"
     try:
         value = parse_json(line)

@@ -279,11 +279,7 @@ def as_extent(value: Any) -> int:
 
 
 def require_elements(workload: HasDims, shape: Shape) -> None:
-    """Checks that every operand of a shape has at most :data:`MOST_ELEMENTS` elements.
-
-    Raises:
-        WorkloadError: if one has more.
-    """
+    """Checks that every operand of a shape has at most :data:`MOST_ELEMENTS` elements."""
     for name, size in workload.signature.items():
         found = bound(size, shape)
         if math.prod(found) > MOST_ELEMENTS:
@@ -296,11 +292,7 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
 
 def require_sizes(workload: HasDims, shapes: Collection[Shape]) -> None:
     """Checks all shapes with :func:`require_elements`: first the largest extents together and, only if these
-    are too large, each shape.
-
-    Raises:
-        WorkloadError: if an operand of a shape has too many elements.
-    """
+    are too large, each shape."""
     if not shapes:
         return
     largest = Shape.of(**{name: max(shape[name] for shape in shapes) for name in workload.dims})
