@@ -40,8 +40,8 @@ from dietlab.lab.models import (
     time_shares,
 )
 from dietlab.lab.models.forms import compile_ahead, write_onnx
+from dietlab.lab.models.run import tuned_for
 from dietlab.lab.models.runtimes import ALSO_OURS, called, onnx_shares, replaced, runtime, shares_of_trace
-from dietlab.lab.models.seen import tuned_for
 from dietlab.lab.models.summary import BEST
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner

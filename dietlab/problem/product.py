@@ -1,4 +1,4 @@
-"""What follows from the dimensions, the axes and the signature of an operator, for all of dietlab's own."""
+"""Bases of dietlab's operators: all that follows from their dimensions, axes and signature."""
 
 from __future__ import annotations
 
