@@ -111,7 +111,11 @@ def contender_env(threads: int) -> dict[str, str]:
       packing them in place.
     - ``ONEDNN_DEFAULT_FPMATH_MODE=STRICT``, also by its older name, keeps oneDNN from computing float32 in
       bfloat16, which a user's setting may allow. A setting of PyTorch is reset by
-      :func:`~dietlab.targets.cpu.contenders.pytorch.in_float32`."""
+      :func:`~dietlab.targets.cpu.contenders.pytorch.in_float32`.
+
+    Args:
+        threads: cores that the contender may use.
+    """
     count = str(threads)
     return {
         "OMP_NUM_THREADS": count,
@@ -130,7 +134,11 @@ def contender_env(threads: int) -> dict[str, str]:
 
 
 def sequence(steps: Sequence[Call]) -> Call:
-    """Returns one call that runs the steps in their order."""
+    """Returns one call that runs the steps in their order.
+
+    Args:
+        steps: calls without arguments.
+    """
     if len(steps) == 1:
         return steps[0]
 
@@ -143,6 +151,9 @@ def sequence(steps: Sequence[Call]) -> Call:
 
 def require_constant_weights(workload: Workload) -> Kind:
     """Returns ``"prepacked"``, the kind of a vendor that packs weights.
+
+    Args:
+        workload: the operator to compute.
 
     Raises:
         NoFormError: if the weights come with every call.
@@ -157,7 +168,15 @@ def require_constant_weights(workload: Workload) -> Kind:
 
 
 def without_gelu(workload: Workload, library: str) -> None:
-    """Refuses activations for which a BLAS has no vectorised function."""
+    """Refuses activations for which a BLAS has no vectorised function.
+
+    Args:
+        workload: the operator to compute.
+        library: the library's name, for the message.
+
+    Raises:
+        NoFormError: for a GELU.
+    """
     if workload.epilogue.activation not in ("none", "relu"):
         raise NoFormError(
             f"{library} must be able to compute the activation",
@@ -167,7 +186,12 @@ def without_gelu(workload: Workload, library: str) -> None:
 
 
 def absent(library: str, reason: object) -> MissingDependencyError:
-    """Returns the error for a library that is not installed."""
+    """Returns the error for a library that is not installed.
+
+    Args:
+        library: its name, for the message.
+        reason: the reason of its absence, such as the error of its import.
+    """
     package = library.split()[0]
     return MissingDependencyError(
         f"the library {library} must be installed",

@@ -35,7 +35,11 @@ Formula = Callable[[Bundle, Calls], FloatArray]
 
 @dataclass(frozen=True)
 class AdaptationCost:
-    """The adaptation of one workload's schemes to shapes on one processor: for tables and single pairs."""
+    """The adaptation of schemes of one workload to shapes on one processor: for tables and for single pairs.
+
+    Args:
+        formulas: the formulas of the kind of processor.
+    """
 
     formulas: Formulas
 
@@ -180,6 +184,7 @@ def adaptation_cost(
     from memory. On a GPU, the kind ``"streamed"`` is a bound from all throughputs of a multiprocessor.
 
     Args:
+        cache: where a call finds its operands.
         constants: the constants of the formulas, such as ``resident`` of a GPU or ``hiding`` of a CPU.
     """
     make: Callable[..., Formulas] = part(hardware.kind, "cost").adaptation

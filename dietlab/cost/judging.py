@@ -52,6 +52,7 @@ class Survey:
     """The measured pairs of one operator on one processor.
 
     Args:
+        name: the name of the file.
         space: the schemes that were measured.
         cache: the cache state in which a call found its operands.
         first: one record of each pair, from the first round that measured the pair. Models are fitted on
@@ -307,6 +308,7 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     seeds).
 
     Args:
+        judgements: the judgements that :func:`judge` returned.
         raw: whether to return one row for each judgement instead.
     """
     import pandas as pd

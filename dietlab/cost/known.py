@@ -22,6 +22,7 @@ class Known:
     """The records of a tuning, and the predictions from these records.
 
     Args:
+        space: the schemes that are searched.
         shapes: the shapes that are tuned for.
         records: every measurement and failure so far.
         predictor: the predictor, fitted on all records.

@@ -90,7 +90,11 @@ def ranking_metrics(
 
 def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Returns the mean of each metric over the shapes that have this metric, and the sum of ``pairs``; empty
-    for no shapes. If the sum is below :data:`FEWEST_PAIRS`, the metrics over pairs are left out."""
+    for no shapes. If the sum is below :data:`FEWEST_PAIRS`, the metrics over pairs are left out.
+
+    Args:
+        metrics: for each shape, the metrics by name.
+    """
     rows = list(metrics)
     names = dict.fromkeys(name for row in rows for name in row)
     found = {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
@@ -102,5 +106,9 @@ def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def too_few_pairs(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Returns the texts that replace metrics with too few pairs; empty if all metrics are known."""
+    """Returns the texts that replace metrics with too few pairs; empty if all metrics are known.
+
+    Args:
+        metrics: the metrics by name, as returned by :func:`mean_metrics`.
+    """
     return dict.fromkeys((name for name in OF_PAIRS if "pairs" in metrics and name not in metrics), TOO_FEW)

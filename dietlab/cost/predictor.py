@@ -56,6 +56,7 @@ class LearnedPredictor:
 
     Args:
         adaptation: the kind of adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
+        cache: where operands are while candidates are timed.
         seed: the seed of the model.
         prior: a model of records of other shapes, layers, operators or processors.
     """
@@ -203,7 +204,11 @@ class AnalyticPredictor:
 @dataclass(frozen=True)
 class Analytic:
     """The adaptation cost of a space at the highest throughput that the target expects of a tile. If the
-    processor's peak was not measured, only ratios of times have a meaning."""
+    processor's peak was not measured, only ratios of times have a meaning.
+
+    Args:
+        cost: the adaptation cost.
+    """
 
     cost: AdaptationCost
 

@@ -75,6 +75,7 @@ class Prior:
     Args:
         sources: the sources of the records, one for each file or study.
         missed: the root mean square error of the logarithm of a time, on measurements left out of a fit.
+        booster: the trees of XGBoost.
     """
 
     sources: tuple[Source, ...]

@@ -138,6 +138,7 @@ def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
     """Returns the predictor that starts from a prior, if there is one.
 
     Args:
+        predictor: the cost model.
         prior: a model of the records of other tasks (None: the predictor stays as it is).
 
     Raises:

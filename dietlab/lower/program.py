@@ -52,6 +52,10 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     """Returns the program of one scheme as text: CUDA C++ for a GPU, the private functions in TensorIR for a
     CPU. Needs TVM, but neither the processor nor its compiler.
 
+    Args:
+        workload, hardware: the operator, and the processor to lower for.
+        scheme: a scheme of that kind of processor.
+
     Raises:
         BuildError: if the scheme is of another kind of processor.
     """

@@ -39,7 +39,12 @@ is faster."""
 
 @dataclass(frozen=True)
 class Trial:
-    """A scheme to build once and to time on some shapes."""
+    """A scheme to build once and to time on some shapes.
+
+    Args:
+        scheme: the scheme.
+        shapes: the shapes of its calls.
+    """
 
     scheme: Scheme
     shapes: tuple[Shape, ...]

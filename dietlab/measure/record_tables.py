@@ -43,6 +43,7 @@ def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame
 
     Args:
         records: measurements, failures included.
+        workload: the operator.
     """
     import pandas as pd
 
@@ -90,6 +91,7 @@ def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold
 
     Args:
         records: measurements, failures included.
+        workload: the operator.
     """
     return (
         Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),

@@ -189,6 +189,9 @@ def read_records(path: str | Path) -> RecordFile:
     """Reads ``.jsonl`` or ``.jsonl.gz``. If the file was cut off, its complete records are returned and a
     :class:`~dietlab.base.errors.DietlabWarning` reports the loss.
 
+    Args:
+        path: the file.
+
     Raises:
         RecordError: if the file is missing, of another schema or kind, or damaged before its last line, or if
             a record is of a shape or a processor that is not the header's, or of a scheme that needs more

@@ -31,6 +31,9 @@ class SyntheticRunner:
     """Computes times from a simple model of a processor: for tests and for playing, never for results.
 
     ``noise`` bounds a relative disturbance, which depends only on the micro-kernel, the shape and ``seed``.
+
+    Args:
+        hardware: the modelled processor.
     """
 
     hardware: Hardware

@@ -163,6 +163,7 @@ def require_inputs(workload: Workload, shape: Shape, inputs: Inputs) -> None:
     """Checks random operands against the signature.
 
     Args:
+        workload, shape: the operator and one of its shapes.
         inputs: the result of ``workload.inputs(shape)``.
 
     Raises:
@@ -183,6 +184,7 @@ def require_reference(workload: Workload, shape: Shape, rows: int, right: object
     output's size.
 
     Args:
+        workload, shape: the operator and one of its shapes.
         rows: the number of rows of the output that were computed.
         right: the result of ``workload.reference``.
 

@@ -155,7 +155,11 @@ class Workload(Protocol):
 
 def dtypes_of(workload: Workload) -> dict[str, str]:
     """Returns the type of each operand and of ``out``, by name as in the signature
-    (:meth:`~dietlab.problem.Precision.type_of`)."""
+    (:meth:`~dietlab.problem.Precision.type_of`).
+
+    Args:
+        workload: the operator.
+    """
     precision = require_dtype(workload.dtype)
     return {name: precision.type_of(name, workload.out_dtype) for name in workload.signature}
 
@@ -164,6 +168,7 @@ def precision_of(workload: Workload, operand: str = "x") -> Precision:
     """Returns the number format of an operand or of ``out``.
 
     Args:
+        workload: the operator.
         operand: a name in its signature.
     """
     return require_dtype(require_dtype(workload.dtype).type_of(operand, workload.out_dtype))
@@ -173,6 +178,7 @@ def axes_of(workload: Workload, role: Role) -> tuple[Axis, ...]:
     """Returns the axes with a role.
 
     Args:
+        workload: the operator.
         role: ``batch``, ``rows``, ``cols`` or ``depth``.
 
     Raises:
@@ -185,14 +191,22 @@ def axes_of(workload: Workload, role: Role) -> tuple[Axis, ...]:
 
 def name_of_role(workload: Workload, role: Role) -> str:
     """Returns the name by which trees and libraries call a role's extent: the name of its axis or, if several
-    axes share the role, the role."""
+    axes share the role, the role.
+
+    Args:
+        workload, role: the operator, and the role of the axis.
+    """
     axis, *others = axes_of(workload, role)
     return role if others else axis.name
 
 
 def gathered(workload: Workload) -> bool:
     """Returns whether the rows of a contraction are collected from the input: a window moves over it, or a
-    group of channels is a part of each pixel. A depthwise convolution reads the input in place."""
+    group of channels is a part of each pixel. A depthwise convolution reads the input in place.
+
+    Args:
+        workload: the operator.
+    """
     if channelwise(workload):
         return False
     windows = [axis.extent for axis in workload.axes if isinstance(axis.extent, Window)]
@@ -201,7 +215,11 @@ def gathered(workload: Workload) -> bool:
 
 def channelwise(workload: Workload) -> bool:
     """Returns whether each column has its own input channel, as in a depthwise convolution: the depth has the
-    kernel's elements only."""
+    kernel's elements only.
+
+    Args:
+        workload: the operator.
+    """
     windows = sum(isinstance(axis.extent, Window) for axis in workload.axes)
     return windows > 0 and windows == len(axes_of(workload, "depth"))
 
@@ -209,7 +227,11 @@ def channelwise(workload: Workload) -> bool:
 def line_of(workload: Workload, shape: Shape) -> tuple[int, int]:
     """Returns the number of lines of a convolution's output, and the number of pixels of a line that tiles
     cover together: all, or of a depthwise convolution those at which the whole kernel lies inside the image.
-    Other operators have one line with all rows."""
+    Other operators have one line with all rows.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
     *_, last = axes_of(workload, "rows")
     if not isinstance(last.extent, Window):
         return 1, extent_at(workload, "rows", shape)
@@ -222,7 +244,11 @@ def line_of(workload: Workload, shape: Shape) -> tuple[int, int]:
 
 def inside_share(workload: Workload, shape: Shape) -> float:
     """Returns the share of an operator's products, in [0, 1], whose input lies inside the image: 0.82 for a
-    3 x 3 kernel with padding 1 on 7 x 7 pixels. Others are products with zeros, which no program needs."""
+    3 x 3 kernel with padding 1 on 7 x 7 pixels. Others are products with zeros, which no program needs.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
     share = 1.0
     for axis in workload.axes:
         if isinstance(window := axis.extent, Window):
@@ -235,13 +261,21 @@ def _size(window: Window, shape: Shape) -> int:
 
 
 def extent_at(workload: Workload, role: Role, shape: Shape) -> int:
-    """Returns the extent of a role for a shape."""
+    """Returns the extent of a role for a shape.
+
+    Args:
+        workload, role, shape: the operator, the role, and one of the operator's shapes.
+    """
     return prod(axis.at(shape) for axis in axes_of(workload, role))
 
 
 def split_extents(workload: Workload, shape: Shape) -> dict[str, int]:
     """Returns the extents that a decision tree may split: the dynamic dimensions and, if several axes give
-    the number of rows, ``rows``: ``{"H": 14, "W": 20, "rows": 280}``."""
+    the number of rows, ``rows``: ``{"H": 14, "W": 20, "rows": 280}``.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
     rows = name_of_role(workload, "rows")
     known = {name: shape[name] for name in workload.dims}
     if len(axes_of(workload, "rows")) > 1 and static_extent(workload, "rows") is None:
@@ -250,7 +284,11 @@ def split_extents(workload: Workload, shape: Shape) -> dict[str, int]:
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
-    """Returns the extents of a shape by role: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``."""
+    """Returns the extents of a shape by role: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
+
+    Args:
+        workload, shape: the operator and one of its shapes.
+    """
     found: dict[Role, int] = {"batch": 1}
     for axis in workload.axes:
         found[axis.role] = found.get(axis.role, 1) * axis.at(shape)
@@ -258,7 +296,11 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
 
 
 def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
-    """Returns the extents of many shapes by role: an array ``[shapes]`` for each role."""
+    """Returns the extents of many shapes by role: an array ``[shapes]`` for each role.
+
+    Args:
+        workload, shapes: the operator and some of its shapes.
+    """
     found: dict[Role, IntArray] = {"batch": np.ones(len(shapes), np.int64)}
     for axis in workload.axes:
         extent = np.array([axis.at(shape) for shape in shapes], np.int64)
@@ -267,38 +309,65 @@ def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArr
 
 
 def largest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of a role, or its largest one."""
+    """Returns the static extent of a role, or its largest one.
+
+    Args:
+        workload, role: the operator, and the role of the axis.
+    """
     return prod(axis.high for axis in axes_of(workload, role))
 
 
 def smallest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of a role, or its smallest one."""
+    """Returns the static extent of a role, or its smallest one.
+
+    Args:
+        workload, role: the operator, and the role of the axis.
+    """
     return prod(axis.low for axis in axes_of(workload, role))
 
 
 def static_extent(workload: Workload, role: Role) -> int | None:
-    """Returns the extent of a role whose axes are static; None for a dynamic one."""
+    """Returns the extent of a role whose axes are static; None for a dynamic one.
+
+    Args:
+        workload, role: the operator, and the role of the axis.
+    """
     axes = axes_of(workload, role)
     return None if any(axis.dims for axis in axes) else prod(axis.low for axis in axes)
 
 
 def smallest_shape(workload: Workload) -> Shape:
-    """Returns the shape with every dynamic dimension at the lower end of its range."""
+    """Returns the shape with every dynamic dimension at the lower end of its range.
+
+    Args:
+        workload: the operator.
+    """
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
 
 
 def largest_shape(workload: Workload) -> Shape:
-    """Returns the shape with every dynamic dimension at the upper end of its range."""
+    """Returns the shape with every dynamic dimension at the upper end of its range.
+
+    Args:
+        workload: the operator.
+    """
     return Shape.of(**{name: dim.high for name, dim in workload.dims.items()})
 
 
 def batched(workload: Workload) -> bool:
-    """Returns whether an operator has a batch axis, static or dynamic."""
+    """Returns whether an operator has a batch axis, static or dynamic.
+
+    Args:
+        workload: the operator.
+    """
     return any(axis.role == "batch" for axis in workload.axes)
 
 
 def batch_of(workload: Workload) -> int | None:
     """Returns the static number of products in a call; None for an operator without a batch axis.
+
+    Args:
+        workload: the operator.
 
     Raises:
         WorkloadError: if their number is dynamic.

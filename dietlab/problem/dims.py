@@ -247,6 +247,9 @@ def size_at(extent: Size, shape: Shape | Mapping[Any, int]) -> int:
 def only_dim(workload: HasDims) -> tuple[str, Dim]:
     """Returns the name and the range of the one dynamic dimension.
 
+    Args:
+        workload: an operator or a model.
+
     Raises:
         WorkloadError: if there is not exactly one.
     """

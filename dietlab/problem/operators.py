@@ -132,7 +132,11 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
 
 def workload_to_json(workload: Workload) -> dict[str, Any]:
     """Returns the JSON value of an operator for files: the result of its ``to_json`` and, for a user's
-    operator, the place of its class."""
+    operator, the place of its class.
+
+    Args:
+        workload: the operator.
+    """
     kind = type(workload)
     place = {} if workload.operator in OPERATORS.own else {CLASS: f"{kind.__module__}:{kind.__qualname__}"}
     return {**workload.to_json(), **place}
@@ -172,6 +176,9 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
 def require_entered(workload: Workload) -> None:
     """Checks that files and other processes can represent an operator: its name is known, and reading its
     JSON value returns an equal operator.
+
+    Args:
+        workload: the operator.
 
     Raises:
         WorkloadError: if they cannot represent it.

@@ -60,6 +60,7 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     integer nearest to the float32 value, which adds an error of half a step.
 
     Args:
+        workload: the operator.
         inputs: the operands, by name.
         reference: the result of ``workload.reference(inputs)``, if known; otherwise it is computed if the
             bound depends on it (outputs in float16 and bfloat16, operands of int8).

@@ -18,7 +18,11 @@ Count = TypeVar("Count", int, IntArray)
 @dataclass(frozen=True)
 class Region(Generic[Kernel]):
     """``tiles`` copies of a scheme's tallest tile, which cover ``rows`` rows of the output from ``first_row``
-    (counted from 0)."""
+    (counted from 0).
+
+    Args:
+        scheme: the scheme of its tiles.
+    """
 
     scheme: Scheme[Kernel]
     first_row: int
@@ -85,6 +89,7 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
     stick out, by less than a granule.
 
     Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
         rows: the number of rows to cover, at least 0.
     """
     regions: list[Region[Kernel]] = []
@@ -97,27 +102,47 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
 
 
 def plan_on(scheme: Scheme[Kernel], workload: Workload, shape: Shape) -> Plan[Kernel]:
-    """Plans how a scheme covers a shape; see :func:`plan_for`."""
+    """Plans how a scheme covers a shape; see :func:`plan_for`.
+
+    Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        workload, shape: the operator and the shape to cover.
+    """
     lines, rows = covered(scheme, workload, shape)
     return replace(plan_for(scheme, rows), lines=lines)
 
 
 def covered(scheme: Scheme, workload: Workload, shape: Shape) -> tuple[int, int]:
     """Returns how often a scheme's tiles cover what they cover together, and how many rows that are: once all
-    rows, or each line of a convolution's output by itself."""
+    rows, or each line of a convolution's output by itself.
+
+    Args:
+        scheme: the scheme.
+        workload, shape: the operator and the shape to cover.
+    """
     if covers_lines(scheme, workload):
         return line_of(workload, shape)
     return 1, extent_at(workload, "rows", shape)
 
 
 def covers_lines(scheme: Scheme, workload: Workload) -> bool:
-    """Returns whether tiles cover each line of a convolution's output by itself."""
+    """Returns whether tiles cover each line of a convolution's output by itself.
+
+    Args:
+        scheme: the scheme.
+        workload: the operator.
+    """
     return scheme.kernel.lines or channelwise(workload)
 
 
 def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
     """Returns a value that is equal for schemes with the same tiles on a shape: ``12x32.even``,
-    ``12x32.rest`` and ``14x32.even`` all cover 48 rows by 4 x 12."""
+    ``12x32.rest`` and ``14x32.even`` all cover 48 rows by 4 x 12.
+
+    Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
+        workload, shape: the operator and the shape to cover.
+    """
     cols = extent_at(workload, "cols", shape) if scheme.kernel.composes_columns else 0
     return _tiling(scheme, covered(scheme, workload, shape)[1], cols)
 
@@ -133,6 +158,7 @@ def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int,
     """Returns the heights of all tiles that a scheme needs for ``low..high`` rows.
 
     Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
         low, high: the smallest number of rows, at least 1, and the largest (None: unbounded).
     """
     if not scheme.composed:
@@ -155,6 +181,7 @@ def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[Micro
     of dot products have a narrower variant for each width.
 
     Args:
+        scheme: the scheme, which gives the tile and the treatment of the edge.
         low, high: the smallest number of rows, at least 1, and the largest (None: unbounded).
     """
     return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))

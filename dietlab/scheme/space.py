@@ -53,7 +53,13 @@ class Space(Carded):
     """The search space of one workload on one processor.
 
     ``schemes`` are in ascending order and serve *every* shape; their sizes follow from the hardware, not from
-    factors of a shape (paper, section 3.1)."""
+    factors of a shape (paper, section 3.1).
+
+    Args:
+        workload: the operator.
+        hardware: the processor.
+        rejected: the rejected candidates by limit.
+    """
 
     workload: Workload
     hardware: Hardware
@@ -211,6 +217,7 @@ def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge
     Args:
         cover: ``"composed"`` for tiles of several heights. ``"paper"`` for DietCode's local padding, or for
             loop partitioning if the target has no local padding for the operator.
+        workload, hardware: the operator and the processor.
     """
     if cover == "composed":
         return ("even",)

@@ -22,6 +22,7 @@ class Split:
     """A split: ``if shape[dim] <= at_most: low else: high``.
 
     Args:
+        dim: the name of the dimension.
         at_most: the largest extent that goes to ``low``.
         low: the subtree for extents up to ``at_most``.
         high: the subtree for larger extents.
@@ -40,6 +41,7 @@ def route(tree: Tree, extents: Mapping[str, int]) -> int:
     """Returns the number of the scheme that serves a shape.
 
     Args:
+        tree: a dispatcher's tree.
         extents: the shape's extents by name (:func:`~dietlab.problem.split_extents`).
     """
     while isinstance(tree, Split):
@@ -48,7 +50,11 @@ def route(tree: Tree, extents: Mapping[str, int]) -> int:
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
-    """Returns all leaves, the lowest extents first."""
+    """Returns all leaves, the lowest extents first.
+
+    Args:
+        tree: a dispatcher's tree.
+    """
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
 
@@ -64,6 +70,7 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
     reach the leaf; leaves without such extents are left out.
 
     Args:
+        tree: a dispatcher's tree.
         within: the ranges of some dimensions, by name; those of all others begin at 1.
     """
     if isinstance(tree, Leaf):
@@ -94,7 +101,11 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
 
 def split_dims(tree: Tree) -> tuple[str, ...]:
-    """Returns the dimensions that a tree splits, in the order of first occurrence."""
+    """Returns the dimensions that a tree splits, in the order of first occurrence.
+
+    Args:
+        tree: a dispatcher's tree.
+    """
     if isinstance(tree, Leaf):
         return ()
     return tuple(dict.fromkeys((tree.dim, *split_dims(tree.low), *split_dims(tree.high))))
@@ -104,6 +115,7 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
     """Returns the part of a tree that remains if some extents are known.
 
     Args:
+        tree: a dispatcher's tree.
         known: the known extents, by dimension.
     """
     while isinstance(tree, Split) and tree.dim in known:
@@ -115,7 +127,11 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
 
 
 def depth(tree: Tree) -> int:
-    """Returns the number of comparisons on the longest path."""
+    """Returns the number of comparisons on the longest path.
+
+    Args:
+        tree: a dispatcher's tree.
+    """
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
 
@@ -123,6 +139,7 @@ def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
     """Returns the tree with its schemes renumbered.
 
     Args:
+        tree: a dispatcher's tree.
         numbers: the new number of each scheme, by the old number.
     """
     if isinstance(tree, Leaf):
@@ -135,7 +152,11 @@ LARGEST_EXTENT = (1 << 63) - 1
 
 
 def tree_to_json(tree: Tree) -> Any:
-    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``."""
+    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
+
+    Args:
+        tree: a dispatcher's tree.
+    """
     if isinstance(tree, Leaf):
         return tree.scheme
     return {

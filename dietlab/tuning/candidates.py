@@ -18,6 +18,7 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
     """Selects ``count`` schemes greedily: each lowers the mean logarithm of the best time most.
 
     Args:
+        run: measurements and predictions.
         shapes: the shapes whose best times count, with equal weights.
         count: the largest number of schemes.
     """
@@ -38,6 +39,7 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
     fastest together on ``shapes``, with all lower heights and both edges.
 
     Args:
+        run: measurements and predictions.
         shapes: the shapes that the families are judged on.
     """
     measured = run.schemes
@@ -63,6 +65,7 @@ def distinct(
     Args:
         plans: all plans.
         order: the indices of plans, the best plan first.
+        workload: the operator.
         shape: the shape whose tiles are compared.
         count: the largest number of indices.
     """

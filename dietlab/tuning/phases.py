@@ -59,7 +59,12 @@ class PhaseTimer:
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
     """Returns the seconds of all phases: model and search, and the phases in records: compile, verify and
-    measure. Each measurement counts once."""
+    measure. Each measurement counts once.
+
+    Args:
+        seconds: the seconds of the phases that no record has.
+        records: the records with the seconds of the other phases.
+    """
     found = [record.phases for record in each_once(records)]
     return replace(
         seconds,

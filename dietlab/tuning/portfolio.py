@@ -184,7 +184,11 @@ def _portfolio(
 def usual_kernels(workload: Workload) -> int:
     """Returns the default of ``max_kernels``, the largest number of micro-kernels in a library: 8 if one
     dimension varies, 12 for layers of several sizes, whose weights fit different caches, and 16 for a
-    convolution, of whose images each narrow width has the best tile of another height."""
+    convolution, of whose images each narrow width has the best tile of another height.
+
+    Args:
+        workload: the operator that the library is for.
+    """
     if gathered(workload) or channelwise(workload):
         return CONVOLUTION_KERNELS
     return 8 if len(workload.dims) < 2 else 12

@@ -53,6 +53,7 @@ class Row:
     Args:
         shape: the extents of the calls.
         held_out: whether tuning did not see this shape.
+        contender: its name.
         cache: the cache state: where operands are between calls.
         seconds_median: the seconds of one call, as the median of the means of blocks.
         seconds_low, seconds_high: the ends of the median's 95 % bootstrap interval.

@@ -27,6 +27,8 @@ class Summary:
 
     Args:
         contender: its name, or one of :data:`JUDGES`.
+        cache: the cache state.
+        shapes: the number of shapes.
         geomean_speedup: the geometric mean of the speedups over all shapes.
         geomean_speedup_held_out: the same over shapes that tuning did not see; None without any.
         worst_speedup: the least speedup over all shapes.

@@ -112,6 +112,7 @@ def summarise(table: Reports, criteria: Sequence[Criterion] | None = None) -> tu
     was not measured has no line.
 
     Args:
+        table: results of a suite.
         criteria: the questions (default: those of the table's suite).
     """
     groups: dict[tuple[int, str], list[Block]] = {}
@@ -141,6 +142,7 @@ def by_workload(table: Reports, criteria: Sequence[Criterion] | None = None) -> 
     """Returns a line for each workload and each criterion that is about shapes.
 
     Args:
+        table: results of a suite.
         criteria: the questions (default: those of the table's suite).
     """
     criteria = criteria_of(table.suite) if criteria is None else criteria

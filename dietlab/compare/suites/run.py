@@ -105,6 +105,7 @@ def run_bench(
         tuning_effort: the effort of tuning (default: that of :data:`TUNING_EFFORT`).
         ansor_trials: the number of trials for each shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
+        observers: receivers of each event as it happens.
         deadline: when to stop; its ``left`` is then the number of turns that were not measured.
         every_length: whether a CPU's libraries are also called and checked at every length that is not
             timed, which takes some minutes for a batched product.

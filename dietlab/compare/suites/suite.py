@@ -140,6 +140,7 @@ class Suite:
     Args:
         name: its name on the command line.
         tasks: operators with the shapes that they are tuned for and evaluated on.
+        target: the kind of processor.
     """
 
     name: str

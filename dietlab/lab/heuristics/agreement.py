@@ -165,7 +165,11 @@ def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     ``choice`` is the model's fastest scheme, and ``slowdown`` the predicted time of ``scheme`` over that of
     ``choice``. ``proposed`` counts the configurations, ``in_space`` the configurations whose tile the space
     has, and ``exact`` those whose step, stages and splits the space has, too. ``best_rank`` is the best rank
-    of all configurations."""
+    of all configurations.
+
+    Args:
+        comparisons: what :func:`compare_with_heuristics` returned.
+    """
     import pandas as pd
 
     table = pd.DataFrame([comparison.row() for comparison in comparisons])

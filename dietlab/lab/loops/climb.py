@@ -116,6 +116,9 @@ def recorded() -> Climb:
 def step_named(name: str) -> Step:
     """Returns a step of the climb.
 
+    Args:
+        name: the ``name`` of the step.
+
     Raises:
         RecordError: for another name.
     """
@@ -230,7 +233,12 @@ def _draw_bars(figure: go.Figure, frame: pd.DataFrame, upto: str, low: float) ->
 
 
 def told(name: str, layer: Layer = BERT) -> str:
-    """Returns a step as a text: its reason, the schedule's primitives, and the loops before and after."""
+    """Returns a step as a text: its reason, the schedule's primitives, and the loops before and after.
+
+    Args:
+        name: the name of a step.
+        layer: the layer, which has the extents of the loops.
+    """
     step = step_named(name)
     after = nest(scheduled(step, layer))
     if not step.recipe:

@@ -78,6 +78,7 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
     """Returns the schedule of one step's program, a ``tvm.s_tir.Schedule``.
 
     Args:
+        step: a step of the climb.
         layer: the layer; if the step packs, its columns are a multiple of the tile's.
 
     Raises:
@@ -183,7 +184,12 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
 
 def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
     """Returns ``x [T, K]`` and ``w [N, K]``, standard normal and aligned: the programs load whole cache
-    lines."""
+    lines.
+
+    Args:
+        layer: the layer, which has the extents.
+        seed: the seed of NumPy's random numbers.
+    """
     random = np.random.default_rng(seed)
     x, w = aligned_empty((layer.T, layer.K)), aligned_empty((layer.N, layer.K))
     for array in (x, w):
@@ -213,7 +219,11 @@ def check(program: Program, seed: int = 0) -> float:
 
 def instructions(program: Program) -> dict[str, int]:
     """Returns three counts of the assembly's instructions: ``fma`` (multiply-adds of a vector), ``branches``
-    (conditional jumps) and ``prefetches``."""
+    (conditional jumps) and ``prefetches``.
+
+    Args:
+        program: the program, which has the assembly.
+    """
     patterns = {"fma": r"vfn?m(add|sub)\d+ps", "branches": "j(?!mp$).*", "prefetches": "prefetch.*"}
     words = [line.split()[0] for line in program.assembly.splitlines() if line.strip()]
     return {name: sum(bool(re.fullmatch(p, word)) for word in words) for name, p in patterns.items()}
@@ -267,7 +277,12 @@ def _prefetch(tirx: Any, buffer: Any, offset: Any) -> Any:
 def sketches(layer: Layer = BERT, seed: int = 0) -> tuple[Any, ...]:
     """Returns the sketches that MetaSchedule's rules for a CPU make of the plain loops: one
     ``tvm.s_tir.Schedule`` for each. Its tile sizes are drawn at random from the factors of the extents; its
-    ``trace`` has the drawn sizes."""
+    ``trace`` has the drawn sizes.
+
+    Args:
+        layer: the layer, which has the extents.
+        seed: the seed of the draws.
+    """
     tvm_module()
     require_packages()
     with _quickened():

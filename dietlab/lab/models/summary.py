@@ -31,7 +31,11 @@ EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLIC
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
     """Returns the speedup of dietlab's model, compiled ahead of time, by contender and size, beginning with
-    the speedup over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition."""
+    the speedup over :data:`BEST`. Wrong results do not count, nor do lengths that were timed in addition.
+
+    Args:
+        report: the report of a model, from :func:`~dietlab.lab.models.evaluate_model`.
+    """
     rows = [row for row in report.rows if row.shape in report.weights]
     best = over_best(rows, besides=(*ALSO_OURS, ANSOR))
     found = {BEST: {shape[report.length]: speedup for (shape, _), speedup in best.items()}}
@@ -45,7 +49,11 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
     """Returns one row for each report and contender.
 
     ``geomean`` is over all lengths, which count equally, with the 95 % bootstrap interval over lengths from
-    ``low`` to ``high``; ``worst`` is the least speedup, at ``worst_T``. All of these are speedups (x)."""
+    ``low`` to ``high``; ``worst`` is the least speedup, at ``worst_T``. All of these are speedups (x).
+
+    Args:
+        reports: the reports of models, from :func:`~dietlab.lab.models.evaluate_model`.
+    """
     import pandas as pd
 
     rows = []

@@ -29,6 +29,9 @@ def frame_layers(report: Report) -> pd.DataFrame:
     ``shapes`` (their number), ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if no shape is held
     out), ``worst_speedup`` and ``worst_shape``. Speedups are above 1 where the report's maker is faster.
 
+    Args:
+        report: a report over layers of several sizes.
+
     Raises:
         RecordError: if the report does not have several dynamic dimensions.
     """
@@ -38,6 +41,9 @@ def frame_layers(report: Report) -> pd.DataFrame:
 def frame_lengths(report: Report) -> pd.DataFrame:
     """Returns the table of :func:`frame_layers` by length, over all layers. Instead of the columns of the
     layer it has ``length`` as a text and the least and the greatest length, such as ``low_T`` and ``high_T``.
+
+    Args:
+        report: a report over layers of several sizes.
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions.

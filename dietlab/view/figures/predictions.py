@@ -65,7 +65,11 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
     """Returns one row for each feature, the most important first. ``share`` is the part of the removed loss
-    that splits on this feature removed."""
+    that splits on this feature removed.
+
+    Args:
+        model: a fitted cost model of trees.
+    """
     import pandas as pd
 
     return pd.DataFrame(model.importances().items(), columns=["feature", "share"])

@@ -30,7 +30,11 @@ GAP = 0.03
 
 def frame_time_shares(report: Report) -> pd.DataFrame:
     """Returns one row for each length, contender and part of its call: ``share`` (0 to 1) and ``seconds`` of
-    the median call. There are no rows if the model was not profiled (``dietlab model --shares``)."""
+    the median call. There are no rows if the model was not profiled (``dietlab model --shares``).
+
+    Args:
+        report: the report of a model that was profiled.
+    """
     import pandas as pd
 
     rows = [

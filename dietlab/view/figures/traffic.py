@@ -25,7 +25,11 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """Describes in a phrase the weights of the shapes."""
+    """Describes in a phrase the weights of the shapes.
+
+    Args:
+        report: a report whose shapes have weights.
+    """
     shapes = report.shape_set
     weights = report.weights.values()
     equal = not weights or max(weights) - min(weights) < 1e-9
@@ -56,7 +60,11 @@ def padding_listing(lines: Sequence[Padding]) -> Listing:
 
 def frame_traffic(report: Report) -> pd.DataFrame:
     """Returns one row for each shape: its ``weight`` (a share of the calls, 0 to 1) and, for each policy, the
-    share of the multiply-adds that is padding."""
+    share of the multiply-adds that is padding.
+
+    Args:
+        report: a report whose shapes have weights.
+    """
     import pandas as pd
 
     try:

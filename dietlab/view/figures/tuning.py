@@ -32,7 +32,11 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Returns the seconds of each phase of tuning, and their ``share`` of the total."""
+    """Returns the seconds of each phase of tuning, and their ``share`` of the total.
+
+    Args:
+        phase_seconds: the seconds of a tuning run, by phase.
+    """
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}

@@ -66,7 +66,11 @@ def tables_of(report: Report) -> Iterator[Numbers]:
 
 
 def render_html(report: Report) -> str:
-    """Renders the whole report as one HTML page; light or dark as the reader's system is."""
+    """Renders the whole report as one HTML page; light or dark as the reader's system is.
+
+    Args:
+        report: the report of :func:`~dietlab.evaluate`.
+    """
     return render_page(
         "report.html.j2",
         report.title,
@@ -97,7 +101,11 @@ def write_html(report: Report, path: str | Path) -> Path:
 
 
 def render_text(report: Report) -> str:
-    """Renders the summary for a terminal: aligned, in plain characters, with units."""
+    """Renders the summary for a terminal: aligned, in plain characters, with units.
+
+    Args:
+        report: the report of :func:`~dietlab.evaluate`.
+    """
     lines = [
         report.title,
         f"on {report.processor_name}, {report.used}",
