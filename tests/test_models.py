@@ -86,7 +86,8 @@ def test_a_model_counts_its_own_operations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("bert-tiny", {"T": 7}), ("resnet-tiny", {"side": 71}), ("whisper-tiny", {"frames": 18})]
+    ("name", "size"),
+    [("bert-tiny", {"T": 7}), ("resnet-tiny", {"side": 71}), ("whisper-tiny", {"frames": 18})],
 )
 def test_a_model_is_traced_with_a_size_of_no_layer(name: str, size: dict[str, int]) -> None:
     model = Model(name)
