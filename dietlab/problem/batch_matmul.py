@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
+from dietlab.problem.bases import Product
 from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
 from dietlab.problem.dimensions import named, require_extents
 from dietlab.problem.dims import Dim, Size
 from dietlab.problem.epilogue import NO_EPILOGUE, Epilogue
 from dietlab.problem.precision import FLOATS, USUAL, require_dtype
-from dietlab.problem.product import Product
 
 Form = Literal["nt", "nn"]
 

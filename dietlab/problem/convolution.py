@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
+from dietlab.problem.bases import Layer
 from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
 from dietlab.problem.dimensions import named, require_extents
 from dietlab.problem.dims import Dim, Size, Window
 from dietlab.problem.epilogue import Activation, Residual
 from dietlab.problem.precision import USUAL, FloatArray
-from dietlab.problem.product import Layer
 
 Sides = Any
 """An option of a kernel: a number, or one for each dimension of the image (for padding, perhaps a pair)."""

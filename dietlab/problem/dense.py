@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.problem.bases import Layer
 from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
 from dietlab.problem.dimensions import named, require_extents
 from dietlab.problem.dims import Dim, Size
 from dietlab.problem.epilogue import Activation, Residual
 from dietlab.problem.precision import USUAL, require_dtype
-from dietlab.problem.product import Layer
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,6 @@ class Dispatcher(Carded):
         used = {leaf.scheme for leaf in leaves(self.tree)}
         if not self.schemes or not used <= set(range(len(self.schemes))):
             raise DispatchError("every leaf must name a scheme", sorted(used))
-        for wrong in filter(None, map(misfits(self.workload, self.hardware), self.schemes)):
-            raise DispatchError(f"a dispatcher must have {wrong[0]}", wrong[1])
         extents = split_extents(self.workload, smallest_shape(self.workload))
         if unknown := sorted({*split_dims(self.tree)} - {*extents}):
             known = ", ".join(extents) or "none"
@@ -239,11 +237,15 @@ class Dispatcher(Carded):
         """Reads a file that :meth:`save` wrote.
 
         Raises:
-            DispatchError: if the file is unreadable or has another schema.
+            DispatchError: if the file is unreadable or has another schema, or its processor cannot run one of
+                its schemes.
         """
         invariant = "a dispatcher file must be readable JSON with all its fields"
         with reading(DispatchError, invariant, path, "`dietlab dispatch STUDY` trains it again."):
-            return cls.from_json(read_json(path))
+            found = cls.from_json(read_json(path))
+            for wrong in filter(None, map(misfits(found.workload, found.hardware), found.schemes)):
+                raise DispatchError(f"a dispatcher must have {wrong[0]}", wrong[1])
+        return found
 
 
 def train_dispatcher(
