@@ -306,7 +306,10 @@ def test_card_of_a_processor_has_every_figure_with_its_unit() -> None:
 def test_card_of_a_study_tells_which_stages_were_done(tmp_path: Path) -> None:
     study = Study.create(tmp_path / "dense", QKV, ZEN4, ShapeSet.uniform(QKV))
     (study.folder / "records.jsonl").write_bytes(b"x" * 2048)
+    (study.folder / "library").mkdir()
+    (study.folder / "library" / "library.so").write_bytes(b"x" * 1024)
     rows = page(study).rows
+    assert ["build", "library/library.so", "1 KiB"] in rows
     assert ["tune", "records.jsonl", "2 KiB"] in rows and ["evaluate", "report.json", "not yet"] in rows
     assert "quick effort, draft strategy" in repr(study)
 

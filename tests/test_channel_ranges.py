@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import cli
+from convolutions import epilogues, windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_convolution import IN_PLACE, KEYS, LAYER, ONE_CORE, computed, library_of, of_torch, pads, strides
+from test_convolution import IN_PLACE, KEYS, LAYER, ONE_CORE, computed, library_of, of_torch
 
 from dietlab.base.errors import BuildError, DispatchError, SpaceError, WorkloadError
 from dietlab.compare.study import Study
@@ -73,30 +74,17 @@ def test_files_have_the_ranges(work: Any) -> None:
 
 @settings(max_examples=12)
 @given(
-    st.sampled_from((1, 2, 3, (1, 5), (4, 3))),
-    strides,
-    pads,
-    strides,
+    windows(st.sampled_from((1, 2, 3, (1, 5), (4, 3)))),
     st.sampled_from((*IN_PLACE, "3x64.u4.ws.p16.lines.rest", "11x16.u4.is.p0.lines.even")),
     st.lists(sizes, min_size=2, max_size=4),
-    st.booleans(),
+    epilogues,
     st.sampled_from((("IC", "OC"), ("IC",), ("OC",))),
 )
 def test_every_layer_is_served(
-    tmp_path_factory: pytest.TempPathFactory,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    key: str,
-    layers: list[tuple[int, int, int, int, int]],
-    rich: bool,
-    ranges: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory, options: Any, key: str, layers: Any, epilogue: Any, ranges: Any
 ) -> None:
-    extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
-    extras |= {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     channels: Any = {"IC": 20, "OC": 40} | dict.fromkeys(ranges, CHANNELS)
-    work = Conv2d(N=Dim(1, 2), H=Dim(13, 24), W=Dim(13, 24), **channels, **extras)
+    work = Conv2d(N=Dim(1, 2), H=Dim(13, 24), W=Dim(13, 24), **channels, **options, **epilogue)
     if not any(window.moves for window in work.windows):
         key = key.replace(".lines", "")
     library = library_of(work, key, tmp_path_factory.mktemp("channels"))
@@ -227,8 +215,10 @@ def test_the_layers_of_a_network() -> None:
 def test_rows_are_read_in_place_and_in_float32() -> None:
     """A copy of rows needs a length that is known beforehand."""
     assert {scheme.kernel.lines for scheme in build_space(RESNET, ONE_CORE)} == {True}
-    with pytest.raises(SpaceError, match="copied from an image, not read in place, have a length"):
-        build_space(replace(RESNET, dtype="bfloat16"), ONE_CORE)
+    for kernel, padding in ((3, 1), (1, 0)):
+        work = replace(RESNET, dtype="bfloat16", kernel=kernel, padding=padding)
+        with pytest.raises(SpaceError, match=r"candidates: a range of depths .* on a CPU \([\d,]+\)\. Take"):
+            build_space(work, ONE_CORE)
     pixels = build_space(replace(RESNET, kernel=1, padding=0), ONE_CORE)
     assert {scheme.kernel.lines for scheme in pixels} == {False}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import cli
+from convolutions import channels, epilogues, images, windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,9 +50,6 @@ torch = pytest.importorskip("torch")
 
 ONE_CORE = Hardware.preset("zen4-1core")
 LAYER = Conv2d(N=1, H=Dim(7, 80), W=Dim(7, 80), IC=16, OC=24, padding=1)
-sides = st.tuples(st.integers(1, 4), st.integers(1, 4))
-strides = st.tuples(st.integers(1, 3), st.integers(1, 3))
-pads = st.tuples(*[st.tuples(st.integers(0, 3), st.integers(0, 3))] * 2)
 
 
 def of_torch(work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
@@ -64,11 +62,10 @@ def of_torch(work: Conv2d | Conv1d, inputs: dict[str, Any]) -> Any:
     return form(padded, w, bias, work.stride, 0, work.dilation, work.groups).movedim(1, -1).numpy()
 
 
-@given(sides, strides, pads, strides, st.sampled_from((1, 2, 6)), st.integers(1, 12), st.integers(1, 12))
-def test_the_reference_is_pytorchs(
-    kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int, height: int, width: int
-) -> None:
-    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+@given(windows(), st.sampled_from((1, 2, 6)), st.integers(1, 12), st.integers(1, 12))
+def test_the_reference_is_pytorchs(options: Any, groups: int, height: int, width: int) -> None:
+    kernel, padding, dilation = options["kernel"], options["padding"], options["dilation"]
+    options = {**options, "groups": groups}
     reach = [dilation[at] * (kernel[at] - 1) + 1 for at in (0, 1)]
     if any(reach[at] > size + sum(padding[at]) for at, size in enumerate((height, width))):
         with pytest.raises(WorkloadError, match=r"must fit into the padded image; .* is at least \d"):
@@ -117,12 +114,9 @@ def test_roles_are_products_of_axes() -> None:
     assert str(work) == "conv2d N=1..4 H=7..80 W=7..80 IC=16 OC=24 kernel=3 stride=2 padding=1"
 
 
-@given(sides, strides, pads, strides, st.integers(1, 9), st.integers(1, 9))
-def test_the_share_of_products_inside_the_image(
-    kernel: Any, stride: Any, padding: Any, dilation: Any, height: int, width: int
-) -> None:
+@given(windows(), st.integers(1, 9), st.integers(1, 9))
+def test_the_share_of_products_inside_the_image(options: Any, height: int, width: int) -> None:
     """It is what ones around an image of ones would add, left out."""
-    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     try:
         work = Conv2d(N=2, H=height, W=width, IC=1, OC=1, **options)
     except WorkloadError:
@@ -238,67 +232,31 @@ LINE_KEYS = ("7x32.u1.ws.p0.even", "4x16.u1.is.p0.rest", "2x48.u1.ws.p0.rest", "
 
 @settings(max_examples=20)
 @given(
-    sides,
-    strides,
-    pads,
-    strides,
+    windows(),
     st.sampled_from(((1, 3, 40), (1, 1, 3), (1, 16, 16), (1, 20, 24), (3, 3, 40), (2, 16, 2), (5, 1, 1))),
     st.sampled_from((*KEYS, *IN_PLACE)),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
-    st.booleans(),
+    images,
+    epilogues,
 )
 def test_every_image_is_served(
-    tmp_path_factory: pytest.TempPathFactory,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    channels: tuple[int, int, int],
-    key: str,
-    images: list[tuple[int, int, int]],
-    rich: bool,
+    tmp_path_factory: pytest.TempPathFactory, options: Any, size: Any, key: str, called: Any, epilogue: Any
 ) -> None:
-    extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
-    options = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
-    groups, inner, outer = channels
-    extras |= {"IC": groups * inner, "OC": groups * outer, "groups": groups}
-    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), **options, **extras)
+    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), **options, **channels(*size), **epilogue)
     key = LINE_KEYS[KEYS.index(key) if key in KEYS else 0] if work.depthwise else key
     library = library_of(work, key, tmp_path_factory.mktemp("convolution"))
-    for number, height, width in images:
+    for number, height, width in called:
         inputs = work.inputs(Shape.of(N=number, H=height, W=width))
         np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 
 
 @settings(max_examples=6)
-@given(
-    sides,
-    strides,
-    pads,
-    strides,
-    st.sampled_from((3, 16, 20, 50)),
-    st.sampled_from(LINE_KEYS),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(10, 24), st.integers(10, 24)), min_size=2, max_size=4),
-    st.booleans(),
-)
+@given(windows(), st.sampled_from((3, 16, 20, 50)), st.sampled_from(LINE_KEYS), images, epilogues)
 def test_every_image_is_served_by_a_depthwise_kernel(
-    tmp_path_factory: pytest.TempPathFactory,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    channels: int,
-    key: str,
-    images: list[tuple[int, int, int]],
-    rich: bool,
+    tmp_path_factory: pytest.TempPathFactory, options: Any, size: int, key: str, called: Any, epilogue: Any
 ) -> None:
-    extras: Any = {"bias": rich, "residual": rich, "activation": "relu" if rich else "none"}
-    extras |= {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
-    work = Conv2d(
-        N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), IC=channels, OC=channels, groups=channels, **extras
-    )
+    work = Conv2d(N=Dim(1, 2), H=Dim(10, 24), W=Dim(10, 24), **options, **channels(size, 1, 1), **epilogue)
     library = library_of(work, key, tmp_path_factory.mktemp("depthwise"))
-    for number, height, width in images:
+    for number, height, width in called:
         inputs = work.inputs(Shape.of(N=number, H=height, W=width))
         np.testing.assert_allclose(computed(library, work, inputs), work.reference(inputs), atol=2e-3)
 

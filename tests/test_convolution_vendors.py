@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,10 +18,10 @@ from conftest import cli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.base.errors import MeasureError, MissingDependencyError, WorkloadError
+from dietlab.base.errors import DispatchError, MeasureError, MissingDependencyError, WorkloadError
 from dietlab.compare.contenders import forms_of
 from dietlab.compare.lineup import default_contenders, own_vendors
-from dietlab.compare.sizes import HEADER, different_shapes, size_costs, size_listing
+from dietlab.compare.sizes import HEADER, different_shapes, operator_of, size_costs, size_listing
 from dietlab.compare.study import Study
 from dietlab.compare.vendor import CONVOLUTIONS, NoFormError, contender_env
 from dietlab.lower.runtime import aligned_empty
@@ -419,6 +420,26 @@ def test_our_memory_does_not_grow_with_the_sizes(study: Study) -> None:
     assert ours.grown[-1] < 1 << 20 < ours.memory and ours.first > 0.5
     (row,) = size_listing([ours]).rows
     assert len(row) == len(HEADER) and row[:2] == ("dietlab", "300")
+
+
+def test_a_study_of_a_models_layers_has_a_library_to_call(study: Study, tmp_path: Path) -> None:
+    """What optimize() builds lies beside the study's own library, one for each epilogue."""
+    libraries = pytest.importorskip("dietlab.torch.libraries")
+    copied = Study.open(shutil.copytree(study.folder, tmp_path / "study"))
+    assert operator_of(copied).workload == LAYER
+    shutil.rmtree(copied.folder / "library")
+    with pytest.raises(DispatchError, match="dietlab build STUDY"):
+        operator_of(copied)
+    for epilogue in ({"bias": True, "activation": "relu"}, {"bias": True}):
+        libraries.library_of(copied, **epilogue)
+    assert operator_of(copied).workload == replace(LAYER, bias=True)
+    found = json.loads(cli("sizes", copied.folder, "--count", "9", "--against", "torch", "--json").stdout)
+    assert [cost["sizes"] for cost in found] == [9, 9]
+    (copied.folder / "dispatcher.json").write_text(
+        json.dumps({**copied.dispatcher().to_json(), "expected_slowdown": 2.0})
+    )
+    with pytest.raises(DispatchError, match="dietlab build STUDY"):  # they are of an earlier dispatcher
+        operator_of(copied)
 
 
 def test_contenders_at_many_sizes_are_vendors_and_known(study: Study) -> None:

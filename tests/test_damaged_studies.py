@@ -208,6 +208,23 @@ def test_a_wrong_tree_is_trained_again(fault: Any, study: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("nonsense", "a scheme's key reads like 8x32"),
+        ("200x64.u4.ws.p0.even", "fit the vector registers; got 200x64"),
+        ("128x64x16.t16x16.s3.even", "must have schemes for "),
+    ],
+)
+def test_a_scheme_that_does_not_fit_is_trained_again(key: str, complaint: str, study: Path) -> None:
+    path = study / "dispatcher.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, "schemes": [key, *value["schemes"][1:]]}))
+    refused("build", study, str(path), complaint, "dietlab dispatch")
+    trained(study)
+    assert Study.open(study).dispatcher()
+
+
+@pytest.mark.parametrize(
     ("part", "changed"),
     [
         ("workload", Dense(T=Dim(1, 8), N=64, K=16).to_json()),

@@ -758,7 +758,7 @@ AXES = DENSE.axes
             r"must have weights that are one of packed, transposed, direct; got 'stationary'",
         ),
         (
-            altered(weights="transposed"),
+            altered(weights="transposed", constants=("w",)),
             r"must have packed weights where w is constant, .*; got transposed, with the",
         ),
         (altered(epilogue=None), r"must have an Epilogue; got None"),

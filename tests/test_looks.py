@@ -15,7 +15,10 @@ from matplotlib.colors import same_color, to_rgb
 from dietlab.base.shipped import data_path
 from dietlab.compare.results import ResultTable
 from dietlab.compare.results.row import OURS, TimeShares
+from dietlab.compare.target import BOUNDS, evaluation_target
 from dietlab.lab import lessons
+from dietlab.lab.models.runtimes import KINDS, OURS_COMPILED, OURS_EAGER
+from dietlab.machine.target import TARGETS
 from dietlab.problem import Conv2d, Dim, Shape, ShapeSet
 from dietlab.tuning import TuningRun, choose_portfolio, train_dispatcher
 from dietlab.view import theme
@@ -127,6 +130,13 @@ def test_headlines_are_strong_and_rivals_grey_with_a_look_each() -> None:
     assert looks["best prepacked vendor"].colour == PALETTE["best_vendor"]
     assert looks["oracle"].colour == PALETTE["oracle"]
     assert len({(look.dash, look.symbol, look.colour) for look in looks.values()}) == len(names)
+
+
+def test_every_contender_has_its_own_look() -> None:
+    """A new contender goes to the end of RIVALS, so that the others keep their looks."""
+    registered = {name for kind in TARGETS.own for name in evaluation_target(kind).VENDORS.own}
+    registered |= {*BOUNDS, *KINDS} - {*HEADLINES, OURS_EAGER, OURS_COMPILED}
+    assert registered <= {*RIVALS} and len({*RIVALS}) == len(RIVALS) < theme.PLACES
 
 
 def test_a_rival_keeps_its_look_from_figure_to_figure() -> None:

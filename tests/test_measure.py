@@ -487,10 +487,16 @@ def test_worker_answers_and_a_fresh_one_follows_a_crash_or_a_hang(monkeypatch: p
         assert worker.ask({"b": 2}, 30)["heard"] == {"b": 2}
 
 
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("workers.crash", "signal 6: about to abort"),
+        ("workers.nothing_of_that_name", "No module named"),
+    ],
+)
 @pytest.mark.usefixtures("no_child_is_left")
-def test_crash_is_told_with_its_signal_and_last_words() -> None:
-    told = pytest.raises(WorkerCrashed, match="signal 6: about to abort")
-    with WorkerProcess("workers.crash") as worker, told:
+def test_a_worker_that_crashes_or_cannot_start_says_why(module: str, said: str) -> None:
+    with WorkerProcess(module) as worker, pytest.raises(WorkerCrashed, match=said):
         worker.ask({}, 30)
 
 
@@ -499,12 +505,6 @@ def test_a_worker_sees_pytorch_only_where_it_times_it(tmp_path: Path) -> None:
     with WorkerProcess("workers.echo", {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"}) as worker:
         assert worker.ask({}, 60)["torch"] is False
         assert worker.ask({"show": True}, 60)["torch"] is True
-
-
-def test_worker_that_cannot_start_says_why() -> None:
-    told = pytest.raises(WorkerCrashed, match="No module named")
-    with WorkerProcess("workers.nothing_of_that_name") as worker, told:
-        worker.ask({}, 30)
 
 
 # Measuring for real

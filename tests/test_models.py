@@ -39,9 +39,9 @@ from dietlab.lab.models import (
     speedups,
     time_shares,
 )
-from dietlab.lab.models.forms import compile_ahead, write_onnx
+from dietlab.lab.models.forms import compile_ahead, example_of, write_onnx
+from dietlab.lab.models.run import tuned_for
 from dietlab.lab.models.runtimes import ALSO_OURS, called, onnx_shares, replaced, runtime, shares_of_trace
-from dietlab.lab.models.seen import tuned_for
 from dietlab.lab.models.summary import BEST
 from dietlab.machine import Hardware
 from dietlab.measure import SyntheticRunner
@@ -83,6 +83,15 @@ def test_a_model_counts_its_own_operations() -> None:
     # 85 million weights of the encoder, twice each word; scores and context.
     assert bert.flops(Shape.of(T=1)) == 16 * (2 * 12 * 12 * 768 * 768 + 12 * 4 * 768)
     assert Model.from_json(json.loads(json.dumps(bert.to_json()))) == bert
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("bert-tiny", {"T": 7}), ("resnet-tiny", {"side": 71}), ("whisper-tiny", {"frames": 18})],
+)
+def test_a_model_is_traced_with_a_size_of_no_layer(name: str, size: dict[str, int]) -> None:
+    model = Model(name)
+    assert torch.equal(example_of(model), model.input(Shape.of(**size)))
 
 
 @pytest.mark.parametrize(("name", "batch"), [("bert-huge", 1), ("bert-base", 0)])

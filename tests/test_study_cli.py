@@ -515,26 +515,16 @@ def test_an_evaluation_without_a_right_result_keeps_the_last_report(
     assert [path.read_bytes() for path in files] == before and not (evaluated / "copy.json").exists()
 
 
-def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("edges", "options"), [(("even",), ["--strategy", "paper"]), (("padded",), [])])
+def test_replay_searches_recorded_measurements(edges: Any, options: list[str], tmp_path: Path) -> None:
+    """Also among padded micro-kernels."""
     hardware = Hardware.preset("haswell-1core")
-    space = build_space(WORK, hardware)
-    some = space.schemes[::20]
+    some = build_space(WORK, hardware, edges).schemes[::20]
     trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
     header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
     path = tmp_path / "records.jsonl.gz"
     write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
-    facts = json.loads(done("replay", path, "--effort", "smoke", "--strategy", "paper", "--json"))
-    assert 8 <= facts["trials"] <= facts["space"] == len(some) and facts["measurements"] > 8
-
-
-def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> None:
-    hardware = Hardware.preset("haswell-1core")
-    some = build_space(WORK, hardware, ("padded",)).schemes[::20]
-    trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
-    header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
-    path = tmp_path / "records.jsonl.gz"
-    write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
-    facts = json.loads(done("replay", path, "--effort", "smoke", "--json"))
+    facts = json.loads(done("replay", path, "--effort", "smoke", *options, "--json"))
     assert 8 <= facts["trials"] <= facts["space"] == len(some) and facts["measurements"] > 8
 
 

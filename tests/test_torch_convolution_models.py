@@ -263,6 +263,11 @@ def test_a_convolution_of_unknown_sizes_is_told(block_study: Study, tmp_path: Pa
         optimize(block(), tmp_path)
     with pytest.raises(DietlabError, match=r"its padding_mode is 'circular'"):
         optimize(nn.Conv2d(6, 20, 3, padding=1, padding_mode="circular"), tmp_path)
+    for empty in ([], iter(())):
+        with pytest.raises(
+            DietlabError, match="examples must have at least one input of the model; got none"
+        ):
+            optimize(block(), tmp_path, examples=empty)
 
 
 def test_linear_layers_need_no_examples(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -240,7 +240,7 @@ class Direct(Dense):
     """An operator of others whose weights have rows along the depth."""
 
     operator = "product"  # type: ignore[assignment]
-    weights = "direct"  # type: ignore[assignment]
+    weights, constants = "direct", ("w",)  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("name", ["openblas", "torch", "onednn-packed", "onnxruntime", "openvino"])

@@ -234,11 +234,7 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
 
 
 def require_work(work: object) -> None:
-    """Checks that work is a function.
-
-    Raises:
-        DietlabError: if it is none.
-    """
+    """Checks that work is a function."""
     if not callable(work):
         raise DietlabError(
             "work must be a function of observers",

@@ -56,11 +56,7 @@ def enter(value: Mapping[str, Any]) -> None:
 
 
 def require_carried(registry: Registry[Any], name: str) -> None:
-    """Checks that the object entered as ``name`` can be sent to worker processes.
-
-    Raises:
-        DietlabError: if it cannot.
-    """
+    """Checks that the object entered as ``name`` can be sent to worker processes."""
     entry = carried().get("entered", {}).get(registry.group, {}).get(name, {})
     _require_pickled(f"{registry.noun} {name!r}", entry)
 

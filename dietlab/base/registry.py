@@ -172,11 +172,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         return not isinstance(value, FunctionType)
 
     def take(self, names: Iterable[object]) -> None:
-        """Enters each ``MODULE:NAME`` in a person's list of names; other names are ignored.
-
-        Raises:
-            DietlabError: as :meth:`named`.
-        """
+        """Enters each ``MODULE:NAME`` in a person's list of names; other names are ignored."""
         for name in () if isinstance(names, str) else names:
             if isinstance(name, str) and ":" in name:
                 self.named(name)

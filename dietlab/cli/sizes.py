@@ -7,7 +7,7 @@ import click
 from dietlab.cli.names import import_here, words
 from dietlab.cli.options import json_option, show
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.compare.sizes import CAPTION, SIZES, size_costs, size_listing
+from dietlab.compare.sizes import CAPTION, SIZES, operator_of, size_costs, size_listing
 from dietlab.compare.study import Study
 from dietlab.view.pages.report import aligned
 
@@ -25,12 +25,15 @@ def sizes_command(study: str, count: int, against: str | None, seed: int, as_jso
     """Call the library and vendors at many sizes.
 
     Prints how much longer the first call at a size takes than the second, and how much memory is left behind
-    after all sizes. Each contender has a process; `dietlab evaluate` checks results.
+    after all sizes. Each contender has a process; `dietlab evaluate` checks results. The library is that of
+    `dietlab build` or, without one, a library that dietlab.optimize built for a model's layers.
     """
     names = None if against is None else words(against)
     import_here(names or ())
     with Telling("sizes", ("sizes",), quiet) as telling:
-        costs = size_costs(Study.open(study).operator(), count, names, seed=seed, observers=telling.observers)
+        costs = size_costs(
+            operator_of(Study.open(study)), count, names, seed=seed, observers=telling.observers
+        )
     absent = [f"  {cost.contender}: {cost.absent}" for cost in costs if cost.absent]
     lines = [CAPTION, *aligned(size_listing(costs), 1), *(["", "absent", *absent] if absent else [])]
     show([cost.to_json() for cost in costs], as_json, "\n".join(lines))

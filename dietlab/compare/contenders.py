@@ -193,7 +193,6 @@ class AnsorContender:
     """One statically tuned program for each shape of a folder.
 
     Args:
-        target: the kind of processor.
         loaded: a function that loads a tuned library by its path and the contents of its JSON, and returns
             another function, which prepares the program from the workload and its constant operands.
     """

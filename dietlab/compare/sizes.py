@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from dietlab.base.errors import MeasureError, WorkloadError
 from dietlab.base.events import Observer, audience
 from dietlab.compare.lineup import default_contenders, require_known
 from dietlab.compare.results.row import OURS
+from dietlab.compare.study import EPILOGUES, LIBRARY, Study
 from dietlab.compare.target import BOUNDS, evaluation_target
 from dietlab.compare.vendor import contender_env
 from dietlab.measure.timing.process import WorkerProcess
@@ -20,7 +21,7 @@ from dietlab.measure.timing.threads import host_threads
 from dietlab.problem import Shape, Workload, workload_to_json
 from dietlab.problem.dims import require_sizes
 from dietlab.problem.shapes import drawn_shapes
-from dietlab.tuning import Operator
+from dietlab.tuning import Operator, load
 
 SIZES = 1000
 """The number of sizes, unless a caller gives another: the caches of some libraries hold 1,024 shapes."""
@@ -41,7 +42,6 @@ class SizeCosts:
     """A contender after calls at many sizes, in one process.
 
     Args:
-        contender: its name.
         sizes: the number of different sizes.
         first: the median over sizes of the first call's time over the second's, with what is prepared for
             that size alone; 0 if no size was new.
@@ -64,6 +64,21 @@ class SizeCosts:
         return asdict(self)
 
 
+def operator_of(study: Study) -> Operator:
+    """Loads a study's library or, if none was built, the one with the shortest epilogue that the layers of a
+    model have (:func:`dietlab.torch.optimize`).
+
+    Raises:
+        DispatchError: if there is none of the study's dispatcher.
+    """
+    folders = sorted((study.folder / EPILOGUES).glob(f"*/{LIBRARY}"))
+    if (study.folder / LIBRARY).exists() or not folders:
+        return study.operator()
+    dispatcher, built = study.dispatcher(), [load(library.parent) for library in folders]
+    fit = [op for op in built if replace(op.dispatcher, workload=study.workload) == dispatcher]
+    return min(fit, key=lambda op: len(str(op.workload.epilogue)), default=None) or study.operator()
+
+
 def size_costs(
     op: Operator,
     count: int = SIZES,
@@ -81,7 +96,6 @@ def size_costs(
         count: the number of sizes; all sizes of the operator if it has fewer.
         against: the names of vendors (default: those of an evaluation).
         seed: the seed of the sizes.
-        observers: receivers of each event as it happens.
 
     Raises:
         MeasureError: if the operator runs on a GPU, or a contender's process fails.

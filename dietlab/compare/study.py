@@ -45,6 +45,10 @@ from dietlab.tuning.strategies.registry import strategy_named
 from dietlab.tuning.survey import records_header
 
 MODEL, PRIOR = "model.json", "prior.json"
+LIBRARY = f"library/{LIBRARY_NAME}"
+EPILOGUES = "epilogues"
+"""The folder of libraries with other epilogues than the study's, as the layers of a model have them."""
+
 FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evaluation.jsonl", "report.json"
 
 
@@ -176,7 +180,7 @@ class Study(Carded, Settings):
 
     def _stages(self) -> Listing:
         """Returns the file of each stage, with its size if it is there."""
-        files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY_NAME, "evaluate": REPORT}
+        files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY, "evaluate": REPORT}
         paths = {name: self.folder / name for name in files.values()}
         sizes = {n: bytes_text(p.stat().st_size) if p.exists() else "not yet" for n, p in paths.items()}
         return Listing(("stage", "file", "size"), [*files.items()], lambda pair: (*pair, sizes[pair[1]]))

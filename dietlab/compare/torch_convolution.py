@@ -64,7 +64,6 @@ class Unarranged:
 
     Args:
         found: the tensor that the library returned.
-        shape: the output's shape.
     """
 
     __slots__ = ("found", "shape")
@@ -126,11 +125,7 @@ def channels_last(torch: Any, w: Any) -> Any:
 
 
 def eager(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...]) -> Call:
-    """Returns ``functional.conv2d`` on images with the channels last, and the epilogue.
-
-    Args:
-        shape: the output's shape.
-    """
+    """Returns ``functional.conv2d`` on images with the channels last, and the epilogue."""
     options, activation, w, bias = Sliding.of(work), work.epilogue.activation, given["w"], given.get("bias")
     stride, both, dilation, groups = options.stride, options.padding, options.dilation, options.groups
     finish: list[Callable[[Any], Any]] = []

@@ -43,7 +43,6 @@ class BoostedPredictor:
         objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
             LambdaMART, 2010); then a line from scores to logarithms of times is fitted.
         fits: the number of fits, each on a random draw of the pairs. Predictions are the mean over the fits.
-        cache: where operands are while candidates are timed.
     """
 
     seen: Seen
@@ -160,11 +159,7 @@ class BlendedPredictor:
     """Fits two models, which make different errors: the default one, and boosted trees on features of loops.
     The trees predict the ratio of a time to the scheme's adaptation cost
     (:class:`~dietlab.cost.adaptation.AdaptationCost`). Trees that predict a throughput would fail on lengths
-    without measurements.
-
-    Args:
-        cache: where operands are while candidates are timed.
-    """
+    without measurements."""
 
     cache: CacheState = "hot"
     seed: int = 0

@@ -212,12 +212,7 @@ class Bundle:
 class Formulas(ABC):
     """The formulas of one kind of processor, for one bundle of schemes at a time, and the features of schemes
     that learned models use. :class:`~dietlab.cost.adaptation.AdaptationCost` computes tables and pairs from
-    the formulas.
-
-    Args:
-        kind: the parts that the formulas count.
-        cache: where a call finds its operands.
-    """
+    the formulas."""
 
     FEATURES: ClassVar[tuple[str, ...]] = ("rows", "cols")
     """The names of :meth:`features`."""

@@ -41,7 +41,6 @@ class Calibration:
     one may have been lucky. No predicted time is below the processor's peak.
 
     Args:
-        cost: the adaptation cost.
         records: the records that were measured in the cache state of ``cost``.
         prior: a model of other records. The process then predicts logarithms less ``share`` times the
             prior's; ``share`` is 0 or the value of :data:`SHARES` under which the records are most likely.
@@ -142,11 +141,7 @@ class Calibration:
         self, family: Scheme, shapes: Sequence[Shape], columns: Mapping[Shape, list[int]]
     ) -> list[tuple[Shape, list[int]]]:
         """Returns the shapes that a family was measured on, each with the columns that use the times on this
-        shape: the columns of the same work for which no other measured shape is nearer.
-
-        Args:
-            columns: the columns by their work.
-        """
+        shape: the columns of the same work for which no other measured shape is nearer."""
         measured = list(self._measured_on[family])
         found: dict[Shape, list[int]] = {}
         for work, numbers in self._by_work(family, measured).items():

@@ -164,11 +164,7 @@ class Expected:
 @dataclass(frozen=True)
 class PaperPredictor:
     """DietCode's model: the learned throughput, multiplied by occupancy and padding (section 3.3, equation
-    2), without a correction near measurements.
-
-    Args:
-        cache: where operands are while candidates are timed.
-    """
+    2), without a correction near measurements."""
 
     cache: CacheState = "hot"
     seed: int = 0
@@ -197,11 +193,7 @@ class ProductForm:
 
 @dataclass(frozen=True)
 class AnalyticPredictor:
-    """Predicts from the bound and the adaptation, without learning.
-
-    Args:
-        cache: where operands are while candidates are timed.
-    """
+    """Predicts from the bound and the adaptation, without learning."""
 
     cache: CacheState = "hot"
 

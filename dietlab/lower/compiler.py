@@ -33,11 +33,7 @@ functions but not the functions' parameters, which makes the module invalid."""
 
 
 def tvm_module() -> Any:
-    """Returns the ``tvm`` package.
-
-    Raises:
-        MissingDependencyError: if it is not installed.
-    """
+    """Returns the ``tvm`` package."""
     try:
         import tvm
     except ImportError as error:
@@ -157,11 +153,7 @@ def compiled(module: Any, target: Any) -> Any:
     """Compiles a module for TVM's ``target``, in memory.
 
     The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation for scratch memory on the
-    stack, where the default pipeline would call the runtime for a workspace.
-
-    Raises:
-        BuildError: if TVM fails.
-    """
+    stack, where the default pipeline would call the runtime for a workspace."""
     tvm = tvm_module()
     try:
         with tvm.transform.PassContext(disabled_pass=[NARROWING]):

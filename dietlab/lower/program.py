@@ -30,13 +30,11 @@ def compile_plans(
     """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
     Args:
-        workload: the operator.
         hardware: the processor; the program depends on its limits and, coarsely, on its speeds
             (:meth:`~dietlab.machine.Hardware.as_programmed`).
         schemes: the schemes by number, all of the processor's kind.
         every_plan: whether any scheme can run on any shape, to compare them.
         only: for each scheme the shapes that it will be called with (default: any).
-        lowering: the decisions that no scheme names.
 
     Raises:
         BuildError: if the program does not compile, or a scheme does not fit operator or processor.
@@ -83,11 +81,7 @@ def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> M
 
 
 def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
-    """Checks that schemes are of the processor's kind.
-
-    Raises:
-        BuildError: if one is of another kind.
-    """
+    """Checks that schemes are of the processor's kind."""
     kernel = space_target(hardware.kind).KERNEL
     others = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
     if others:

@@ -77,11 +77,7 @@ def _ffi() -> Any:
 
 
 def ffi_version() -> str:
-    """Returns the version of apache-tvm-ffi.
-
-    Raises:
-        MissingDependencyError: without it.
-    """
+    """Returns the version of apache-tvm-ffi."""
     return str(_ffi().__version__)
 
 

@@ -44,11 +44,7 @@ class Limits(ABC):
 
 
 def require_positive(owner: object, *names: str) -> None:
-    """Checks that fields are positive numbers.
-
-    Raises:
-        HardwareError: if one is not.
-    """
+    """Checks that fields are positive numbers."""
     require_numbers(owner, *names)
     for name in names:
         if not getattr(owner, name) > 0:
@@ -56,11 +52,7 @@ def require_positive(owner: object, *names: str) -> None:
 
 
 def require_numbers(owner: object, *names: str) -> None:
-    """Checks that fields are numbers.
-
-    Raises:
-        HardwareError: if one is not.
-    """
+    """Checks that fields are numbers."""
     for name in names:
         value = getattr(owner, name)
         if isinstance(value, bool) or not isinstance(value, Real):

@@ -60,11 +60,7 @@ def cpuinfo() -> list[str]:
 
 def flags() -> frozenset[str]:
     """Returns the instruction sets that processor *and* system support: ``/proc/cpuinfo`` omits instruction
-    sets whose registers Linux does not save.
-
-    Raises:
-        HardwareError: on another system than Linux.
-    """
+    sets whose registers Linux does not save."""
     for line in cpuinfo():
         if line.startswith(("flags", "Features")):
             return frozenset(line.partition(":")[2].split())

@@ -91,11 +91,7 @@ def hardware_target(name: str) -> HardwareTarget:
 
 
 def part(name: str, stage: Part) -> Any:
-    """Returns a target's part for a stage, as a module.
-
-    Raises:
-        HardwareError: if there is no such target.
-    """
+    """Returns a target's part for a stage, as a module."""
     if not isinstance(name, str):  # from a damaged file; it cannot be a key of the cache
         TARGETS.found(name)
     return _part(name, stage, Registry.changes)

@@ -94,10 +94,6 @@ class Limited:
         self.pace: Pace = seat.pace
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the answer.
-
-        Raises:
-            BudgetSpentError: if the budget is spent.
-        """
+        """Returns the answer."""
         self._budget.require()
         return self._seat.ask(request)

@@ -22,7 +22,7 @@ from dietlab.measure.record_tables import frame_records, record_quantities, reco
 from dietlab.measure.timing.protocol import CacheState
 from dietlab.problem import Shape, Workload, without_class, workload_from_json
 from dietlab.problem.dims import is_shape_of
-from dietlab.scheme.target import space_target
+from dietlab.scheme.target import misfits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,6 @@ RECORDS = "records"
 """The name of the file's lines in error messages."""
 
 AFRESH = "Restore the file, or move it away: `dietlab tune` then measures again."
-IMPOSSIBLE = 1.0
-"""The relative excess over a processor's registers from which a record cannot be of that processor. An excess
-below it may be a version's with other limits. A scheme of a thousand rows would take minutes to plan with."""
-
 LEAVE_OUT = "Remove the line: the others stay valid, and `dietlab tune` measures again what a study lacks."
 
 
@@ -155,11 +151,7 @@ class RecordStore:
 
 
 def require_origin(path: Path, file: RecordFile, header: Mapping[str, Any]) -> None:
-    """Checks that records are of the operator, the processor and the programs of a header.
-
-    Raises:
-        RecordError: if they are of others.
-    """
+    """Checks that records are of the operator, the processor and the programs of a header."""
     header = {"schema_version": SCHEMA_VERSION, **header}
     for name in ("schema_version", "workload", "hardware"):
         found = compared(file.header, name)
@@ -223,23 +215,17 @@ def _require_measurable(path: Path, file: RecordFile, records: Mapping[int, Reco
     with reading(RecordError, "the header of records must have all its fields", f"{path}, line 1", AFRESH):
         try:
             workload, hardware = file.workload, file.hardware
-            target = space_target(hardware.kind)
-            kernel, limits = target.KERNEL, target.limits(workload, hardware)
+            misfit = cache(misfits(workload, hardware))
         except DietlabError:
             return
-    registers = [limit for limit in limits if limit.unit == "registers"]
-    exceeded = cache(lambda scheme: next((r for r in registers if r.excess(scheme) > IMPOSSIBLE), None))
     shapes: dict[Shape, bool] = {}
     for line, record in records.items():
         if record.shape not in shapes:
             shapes[record.shape] = is_shape_of(workload.dims, record.shape)
         if not shapes[record.shape]:
             invariant, found = f"records must be of shapes of {workload}", str(record.shape)
-        elif not isinstance(record.scheme.kernel, kernel):
-            invariant, found = f"records must be of schemes for {hardware.name}", record.scheme.key
-        elif (limit := exceeded(record.scheme)) is not None:
-            invariant = f"records must be of schemes that {hardware.name} can run: {limit.reason}"
-            found = f"{record.scheme.key}, {limit.measure(record.scheme):g} of {limit.most:g} registers"
+        elif (wrong := misfit(record.scheme)) is not None:
+            invariant, found = f"records must be of {wrong[0]}", wrong[1]
         else:
             continue
         raise RecordError(invariant, f"{path}, line {line}: {found}", LEAVE_OUT)
@@ -284,11 +270,7 @@ def _require_fields(header: Mapping[str, Any]) -> None:
 
 
 def record_of(path: Path, number: int, line: str) -> Record:
-    """Returns the record in a line after the header; ``number`` is the line's number in the file.
-
-    Raises:
-        RecordError: if the line is no record.
-    """
+    """Returns the record in a line after the header; ``number`` is the line's number in the file."""
     where = f"{path}, line {number}"
     try:
         value = parse_json(line)

@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
+from dietlab.problem.bases import Product
 from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
-from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
-from dietlab.problem.dims import Dim, Shape, Size, bound
+from dietlab.problem.dimensions import named, require_extents
+from dietlab.problem.dims import Dim, Size
 from dietlab.problem.epilogue import NO_EPILOGUE, Epilogue
-from dietlab.problem.precision import FLOATS, USUAL, FloatArray, require_dtype
+from dietlab.problem.precision import FLOATS, USUAL, require_dtype
 
 Form = Literal["nt", "nn"]
-DIMENSIONS = ("T", "B", "D")
 
 
 @dataclass(frozen=True)
-class BatchMatmul:
+class BatchMatmul(Product):
     """``B`` independent products (batch x heads) over sequences of length ``T``; each dimension is dynamic (a
     range) or static (a number).
 
@@ -54,10 +54,12 @@ class BatchMatmul:
     form: Form = "nt"
     dtype: str = USUAL
 
+    DIMENSIONS = ("T", "B", "D")
+
     def __post_init__(self) -> None:
         if self.form not in ("nt", "nn"):
             raise WorkloadError("the form must be nt or nn", repr(self.form))
-        require_extents(self, DIMENSIONS)
+        require_extents(self, self.DIMENSIONS)
         require_dtype(self.dtype, FLOATS)
 
     @property
@@ -77,19 +79,9 @@ class BatchMatmul:
         )
 
     @property
-    def dims(self) -> Mapping[str, Dim]:
-        """The dynamic dimensions only."""
-        return dynamic(self, DIMENSIONS)
-
-    @property
     def weights(self) -> Weights:
         """The layout of the second operand: ``transposed`` for nt, ``direct`` for nn."""
         return "transposed" if self.form == "nt" else "direct"
-
-    @property
-    def constants(self) -> tuple[str, ...]:
-        """No operand: both come with every call."""
-        return ()
 
     @property
     def out_dtype(self) -> None:
@@ -101,39 +93,15 @@ class BatchMatmul:
         """Nothing follows the products."""
         return NO_EPILOGUE
 
-    def flops(self, shape: Shape) -> int:
-        """Returns ``2 B T T D``."""
-        length, products, size = self._extents(shape)
-        return 2 * products * length**2 * size
-
-    def bytes(self, shape: Shape) -> int:
-        """Returns the bytes of both operands and of the output."""
-        length, products, size = self._extents(shape)
-        values = products * (2 * length * size + length * length)
-        return precision_of(self).itemsize * values
-
     @property
     def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of ``x``, ``w`` and ``out``; dynamic extents by name."""
-        length, products, size = named(self, DIMENSIONS)
+        length, products, size = named(self, self.DIMENSIONS)
         depth, cols = (size, length) if self.form == "nt" else (length, size)
         return {
             "x": (products, length, depth),
             "w": (products, length, size),
             "out": (products, length, cols),
-        }
-
-    def output_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Returns the size of the output: ``[B, T, T]`` for nt, ``[B, T, D]`` for nn."""
-        length, products, size = self._extents(shape)
-        return (products, length, length if self.form == "nt" else size)
-
-    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Returns ``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
-        precision, sizes = precision_of(self), self.signature
-        return {
-            name: precision.standard_normal((seed, number), bound(sizes[name], shape))
-            for number, name in enumerate(("x", "w"))
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -144,23 +112,12 @@ class BatchMatmul:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the operator as a JSON value."""
-        return {
-            "operator": self.operator,
-            **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
-            "dtype": self.dtype,
-        }
+        return {"operator": self.operator, **self._sizes_to_json(), "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
         """Returns the operator of a JSON object made by :meth:`to_json`."""
-        form: Form = "nt" if value["operator"].endswith("nt") else "nn"
-        length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
-        return cls(length, products, size, form, value.get("dtype", USUAL))
-
-    def _extents(self, shape: Shape) -> tuple[int, int, int]:
-        """Returns T, B and D under one shape."""
-        length, products, size = bound(named(self, DIMENSIONS), shape)
-        return length, products, size
+        return super().from_json({**value, "form": "nt" if value["operator"].endswith("nt") else "nn"})
 
     def __str__(self) -> str:
         return f"{self.operator} T={self.T} B={self.B} D={self.D} {precision_of(self).shown()}".rstrip()

@@ -7,28 +7,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.base.errors import WorkloadError
-from dietlab.problem.contraction import Axis, Inputs, Weights, dtypes_of, precision_of
-from dietlab.problem.dimensions import dim_from_json, dim_to_json, dynamic, named, require_extents
-from dietlab.problem.dims import Dim, Shape, Size, Window, bound
-from dietlab.problem.epilogue import Activation, Epilogue, Residual
-from dietlab.problem.precision import USUAL, FloatArray, require_dtype
-from dietlab.problem.scales import require_output, require_sums, scales_for
-
-if TYPE_CHECKING:
-    from typing import Self
+from dietlab.problem.bases import Layer
+from dietlab.problem.contraction import Axis, Inputs, Weights, precision_of
+from dietlab.problem.dimensions import named, require_extents
+from dietlab.problem.dims import Dim, Size, Window
+from dietlab.problem.epilogue import Activation, Residual
+from dietlab.problem.precision import USUAL, FloatArray
 
 Sides = Any
 """An option of a kernel: a number, or one for each dimension of the image (for padding, perhaps a pair)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution:
+class Convolution(Layer):
     """The options of :class:`Conv1d` and :class:`Conv2d`, and what follows from them.
 
     As a contraction, its rows are the output's pixels (``N``, ``OH`` and ``OW``), its columns are the output
@@ -53,11 +50,8 @@ class Convolution:
     def __post_init__(self) -> None:
         for option, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, option, self._sides(option, least))
-        _, given = self.epilogue, cast(Any, self)
-        precision = require_dtype(self.dtype)
-        require_output(precision, self.out_dtype, self.activation)
-        if self.out_dtype == precision.type_of("out"):
-            object.__setattr__(self, "out_dtype", None)  # one operator has one value
+        self._require_types()
+        given = cast(Any, self)
         if type(self.groups) is not int or self.groups < 1:
             raise WorkloadError("groups must be a number of 1 or more", f"groups={self.groups!r}")
         for name in ("IC", "OC"):
@@ -74,7 +68,7 @@ class Convolution:
                     f"{window.kernel} elements with dilation {window.dilation}",
                     f"{window.dim} is at least {window.least}.",
                 )
-        require_extents(self, self._names)
+        require_extents(self, self.DIMENSIONS)
         if self.groups > 1 and any(getattr(self, name) % self.groups for name in ("IC", "OC")):
             raise WorkloadError(
                 "groups must divide the numbers of input and output channels",
@@ -82,7 +76,7 @@ class Convolution:
                 f"They divide by {gcd(given.IC, given.OC)}.",
             )
         inner = given.IC.high if isinstance(given.IC, Dim) else given.IC
-        require_sums(precision, inner // self.groups * prod(self.kernel))
+        self._require_sums(inner // self.groups * prod(self.kernel))
 
     def _sides(self, option: str, least: int) -> Any:
         """Returns an option as one value for each dimension of the image; pads as pairs."""
@@ -102,10 +96,6 @@ class Convolution:
                 f"For example {option}={max(1, least)}.",
             )
         return tuple(pairs if option == "padding" else (pair[0] for pair in pairs))
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return ("N", *self.image, "IC", "OC")
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -139,37 +129,9 @@ class Convolution:
         )
 
     @property
-    def dims(self) -> Mapping[str, Dim]:
-        """The dynamic dimensions only."""
-        return dynamic(self, self._names)
-
-    @property
-    def constants(self) -> tuple[str, ...]:
-        """Operands that are packed once: weights, scales and bias."""
-        return tuple(name for name in self.signature if name in ("w", "scale", "bias"))
-
-    @property
-    def epilogue(self) -> Epilogue:
-        """Bias, activation and residual."""
-        return Epilogue(self.bias, self.activation, self.residual)
-
-    def flops(self, shape: Shape) -> int:
-        """Returns the flops of the product, ``2 N OH OW OC KH KW IC / groups``. Products with zeros beyond
-        the image count, the epilogue does not."""
-        return 2 * prod(axis.at(shape) for axis in self.axes)
-
-    def bytes(self, shape: Shape) -> int:
-        """Returns the bytes of all operands and the output, each once."""
-        types = dtypes_of(self)
-        return sum(
-            require_dtype(types[name]).itemsize * prod(bound(size, shape))
-            for name, size in self.signature.items()
-        )
-
-    @property
     def signature(self) -> Mapping[str, tuple[Size, ...]]:
         """Shapes of the operands, in the order of a call, and of ``out``."""
-        images, *image, inner, outer = named(self, self._names)
+        images, *image, inner, outer = named(self, self.DIMENSIONS)
         out = (images, *self.windows, outer)
         shapes: dict[str, tuple[Size, ...]] = {"x": (images, *image, inner)}
         shapes["w"] = (outer, _share(inner, self.groups), *(window.kernel for window in self.windows))
@@ -180,25 +142,6 @@ class Convolution:
         if self.residual:
             shapes["residual"] = out
         return {**shapes, "out": out}
-
-    def output_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Returns the size of the output, ``[N, OH, OW, OC]`` or ``[N, OL, OC]``."""
-        return bound(self.signature["out"], shape)
-
-    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Returns random operands: standard normal float32 numbers, rounded to the dtype. Weights do not
-        depend on the image's size. Scales are positive, and chosen so that outputs are about as large as
-        inputs."""
-        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}
-        drawn = {
-            name: precision_of(self, name).standard_normal((seed, seeds[name]), bound(size, shape))
-            for name, size in self.signature.items()
-            if name != "out"
-        }
-        if "scale" in drawn:
-            terms = prod(drawn["w"].shape[1:])
-            drawn["scale"] = scales_for(drawn["scale"], terms, precision_of(self), precision_of(self, "out"))
-        return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Returns the result in float64: the sum of shifted images times the kernel's elements. An int8
@@ -213,10 +156,7 @@ class Convolution:
             met: Any = [each.over(size, at) for (each, size), at in zip(windows, element, strict=True)]
             under: Any = (slice(None), slice(None), *element)
             result += self._by_group(x[(slice(None), *met)], w[under])
-        if "scale" in inputs:
-            result *= inputs["scale"].astype(np.float64)
-        right = self.epilogue.reference(result, inputs.get("bias"), inputs.get("residual"))
-        return precision_of(self, "out").clipped(right)
+        return self._finished(result, inputs)
 
     def _by_group(self, x: FloatArray, w: FloatArray) -> Any:
         """Returns the product of ``x[..., IC]`` and ``w[OC, IC / groups]``, group by group."""
@@ -228,7 +168,7 @@ class Convolution:
         """Returns the operator as a JSON value, options included."""
         return {
             "operator": self.operator,
-            **{name: dim_to_json(getattr(self, name)) for name in self._names},
+            **self._sizes_to_json(),
             "kernel": list(self.kernel),
             "stride": list(self.stride),
             "padding": [list(pair) for pair in self.padding],
@@ -237,19 +177,11 @@ class Convolution:
             "bias": self.bias,
             "activation": self.activation,
             "residual": self.residual,
-            "dtype": self.dtype,
-            **({"out_dtype": dtypes_of(self)["out"]} if precision_of(self).scaled else {}),
+            **self._types_to_json(),
         }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Returns the operator of a JSON object made by :meth:`to_json`."""
-        names = ("N", *cls.image, "IC", "OC")
-        given: dict[str, Any] = {name: field for name, field in value.items() if name != "operator"}
-        return cls(**{**given, **{name: dim_from_json(value[name]) for name in names}})
-
     def __str__(self) -> str:
-        dims = " ".join(f"{name}={getattr(self, name)}" for name in self._names)
+        dims = " ".join(f"{name}={getattr(self, name)}" for name in self.DIMENSIONS)
         options = [f"kernel={_text(self.kernel)}"]
         for option, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
             text = _text(getattr(self, option))
@@ -308,6 +240,7 @@ class Conv2d(Convolution):
     IC: Dim | int
     OC: Dim | int
 
+    DIMENSIONS = ("N", "H", "W", "IC", "OC")
     image = ("H", "W")
     operator = "conv2d"
 
@@ -336,5 +269,6 @@ class Conv1d(Convolution):
     IC: Dim | int
     OC: Dim | int
 
+    DIMENSIONS = ("N", "L", "IC", "OC")
     image = ("L",)
     operator = "conv1d"

@@ -85,7 +85,6 @@ class Window:
     """The extent of an axis that counts the positions of a window on a dimension of the input.
 
     Args:
-        dim: the name of the dimension.
         size: its extent, or its range.
         kernel: the number of elements in the window.
         stride: the distance from one position to the next.
@@ -283,11 +282,7 @@ def as_extent(value: Any) -> int:
 
 
 def require_elements(workload: HasDims, shape: Shape) -> None:
-    """Checks that every operand of a shape has at most :data:`MOST_ELEMENTS` elements.
-
-    Raises:
-        WorkloadError: if one has more.
-    """
+    """Checks that every operand of a shape has at most :data:`MOST_ELEMENTS` elements."""
     for name, size in workload.signature.items():
         found = bound(size, shape)
         if math.prod(found) > MOST_ELEMENTS:
@@ -300,11 +295,7 @@ def require_elements(workload: HasDims, shape: Shape) -> None:
 
 def require_sizes(workload: HasDims, shapes: Collection[Shape]) -> None:
     """Checks all shapes with :func:`require_elements`: first the largest extents together and, only if these
-    are too large, each shape.
-
-    Raises:
-        WorkloadError: if an operand of a shape has too many elements.
-    """
+    are too large, each shape."""
     if not shapes:
         return
     largest = Shape.of(**{name: max(shape[name] for shape in shapes) for name in workload.dims})

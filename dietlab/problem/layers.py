@@ -174,11 +174,7 @@ def layers_of(layers: Layers) -> tuple[Layer, ...]:
 
 
 def model(name: str) -> Model:
-    """Returns one of :data:`MODELS`.
-
-    Raises:
-        WorkloadError: for another name.
-    """
+    """Returns one of :data:`MODELS`."""
     if name not in MODELS:
         alone = f"Its layers are convolutions, each a separate operator: dl.convolutions({name!r})."
         remedy = alone if name in NETWORKS else closest(name, MODELS)

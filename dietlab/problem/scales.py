@@ -12,11 +12,7 @@ from dietlab.problem.precision import FloatArray, Precision, require_dtype
 
 def require_output(precision: Precision, out_dtype: str | None, activation: Activation) -> None:
     """Checks the type of an output (None: the default). An int8 output allows only activations that commute
-    with its scale.
-
-    Raises:
-        WorkloadError: if operands of this type, or the activation, do not allow this output.
-    """
+    with its scale."""
     known = precision.outputs or (precision.name,)
     if (out_dtype or known[0]) not in known:
         raise WorkloadError(
@@ -31,11 +27,7 @@ def require_output(precision: Precision, out_dtype: str | None, activation: Acti
 
 
 def require_sums(precision: Precision, depth: Dim | int) -> None:
-    """Checks that sums stay within their type.
-
-    Raises:
-        WorkloadError: if a sum could overflow.
-    """
+    """Checks that sums stay within their type."""
     deepest = depth.high if isinstance(depth, Dim) else depth
     if precision.longest is not None and deepest > precision.longest:
         raise WorkloadError(

@@ -51,6 +51,30 @@ class SpaceTarget(Protocol):
         """Returns whether edge tiles can be copied and filled with zeros (local padding)."""
 
 
+IMPOSSIBLE = 1.0
+"""The relative excess over a processor's registers from which a file's scheme cannot be of that processor. An
+excess below it may be a version's with other limits. A scheme of a thousand rows would take minutes to plan
+with."""
+
+
+def misfits(workload: Workload, hardware: Hardware) -> Callable[[Scheme], tuple[str, str] | None]:
+    """Returns a function of a scheme in a file: what it must be to run on a processor, and what it is; None
+    if it may run."""
+    target = space_target(hardware.kind)
+    registers = [limit for limit in target.limits(workload, hardware) if limit.unit == "registers"]
+
+    def misfit(scheme: Scheme) -> tuple[str, str] | None:
+        if not isinstance(scheme.kernel, target.KERNEL):
+            return f"schemes for {hardware.name}", scheme.key
+        for limit in registers:
+            if limit.excess(scheme) > IMPOSSIBLE:
+                found = f"{scheme.key}, {limit.measure(scheme):g} of {limit.most:g} registers"
+                return f"schemes that {hardware.name} can run: {limit.reason}", found
+        return None
+
+    return misfit
+
+
 def space_target(name: str) -> SpaceTarget:
     """Returns the part of a target that bounds its space."""
     found: SpaceTarget = part(name, "space")

@@ -50,7 +50,7 @@ def optimize(
     model: torch.nn.Module,
     folder: str | Path | None = None,
     *,
-    examples: Iterable[Any] = (),
+    examples: Iterable[Any] | None = None,
     effort: str = "quick",
     observers: Iterable[Observer] | None = None,
 ) -> torch.nn.Module:
@@ -68,13 +68,13 @@ def optimize(
         folder: the folder of studies (default: ``~/.cache/dietlab/studies``).
         examples: inputs of the model with its smallest and its largest images, from which the sizes in the
             model follow; each is one argument, a tuple of arguments, or a mapping from names to arguments.
-            The model is called with each, in evaluation mode. Without examples, convolutions are computed by
-            studies in the folder only.
+            The model is called with each, in evaluation mode. With None, convolutions are computed by studies
+            in the folder only.
         effort: the effort of tuning.
         observers: the observers of tuning (default: a progress bar).
 
     Raises:
-        DietlabError: if the model has no layer that a library can compute.
+        DietlabError: if the model has no layer that a library can compute, or ``examples`` is empty.
         MissingDependencyError: without a C++ compiler, if the operators were not compiled before.
         MeasureError: if tuning fails.
 
@@ -83,12 +83,16 @@ def optimize(
             which are computed apart.
     """
     require_compiled()
+    inputs = [] if examples is None else list(examples)
+    if examples is not None and not inputs:
+        rule = "examples must have at least one input of the model"
+        raise DietlabError(rule, "none", "Leave examples out where no convolution needs them.")
     mixtures = [module for _, module in experts_of(model)]
     work = _work(model, mixtures)
     hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())
     home = Path(folder) if folder is not None else default_folder()
     given = None if observers is None else tuple(observers)
-    choices = _of_convolutions(model, examples, home, hardware, effort)
+    choices = _of_convolutions(model, inputs, home, hardware, effort)
     windows = dict.fromkeys(choice for _, choice in choices if isinstance(choice, Study))
     if not work and not windows:
         raise _nothing(model, mixtures, choices)

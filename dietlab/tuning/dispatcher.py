@@ -46,6 +46,7 @@ from dietlab.scheme import (
     tree_from_json,
     tree_to_json,
 )
+from dietlab.scheme.target import misfits
 from dietlab.tuning.kept_heights import with_kept_heights
 from dietlab.tuning.length_grid import length_grid
 from dietlab.tuning.losses import UNCOVERED, lost
@@ -236,11 +237,15 @@ class Dispatcher(Carded):
         """Reads a file that :meth:`save` wrote.
 
         Raises:
-            DispatchError: if the file is unreadable or has another schema.
+            DispatchError: if the file is unreadable or has another schema, or its processor cannot run one of
+                its schemes.
         """
         invariant = "a dispatcher file must be readable JSON with all its fields"
         with reading(DispatchError, invariant, path, "`dietlab dispatch STUDY` trains it again."):
-            return cls.from_json(read_json(path))
+            found = cls.from_json(read_json(path))
+            for wrong in filter(None, map(misfits(found.workload, found.hardware), found.schemes)):
+                raise DispatchError(f"a dispatcher must have {wrong[0]}", wrong[1])
+        return found
 
 
 def train_dispatcher(

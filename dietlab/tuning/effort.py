@@ -107,9 +107,6 @@ EFFORTS = {
 def effort_named(effort: str | Effort) -> Effort:
     """Returns the preset with the name ``effort``, or ``effort`` itself if it is a preset.
 
-    Args:
-        effort: the name of a preset, such as ``"quick"``, or a preset.
-
     Raises:
         DietlabError: for an unknown name.
     """

@@ -107,7 +107,6 @@ class Losses:
         pairs: the pairs of micro-kernels that a scheme needs together on a shape, in order, ``[2, pairs]``.
             The lower index of a pair comes first.
         together: the slowdown of the fastest scheme that needs just this pair, ``[pairs, shapes]``.
-        weights: the weights of the shapes.
         beyond: for each scheme, the set of micro-kernels that it needs to serve every shape beyond the
             operator's ranges; equal sets are one.
     """

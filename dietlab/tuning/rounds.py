@@ -45,7 +45,6 @@ class Sitting:
     """One run of a tuning. Records of earlier runs are used first; each record is used once.
 
     Args:
-        space: the schemes that are searched.
         runner: the runner that measures pairs without a record.
         store: the store, which receives every record before the record is announced.
         listeners: the observers, which receive every new measurement. A replay may return a measurement that

@@ -80,8 +80,15 @@ RIVALS = (
     "triton",
     "torch-compile-frozen",
     "torch-aot-frozen",
+    "onednn-any-size",
+    "im2col",
+    "openvino",
+    "xnnpack",
+    "torch-aot",
+    "zentorch",
 )
-"""The contenders in grey. Their order gives each the same dash and symbol in every figure."""
+"""The contenders in grey, of operators and of whole models. Their order gives each the same dash and symbol
+in every figure."""
 
 
 class Style(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dietlab.compare.ansor.convolution import convolved
 from dietlab.problem import NO_EPILOGUE, WORKING, Shape, Workload
 from dietlab.problem.convolution import Convolution
 from dietlab.problem.dimensions import operand_sizes
@@ -40,7 +39,7 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
         return w(*(at[axis] for axis in order))
 
     if isinstance(workload, Convolution):
-        product = convolved(workload, operands["x"], weight)
+        product = _convolved(workload, operands["x"], weight)
     else:
         product = _multiplied(workload, operands["x"], weight)
     attrs = {"layout_free_placeholders": [w]} if free_layout else None
@@ -68,6 +67,38 @@ def _multiplied(workload: Workload, x: Any, weight: Callable[..., Any]) -> Calla
         *batch, i, j = at
         place = (*batch, k, j) if workload.weights == "direct" else (*batch, j, k)
         return te.sum(_float32(x(*batch, i, k)) * _float32(weight(*place)), axis=k)
+
+    return product
+
+
+def _convolved(work: Convolution, x: Any, weight: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the sum of products at a position ``(n, .., oc)``.
+
+    The image is padded first, in a separate stage, which the search may inline or keep::
+
+        y[n, oh, ow, oc] = sum_kh,kw,ic padded[n, oh * stride + kh * dilation, .., ic] * w[oc, ic, kh, kw]
+
+    ``weight`` reads the weights at the position ``(oc, ic, kh, kw)``.
+    """
+    from tvm import te, topi
+
+    before, after = zip((0, 0), *work.padding, (0, 0), strict=True)
+    image = topi.nn.pad(x, before, after, name="padded") if any(before + after) else x
+    inner = int(x.shape[-1]) // work.groups
+    taps = [te.reduce_axis((0, extent), name=f"k{number}") for number, extent in enumerate(work.kernel)]
+    channel = te.reduce_axis((0, inner), name="ic")
+
+    def product(*at: Any) -> Any:
+        n, *pixel, oc = at
+        places = [
+            position * stride + tap * dilation
+            for position, tap, stride, dilation in zip(pixel, taps, work.stride, work.dilation, strict=True)
+        ]
+        first = 0
+        if work.groups > 1:
+            first = oc // (work.OC // work.groups) * inner  # type: ignore[attr-defined]
+        read = _float32(image(n, *places, first + channel))
+        return te.sum(read * _float32(weight(oc, channel, *taps)), axis=[*taps, channel])
 
     return product
 

@@ -78,11 +78,7 @@ class Platform(Protocol):
         """The processes that compile candidates (:func:`~dietlab.compare.ansor.builders.builders`)."""
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """Returns the seconds of a call.
-
-        Raises:
-            MeasureError: if the candidate does not run, or its result is wrong.
-        """
+        """Returns the seconds of a call."""
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
         """Writes the scheduled program as a library that a contender loads. Returns facts about the library,

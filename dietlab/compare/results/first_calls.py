@@ -19,8 +19,6 @@ class FirstCalls:
 
     Args:
         cache: the cache state of the later calls.
-        contender: its name.
-        shapes: the number of shapes.
         ratio: the median over shapes of the first call's time over a later call's.
         worst: the row with the greatest ratio.
     """

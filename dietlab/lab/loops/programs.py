@@ -202,7 +202,6 @@ def check(program: Program, seed: int = 0) -> float:
 
     Args:
         program: the program, which is called once.
-        seed: the seed of the inputs.
 
     Raises:
         BuildError: if the difference exceeds rounding.

@@ -35,18 +35,10 @@ if TYPE_CHECKING:
 
 ONNX_FILE = "model.onnx"
 
-EXAMPLE = 7
-"""The number of tokens of the example that a model is traced with, if there may be so few. It is not 1, which
-PyTorch would take for a constant, and not the size of any layer."""
-
 
 def example_of(model: Model) -> torch.Tensor:
     """Returns an input that a model is traced with; it is no shape that a model may be specialised for."""
-    return model.input(Shape.of(**{model.given.dim: _example_size(model)}))
-
-
-def _example_size(model: Model) -> int:
-    return EXAMPLE if model.given is WORDS else model.range.low + EXAMPLE * model.given.step
+    return model.input(Shape.of(**{model.given.dim: model.given.example(model.range)}))
 
 
 def _axes(model: Model, **ends: int) -> dict[int, Any]:
@@ -114,7 +106,7 @@ def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = Fal
     layers inside. ``freezing`` makes weights constants, which PyTorch then packs."""
     import torch
 
-    traced = _example_size(model)
+    traced = model.given.example(model.range)
     dims = _axes(model, min=min(model.range.low, traced), max=max(model.range.high, traced))
     try:
         with _quiet(), TemporaryDirectory() as folder:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import torch
 
 
+BEYOND = 7
+"""Steps by which the example of images or speech exceeds the smallest size; the tokens of one of words."""
+
+
 @dataclass(frozen=True)
 class Given:
     """The first argument of a model.
@@ -27,6 +31,8 @@ class Given:
         most: the largest size that a configuration allows; None for any.
         make: makes the argument of a call from a configuration, the batch, the size, and a generator of
             random numbers.
+        example: returns the size of the example with which a model is traced, for a range of sizes: not 1,
+            which PyTorch would take for a constant, and not the size of any layer.
     """
 
     dim: str
@@ -38,6 +44,7 @@ class Given:
     names: tuple[str, ...]
     most: Callable[[Any], int | None]
     make: Callable[[Any, int, int, Any], torch.Tensor]
+    example: Callable[[Dim], int]
 
 
 def _words(c: Any, batch: int, length: int, generator: Any) -> torch.Tensor:
@@ -46,17 +53,21 @@ def _words(c: Any, batch: int, length: int, generator: Any) -> torch.Tensor:
     return torch.randint(c.vocab_size, (batch, length), generator=generator)
 
 
-def _image(c: Any, batch: int, side: int, generator: Any) -> torch.Tensor:
-    import torch
+def _signals(channels: str, axes: tuple[int, ...]) -> Callable[[Any, int, int, Any], torch.Tensor]:
+    """Returns a function that makes random images or spectra.
 
-    image = torch.randn(batch, c.num_channels, side, side, generator=generator)
-    return image.contiguous(memory_format=torch.channels_last)
+    Args:
+        channels: the name of their number of channels in a configuration.
+        axes: the axes of their size.
+    """
 
+    def make(c: Any, batch: int, size: int, generator: Any) -> torch.Tensor:
+        import torch
 
-def _spectrum(c: Any, batch: int, frames: int, generator: Any) -> torch.Tensor:
-    import torch
+        made = torch.randn(batch, getattr(c, channels), *[size] * len(axes), generator=generator)
+        return made.contiguous(memory_format=torch.channels_last) if len(axes) == 2 else made
 
-    return torch.randn(batch, c.num_mel_bins, frames, generator=generator)
+    return make
 
 
 WORDS = Given(
@@ -69,6 +80,7 @@ WORDS = Given(
     names=("input_ids", "attention_mask"),
     most=lambda c: c.max_position_embeddings,
     make=_words,
+    example=lambda sizes: BEYOND,
 )
 IMAGES = Given(
     dim="side",
@@ -79,7 +91,8 @@ IMAGES = Given(
     lengths="128,160,200,224,256,277,320",
     names=("pixel_values",),
     most=lambda c: None,
-    make=_image,
+    make=_signals("num_channels", (2, 3)),
+    example=lambda sizes: sizes.low + BEYOND,
 )
 SPEECH = Given(
     dim="frames",
@@ -90,5 +103,6 @@ SPEECH = Given(
     lengths="100,232,500,778,1000",
     names=("input_features",),
     most=lambda c: 2 * c.max_source_positions,
-    make=_spectrum,
+    make=_signals("num_mel_bins", (2,)),
+    example=lambda sizes: sizes.low + 2 * BEYOND,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,10 +24,9 @@ from dietlab.compare.target import WorkerModule
 from dietlab.compare.vendor import IN_FLOAT32
 from dietlab.lab.models.forms import tune_layers, write_onnx
 from dietlab.lab.models.runtimes import ALSO_OURS, KINDS, by_use
-from dietlab.lab.models.seen import tuned_for
 from dietlab.lab.models.zoo import Model
 from dietlab.machine import Hardware
-from dietlab.problem import Shape, ShapeSet
+from dietlab.problem import Dense, Shape, ShapeSet
 from dietlab.tuning import Effort, effort_named, versions
 
 MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
@@ -212,3 +211,34 @@ def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
         "trials": sum(run.trials for run in runs),
         "measurements": sum(len(run.measurements) for run in runs),
     }
+
+
+def tuned_for(model: Model, studies: Sequence[Study], shape: Shape) -> bool:
+    """Returns whether every layer that a study serves meets, at this input, a shape that it was tuned for."""
+    dense = [study for study in studies if isinstance(study.workload, Dense)]
+    rows = model.rows(shape)
+    if not all(any(tuned["T"] == rows for tuned in study.shapes) for study in dense):
+        return False
+    others = [study for study in studies if study not in dense]
+    return not others or all(met in study.shapes.shapes for study, met in _met(model, others, shape))
+
+
+def _met(model: Model, studies: Sequence[Study], shape: Shape) -> Iterator[tuple[Study, Shape]]:
+    """Yields the shape that each convolution of a study meets. The model is called without computing it."""
+    import torch
+
+    from dietlab.torch.convolution_operator import is_of
+    from dietlab.torch.found import convolutions_in
+    from dietlab.torch.image_sizes import sizes_met
+
+    with torch.device("meta"):
+        built = model.build()
+        modules = [layer.module for layer in convolutions_in(built)]
+        found = sizes_met(built, modules, [torch.empty(model.input(shape).shape)])
+    for module in modules:
+        for study in studies:
+            work: Any = study.workload
+            if is_of(work, module):
+                extents = dict(zip(("N", *work.image), found[id(module)][0], strict=True))
+                channels = {"IC": module.in_channels, "OC": module.out_channels}
+                yield study, Shape.of(**{name: {**extents, **channels}[name] for name in work.dims})

@@ -103,20 +103,12 @@ def number_of(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches a host.
-
-    Raises:
-        MeasureError: if there is no such host.
-    """
+    """Returns whether only this machine reaches a host."""
     return ip_address(number_of(host)).is_loopback
 
 
 def is_here(host: str) -> bool:
-    """Returns whether a host is this machine.
-
-    Raises:
-        MeasureError: if there is no such host.
-    """
+    """Returns whether a host is this machine."""
     number = number_of(host)
     try:
         with socket(getaddrinfo(number, None)[0][0]) as tried:

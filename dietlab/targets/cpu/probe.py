@@ -63,11 +63,7 @@ def main() -> None:
 def write_probes(loops: Sequence[str], hardware: Hardware, path: Path) -> Path:
     """Writes a library of :func:`~dietlab.targets.cpu.lowering.probe_loops.probe_loops` to ``path``, and
     returns the path. A library that was built before comes from the store, without TVM, whose import takes a
-    second.
-
-    Raises:
-        BuildError: if it does not compile.
-    """
+    second."""
     limits = cpu_of(hardware)
     built_for = f"{limits.llvm_cpu} {limits.lanes} {hardware.cores}"
     key = f"probe {' '.join(loops)} {built_for} {fingerprint(hardware.kind)}"

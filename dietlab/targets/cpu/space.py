@@ -129,6 +129,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "other units",
             lambda s: int(s.kernel.unit not in cpu.units(workload.dtype)),
         ),
+        *_type_limits(workload),
         Limit(
             "accumulators and operands fit the vector registers",
             cpu.vector_registers,
@@ -149,6 +150,21 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         ),
         *layout_limits(workload),
         *_size_limits(workload, hardware),
+    )
+
+
+def _type_limits(workload: Workload) -> tuple[Limit, ...]:
+    """Returns the limits of operators that only float32's unit computes, whatever the tile."""
+    forms = {
+        "a depthwise convolution is of float32 on a CPU": channelwise(workload),
+        "a range of depths (K, or input channels) is of float32 on a CPU": (
+            static_extent(workload, "depth") is None
+        ),
+    }
+    return tuple(
+        Limit(reason, 0, "other types", lambda s: int(s.kernel.unit != "fma"))
+        for reason, found in forms.items()
+        if found
     )
 
 

@@ -32,7 +32,6 @@ class UnitFacts:
     vector of weights.
 
     Args:
-        dtype: the type of the operands.
         per_step: the number of elements of the reduction in one step.
         staged: the type of the input's copy that is made before the loops; empty if the input is read as it
             is.

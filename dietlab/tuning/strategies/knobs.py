@@ -18,7 +18,6 @@ class Knobs:
     """The parameters in which the schemes of a space differ.
 
     Args:
-        names: the names of the knobs.
         values: all values of each knob, ascending.
         codes: the codes of each scheme, in the order of the space.
     """

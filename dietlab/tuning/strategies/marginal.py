@@ -156,7 +156,6 @@ def greedy(
     Args:
         logs: the logarithms of times, ``[schemes, shapes]``.
         known: the logarithms of the best known times, ``[shapes]``.
-        weights: the weights of the shapes.
         count: the number of picks, at most the number of schemes.
         limits: for each limit, the group of each scheme, and the most picks of one group. A limit no longer
             holds once no other schemes are left.

@@ -64,7 +64,6 @@ def tile_intensity(rows: int, cols: int, dtype: str = USUAL) -> float:
 
     Args:
         rows, cols: the extents of the tile, 1 or more.
-        dtype: the type of the operands.
     """
     if min(rows, cols) < 1:
         raise WorkloadError("a tile must have rows and columns", f"{rows} x {cols}", "Make both 1 or more.")

@@ -22,9 +22,6 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
     """Returns the table of :meth:`TuningRun.to_frame` with two more columns: the shape as a text, and
     ``best_gflops``, the highest throughput so far (0 until a measurement succeeds).
 
-    Args:
-        run: the tuning run that :func:`~dietlab.tune` returned.
-
     Raises:
         ModelError: if ``run`` is no tuning run.
     """

@@ -138,9 +138,6 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     def restore(self, state: Mapping[str, Any]) -> Explorer:
         """Sets all controls to what :meth:`state` returned.
 
-        Args:
-            state: a value for each control.
-
         Returns:
             This explorer, so that ``dl.cost_lab(run).restore({...})`` shows it.
 

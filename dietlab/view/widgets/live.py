@@ -87,7 +87,6 @@ class LiveFigure(anywidget.AnyWidget):
         """Offers a file for download in the page that shows the figure.
 
         Args:
-            name: the name of the file.
             mime: the media type of the file.
             data: the bytes of the file.
         """

@@ -30,11 +30,7 @@ ONE = ctypes.c_float(1.0)
 
 
 def find_mkl() -> Path:
-    """Returns the dispatching library of the ``mkl`` distribution, wherever pip put it.
-
-    Raises:
-        MissingDependencyError: if the distribution or its library is absent.
-    """
+    """Returns the dispatching library of the ``mkl`` distribution, wherever pip put it."""
     try:
         distribution = importlib.metadata.distribution("mkl")
     except importlib.metadata.PackageNotFoundError:

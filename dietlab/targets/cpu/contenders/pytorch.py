@@ -45,11 +45,7 @@ def in_float32(torch: Any) -> None:
 
 
 def open_torch(threads: int) -> Any:
-    """Returns PyTorch, set to compute with ``threads`` threads, float32 in float32, and without gradients.
-
-    Raises:
-        MissingDependencyError: if it is absent.
-    """
+    """Returns PyTorch, set to compute with ``threads`` threads, float32 in float32, and without gradients."""
     torch = import_torch()
     in_float32(torch)
     torch.set_num_threads(threads)

@@ -39,11 +39,7 @@ def reordered_int8(torch: Any, work: Convolution, given: Tensors, shape: Shape) 
 
 def pointwise_int8(torch: Any, work: Convolution, given: Tensors, shape: tuple[int, ...]) -> Call:
     """Returns ``onednn::qconv2d_pointwise``, which fuses scales, bias and ReLU, on weights of
-    :func:`reordered_int8`. A GELU, which it lacks, and a residual follow it.
-
-    Args:
-        shape: the output's shape.
-    """
+    :func:`reordered_int8`. A GELU, which it lacks, and a residual follow it."""
     options, scale, activation = Sliding.of(work), given["scale"], work.epilogue.activation
     fused, finish = activation, list[Callable[[Any], Any]]()
     if activation in GELU_FORM:

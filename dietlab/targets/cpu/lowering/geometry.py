@@ -62,7 +62,6 @@ class Geometry(Contraction):
         coherent_code: see :class:`~dietlab.targets.cpu.limits.CpuLimits`.
         balance: the number of rows that a core computes, at its peak, while memory brings their weights; 0 if
             unknown.
-        lowering: the decisions that no scheme names.
         emulated: whether units are computed by their definition in plain operations, on processors without
             them.
     """
