@@ -199,8 +199,10 @@ def test_no_rows_launch_nothing(emulated: Emulated) -> None:
         (DENSE, "32x32x16.t8x8.s3.even", 4),
         (SCORES, "32x32x16.t8x8.s3.even", 4),
         (Dense(T=Dim(1, 128), N=40, K=72, dtype="float16"), "64x32x64.g1x1.s4.even", 2),
+        (Dense(T=Dim(1, 128), N=40, K=72, dtype="bfloat16"), "32x32x32.w2x2.s3.even", 2),
+        (Dense(T=Dim(1, 128), N=64, K=72, dtype="bfloat16"), "64x32x64.p1x1.s4.even", 6),
     ],
-    ids=["dense", "scores", "groups of warps"],
+    ids=["dense", "scores", "groups of warps", "warps", "bulk copies"],
 )
 def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(
     emulated: Emulated, work: Workload, key: str, shift: int

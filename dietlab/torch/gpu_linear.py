@@ -24,7 +24,7 @@ from dietlab.torch.gpu_library import DeviceLibrary, gpu_library, lacking_on
 
 ALIGNMENT_BYTES = 16
 """The bytes that the addresses of tensors must be multiples of: the widest copy of a thread. A library serves
-other addresses slowly or, in bfloat16, not at all; PyTorch's allocator aligns more."""
+other addresses slowly; PyTorch's allocator aligns more."""
 
 TF32 = (
     "PyTorch may compute float32 products in TF32, faster and with fewer bits; "

@@ -163,7 +163,7 @@ def refused(request: dict[str, Any], size: int | dict[str, int]) -> str:
     signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
     shape = Shape.of(**(size if isinstance(size, dict) else dict.fromkeys(workload.dims, size)))
     shapes = [bound(extents, shape) for extents in signature.values()]
-    lent = [Shifted(few, 0, shape, few.numpy().itemsize) for shape in shapes]
+    lent = [Shifted(few, 0, shape, few.numpy().dtype) for shape in shapes]
     SHIFTED.extend(lent)
     DRIVER.forget()
     try:
@@ -180,7 +180,7 @@ def _on_device(array: Any, shift: int) -> Any:
         return tvm.runtime.tensor(array, device)
     elements = shift // array.itemsize
     flat = np.concatenate([np.zeros(elements, array.dtype), array.reshape(-1)])
-    SHIFTED.append(Shifted(tvm.runtime.tensor(flat, device), elements, array.shape, array.itemsize))
+    SHIFTED.append(Shifted(tvm.runtime.tensor(flat, device), elements, array.shape, array.dtype))
     return SHIFTED[-1].tensor()
 
 

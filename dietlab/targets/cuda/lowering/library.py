@@ -41,6 +41,9 @@ LONGEST_LINE = 2**22
 """The most elements of a line of an operand whose length is dynamic: 256 lines of a tile and one more are
 counted in 32 bits."""
 
+ARGUMENT_VALUE = 15
+"""TVM's number of the field of an argument that holds its value (``kTVMFFIAnyUnionValue``)."""
+
 MOST_PIXELS = 2**31 - 1
 """The most pixels of a convolution's input, zeros around it excluded: a thread counts them in 32 bits."""
 
@@ -126,7 +129,7 @@ def _run(
         serve = partial(_by_plan, number=number, schemes=schemes, heights=heights)
         with when(reduce(tirx.And, [size > int64(0) for size in _none_if_zero(geometry, sizes)])):
             call = Call(geometry, flat, sizes)
-            _by_alignment(call, only, partial(_by_multiple, only=only, serve=serve))
+            _by_alignment(call, _aligned(flat), only, partial(_by_multiple, only=only, serve=serve))
     return builder.get()
 
 
@@ -185,7 +188,9 @@ def _most_rows(cols: Extent, kernel: CudaMicroKernel) -> int:
     return min(most, MOST_BLOCKS)
 
 
-def _by_alignment(call: Call, only: Sequence[Sequence[Sizes]] | None, serve: Callable[[Call], None]) -> None:
+def _by_alignment(
+    call: Call, aligned: Any, only: Sequence[Sequence[Sizes]] | None, serve: Callable[[Call], None]
+) -> None:
     """Serves arrays that begin at multiples of the widest copy, and whose lines do, by ``serve``, and others
     by :data:`NARROW`. Lines as long as there are rows are left to ``serve``. With ``only``, all arrays begin
     there."""
@@ -195,9 +200,8 @@ def _by_alignment(call: Call, only: Sequence[Sequence[Sizes]] | None, serve: Cal
     tests = [_is_multiple(call, name) for name in sorted(lines) if not _known_whole(geometry, name, only)]
     wide = max(served.geometry.x_width, served.geometry.w_width, served.geometry.y_width) > 1
     varies = {geometry.cols, *geometry.lines} & set(geometry.dims)
-    # Pointers of some types cannot be tested (see _array).
-    if only is None and (wide or varies) and not require_dtype(geometry.dtype).extension:
-        tests.insert(0, _aligned(call.arrays))
+    if only is None and (wide or varies):
+        tests.insert(0, aligned)
     if not tests:
         serve(served)
         return
@@ -265,10 +269,8 @@ def _by_plan(
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
-    """Returns an array argument; error messages of the library contain its name. Arrays of bfloat16 must
-    begin at a multiple of the widest copy, since TVM cannot test their pointers."""
-    precision = require_dtype(dtype)
-    align = COPY_BYTES if precision.extension else precision.itemsize
+    """Returns an array argument; error messages of the library contain its name."""
+    align = require_dtype(dtype).itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
 
 
@@ -283,8 +285,16 @@ def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
 
 
 def _aligned(arrays: Arrays) -> Any:
-    """Returns whether all arrays begin at a multiple of the widest copy."""
+    """Returns whether all arrays begin at a multiple of the widest copy.
+
+    The pass that replaces bfloat16 fails on a pointer that is cast to a number, so each pointer is stored in
+    an argument of TVM's and read as a number.
+    """
     given = (arrays.x, arrays.w, arrays.y, arrays.bias, arrays.residual)
-    places = [T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in given if flat is not None]
-    low = tirx.bitwise_and(reduce(tirx.bitwise_or, places), tirx.const(COPY_BYTES - 1, "uint64"))
-    return low == tirx.const(0, "uint64")
+    held = bound("pointers", T.tvm_stack_alloca("tvm_ffi_any", len(given)))
+    places = []
+    for number, flat in enumerate(given):
+        if flat is not None:
+            T.evaluate(tirx.tvm_struct_set(held, number, ARGUMENT_VALUE, flat.data))
+            places.append(tirx.tvm_struct_get(held, number, ARGUMENT_VALUE, "int64"))
+    return tirx.bitwise_and(reduce(tirx.bitwise_or, places), int64(COPY_BYTES - 1)) == int64(0)
