@@ -79,11 +79,11 @@ def calls(model: Callable[..., Any], x: Any) -> int:
 
 
 def told_by(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[str]:
-    """Returns the warnings of a call."""
+    """Returns what a call warns its user of."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         function(*arguments, **options)
-    return [str(warning.message) for warning in told]
+    return [str(warning.message) for warning in told if issubclass(warning.category, UserWarning)]
 
 
 def fused(chain: Any) -> list[tuple[str, bool]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import math
 import os
 import resource
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -498,6 +500,16 @@ def test_worker_answers_and_a_fresh_one_follows_a_crash_or_a_hang(monkeypatch: p
 def test_a_worker_that_crashes_or_cannot_start_says_why(module: str, said: str) -> None:
     with WorkerProcess(module) as worker, pytest.raises(WorkerCrashed, match=said):
         worker.ask({}, 30)
+
+
+def test_a_worker_leaves_no_file_open() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        with WorkerProcess("workers.echo") as worker:
+            worker.ask({}, 30)
+        del worker
+        gc.collect()
+    assert not [warning for warning in told if issubclass(warning.category, ResourceWarning)]
 
 
 def test_a_worker_sees_pytorch_only_where_it_times_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from dietlab.base.carried import carried, enter
 from dietlab.base.errors import DietlabError, MeasureError
@@ -58,7 +58,7 @@ class WorkerProcess:
         self._module = module
         self._env = {**os.environ, **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr: IO[bytes] | None = None
         self._buffer = b""
         self._known: Mapping[str, Any] = {}
 
@@ -83,9 +83,9 @@ class WorkerProcess:
             child.stdin.flush()
             answer: dict[str, Any] = json.loads(self._read_line(child, timeout))
         except (BrokenPipeError, EOFError):
-            code = child.wait()
+            reason = _exit_reason(child.wait(), self._errors())
             self.close()
-            raise WorkerCrashed("the worker must stay alive", _exit_reason(code, self._errors())) from None
+            raise WorkerCrashed("the worker must stay alive", reason) from None
         except BaseException:
             self.close()
             raise
@@ -101,7 +101,9 @@ class WorkerProcess:
             for stream in (self._child.stdin, self._child.stdout):
                 with suppress(BrokenPipeError, AttributeError):
                     stream.close()  # type: ignore[union-attr]
-        self._child, self._buffer = None, b""
+        if self._stderr is not None:
+            self._stderr.close()
+        self._child, self._stderr, self._buffer = None, None, b""
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -142,6 +144,7 @@ class WorkerProcess:
         return line
 
     def _errors(self) -> str:
+        assert self._stderr is not None  # as long as the child is there
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace").strip()[-STDERR_TAIL:]
 
