@@ -12,8 +12,8 @@
 #
 #   scripts/gpu_visit.sh VISIT [--hardware NAME] [--candidates N]
 #
-# NAME: of the GPU (default: h200). N: libraries of each operator (default: 64; 490 s measure some 90 at 14
-# lengths). Empty .gpukit, .gpustate and .gpulib before another visit, but for `model`.
+# NAME: of the GPU (default: h200). N: libraries of each operator (default: 64, or 16 of large and convolution,
+# which have other schemes or many operators; 490 s measure some 90 libraries at 14 lengths). Empty .gpukit, .gpustate and .gpulib before another visit, but for `model`.
 #
 # Exit status: 0, or 2 for a wrong command or if something does not fit.
 
@@ -29,7 +29,7 @@ fail() {
 }
 
 hardware=h200
-candidates=64
+candidates=
 [ $# -gt 0 ] || { usage >&2; exit 2; }
 case $1 in -h | --help) usage; exit 0 ;; esac
 visit=$1
@@ -47,6 +47,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 suite=first-gpu
 more=
+usual=64
 case $visit in
     halves) only=dense-k4096-n4096 ;;
     products) only=batch-matmul more="--scheme 28x64x8.t4x16.s4.even" ;;
@@ -54,12 +55,12 @@ case $visit in
     model) ;;
     decoder) suite=decoder-gpu only=dense-decoder ;;
     large)
-        only=dense-k768-n2304
-        for tile in 128x128x8.t16x8 128x128x8.t8x16 128x64x8.t16x4 64x128x8.t8x8; do
+        only=dense-k768-n2304 usual=16
+        for tile in 128x128x8.t16x8 128x256x8.t16x16 64x128x8.t8x8 64x256x8.t8x16; do
             for stages in s3 s4; do more="$more --scheme $tile.$stages.even"; done
         done
         ;;
-    convolution) suite=resnet50-gpu only=conv3x3 candidates=16 ;;
+    convolution) suite=resnet50-gpu only=conv3x3 usual=16 ;;
     *) fail "there is no visit $visit; --help lists them" ;;
 esac
 
@@ -72,9 +73,8 @@ if [ "$visit" = model ]; then
         "exit; PYTHONPATH=\"\$site:\$PWD\" python3 scripts/gpu_bert.py $1 --out \"\$OUT\""
     exit
 fi
-[ "$visit" != large ] || candidates=16
 # shellcheck disable=SC2086
-"$python" -m dietlab kit pack --suite "$suite" --only "$only" --hardware "$hardware" --candidates "$candidates" \
+"$python" -m dietlab kit pack --suite "$suite" --only "$only" --hardware "$hardware" --candidates "${candidates:-$usual}" \
     $more --out .gpukit
 [ -d .gpulight ] || "$python" scripts/gpu_first_light.py --pack .gpulight --hardware "$hardware"
 PYTHON=$python exec sh scripts/pack_for_gpu.sh --ready --suite "$suite" -- --only "$only"

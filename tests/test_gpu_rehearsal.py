@@ -321,7 +321,8 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
     assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
     measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
-    assert len(measured) - 1 == 2 * 5 * 3, "two cache states, five lengths, three contenders"
+    shapes = 5 + 3 * 2  # lengths of one layer, and two of each of three
+    assert len(measured) - 1 == 2 * shapes * 3, "two cache states, three contenders"
     with log.open() as file:
         assert "dense-tiny" in file.read()
 

@@ -133,7 +133,7 @@ def bench(
       smoke-conv  tiny convolutions
       smoke      one tiny dense layer, for a first look: under a minute
       smoke-layers  four tiny layers with one library
-      smoke-gpu  the same layer on a GPU
+      smoke-gpu  the same layer, and several by one library, on a GPU
       paper-gpu  on a GPU: the paper's dense layer of 16 T rows and both batched products,
                  float32; eight T, or every T of 1..128 with --effort full
       bert-gpu   on a GPU: one operator for all dense layers of BERT-base, T=16..2048, float32 and

@@ -20,7 +20,8 @@ from dietlab.compare.results import ResultTable
 from dietlab.compare.results.report import study_folder
 from dietlab.compare.study import Study
 from dietlab.compare.suites.studies import built
-from dietlab.compare.suites.suite import Task, every_layer_task
+from dietlab.compare.suites.suite import every_layer_task
+from dietlab.compare.suites.task import Task
 from dietlab.machine import Hardware
 from dietlab.problem import Dense
 from dietlab.problem.dims import Dim, holds

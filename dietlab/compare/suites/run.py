@@ -28,7 +28,8 @@ from dietlab.compare.suites.every_layer import OWN
 from dietlab.compare.suites.lengths import PAPER_LENGTHS
 from dietlab.compare.suites.random_shapes import IMAGES, check_shapes, random_shapes
 from dietlab.compare.suites.studies import own_libraries, study_of, watched
-from dietlab.compare.suites.suite import Suite, Task
+from dietlab.compare.suites.suite import Suite
+from dietlab.compare.suites.task import Task
 from dietlab.compare.suites.validity import Checked, check_lengths
 from dietlab.compare.target import evaluation_target
 from dietlab.machine import Hardware

@@ -16,7 +16,8 @@ from dietlab.compare.session import Entrant
 from dietlab.compare.study import Study
 from dietlab.compare.suites.every_layer import OWN
 from dietlab.compare.suites.memory import PeakMemory
-from dietlab.compare.suites.suite import Task, own_task
+from dietlab.compare.suites.suite import own_task
+from dietlab.compare.suites.task import Task
 from dietlab.machine import Hardware
 from dietlab.measure import LocalRunner
 from dietlab.tuning import Operator

@@ -14,7 +14,8 @@ from dietlab.compare.results.report import Report
 from dietlab.compare.results.row import ContenderInfo, untimed
 from dietlab.compare.suites.every_layer import EveryLayer
 from dietlab.compare.suites.lengths import LENGTHS, PAPER_LENGTHS, QUICK_LENGTHS
-from dietlab.compare.suites.suite import Suite, Task, every_layer_task, suite_named
+from dietlab.compare.suites.suite import Suite, every_layer_task, suite_named
+from dietlab.compare.suites.task import Task
 from dietlab.lab.models import DEFAULT_MODEL_CONTENDERS, Model, padded_lengths
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Shape, ShapeSet, Workload

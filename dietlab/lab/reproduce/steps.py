@@ -18,7 +18,7 @@ from dietlab.compare.study import EVALUATION, Study
 from dietlab.compare.suites.deadline import Deadline
 from dietlab.compare.suites.run import JOURNAL, TUNING_EFFORT, run_bench
 from dietlab.compare.suites.studies import built, study_of
-from dietlab.compare.suites.suite import Task
+from dietlab.compare.suites.task import Task
 from dietlab.lab.ablation import run_ablation
 from dietlab.lab.models import evaluate_model
 from dietlab.lab.models.run import CACHE
