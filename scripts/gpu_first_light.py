@@ -104,7 +104,7 @@ def space_of(workload: Workload, hardware: Hardware) -> Space:
 
 def is_whole(scheme: CudaScheme) -> bool:
     kernel = scheme.kernel
-    return kernel.slices == kernel.splits == kernel.multicast == 1
+    return kernel.slices == kernel.cluster == 1
 
 
 def is_plain(scheme: CudaScheme) -> bool:
@@ -122,6 +122,10 @@ def is_even(scheme: CudaScheme) -> bool:
 
 def is_shared(scheme: CudaScheme) -> bool:
     return scheme.kernel.multicast > 1
+
+
+def is_shared_at_the_end(scheme: CudaScheme) -> bool:
+    return scheme.kernel.ending > 1
 
 
 def is_sliced(scheme: CudaScheme) -> bool:
@@ -163,6 +167,7 @@ CASES = (
     Case("tma", "splits", layer("float16"), is_split),
     Case("tma", "two heights", layer("bfloat16"), is_even),
     Case("tma", "multicast", layer("bfloat16"), is_shared),
+    Case("tma", "last wave shared", layer("bfloat16", depth=1024), is_shared_at_the_end),
     Case("fma", "images", images(), is_plain),
     Case("fma", "images, two heights", images(stride=2), is_even),
     Case("fma", "images of three channels", images(channels=3), is_plain),

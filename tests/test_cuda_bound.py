@@ -59,7 +59,7 @@ HAND = GpuRates(multiprocessors=10, hertz=1e9, memory_bytes=1e12, cache_bytes=4_
 
 
 def tile(unit: str, **sizes: Any) -> BlockTiles:
-    given = {"unit": UNIT_NUMBERS[unit], "splits": 1, "multicast": 1, "itemsize": 2, **sizes}  # type: ignore[index]
+    given = {"unit": UNIT_NUMBERS[unit], "splits": 1, "multicast": 1, "ending": 1, "itemsize": 2, **sizes}  # type: ignore[index]
     return BlockTiles(**{name: np.asarray(value) for name, value in given.items()})
 
 
@@ -272,10 +272,12 @@ def test_the_bound_is_a_table_at_the_bounds_own_throughputs(
     def fastest(scheme: CudaScheme) -> float:
         k = scheme.kernel
         sizes = {"rows": k.rows, "cols": k.cols, "step": k.step, "down": k.down, "across": k.across}
-        blocks = {"threads": k.threads, "ahead": k.ahead, "splits": k.splits, "multicast": k.multicast}
+        blocks = {"threads": k.threads, "ahead": k.ahead}
+        shared = {"splits": k.splits, "multicast": k.multicast, "ending": k.ending}
         itemsize = 4 if work.dtype == "float32" else 2
         # A lower tile has the stages of the scheme's tallest, which the launch reserves.
-        of_tile = tile(k.unit, **sizes, **blocks, resident=formulas.places(kernel.kernel), itemsize=itemsize)
+        resident = formulas.places(kernel.kernel)
+        of_tile = tile(k.unit, **sizes, **blocks, **shared, resident=resident, itemsize=itemsize)
         return float(step_flops(of_tile, gpu_rates(H100)))
 
     expected = cost.seconds(kernel, shape, fastest)

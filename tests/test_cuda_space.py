@@ -20,7 +20,7 @@ from dietlab.scheme import Scheme, build_space, edges_of, heights, plan_for
 from dietlab.targets.cpu.kernel import CpuMicroKernel
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import GpuLimits
-from dietlab.targets.cuda.space import ARRANGEMENTS, MULTICAST, SHARES, STAGES, STEPS, units
+from dietlab.targets.cuda.space import ARRANGEMENTS, ENDING, MULTICAST, SHARES, STAGES, STEPS, units
 from dietlab.targets.cuda.space import limits as cuda_limits
 from dietlab.targets.cuda.unit import GROUPED, PIECES
 
@@ -207,7 +207,7 @@ def candidates(work: Workload, hardware: Hardware) -> int:
         for slices, splits in SHARES:
             if (splits > 1 and not clusters) or (unit == "tma" and slices > 1):
                 continue
-            shared = len(MULTICAST) if unit == "tma" and splits == 1 else 1
+            shared = len(MULTICAST) + len(ENDING) - 1 if unit == "tma" and splits == 1 else 1
             steps = [step for step in STEPS[unit] if step % (PIECES[unit].steps * slices) == 0]
             parts = len(steps) * len(tiles)
             if unit == "fma":
@@ -236,12 +236,12 @@ def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
         lines += kernel.kernel.step * (kernel.cols * item + pad)
     else:
         lines += kernel.cols * kernel.kernel.step * item + kernel.cols // across * pad
-    shared = max(kernel.kernel.slices - 1, int(kernel.kernel.splits > 1))
+    shared = max(kernel.kernel.slices - 1, int(kernel.kernel.sharing > 1))
     smem = max(kernel.kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
     assert smem <= limits.smem_per_block_bytes
     assert kernel.kernel.stages <= 2 or limits.compute_capability != "7.5"
     assert kernel.kernel.splits == 1 or (limits.compute_capability == "9.0" and kernel.kernel.slices == 1)
-    assert kernel.kernel.splits == 1 or 2 * kernel.kernel.splits * kernel.kernel.step <= 768
+    assert kernel.kernel.sharing == 1 or 2 * kernel.kernel.sharing * kernel.kernel.step <= 768
     assert kernel.kernel.resident * threads <= limits.threads_per_sm
     assert kernel.kernel.resident * smem <= limits.smem_per_sm_bytes
     assert kernel.kernel.resident == 1 or 2 * sums * threads <= 65536

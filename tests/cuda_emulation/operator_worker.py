@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ def compiled(request: str) -> Path:
     """The file of that library."""
     value = json.loads(request)
     workload, hardware = workload_from_json(value["workload"]), Hardware.preset(value["hardware"])
+    hardware = replace(hardware, cores=value["cores"] or hardware.cores)
     plans: Any = [Scheme.from_key(key) for key in value["plans"]]
     module = library_module(
         BlockGeometry.of(workload, hardware),

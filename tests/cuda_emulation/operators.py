@@ -33,13 +33,13 @@ class Emulated:
         hardware: str = "h100",
         every_plan: bool = False,
         only: list[list[int]] | None = None,
+        cores: int | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """Asks for what ``more`` says of a library of these plans."""
+        """Asks for what ``more`` says of a library of these plans, for a GPU with so many ``cores``."""
         request = {"workload": workload.to_json(), "plans": plans, "tree": tree_to_json(tree), **more}
-        return self._worker.ask(
-            {**request, "hardware": hardware, "every_plan": every_plan, "only": only}, SECONDS
-        )
+        built = {"hardware": hardware, "cores": cores, "every_plan": every_plan, "only": only}
+        return self._worker.ask({**request, **built}, SECONDS)
 
     def run(
         self, workload: Workload, plans: list[str], sizes: list[Any], tree: Tree = FIRST, **options: Any

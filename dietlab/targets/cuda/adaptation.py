@@ -105,7 +105,12 @@ class BlockAdaptation(Formulas):
         kernel = scheme.kernel
         # Blocks that share a reduction take equally many steps, or wait as long.
         step = kernel.step * kernel.splits
-        more = {"splits": kernel.splits, "shared_step": step, "places": self.places(kernel)}
+        more = {
+            "splits": kernel.splits,
+            "ending": kernel.ending,
+            "shared_step": step,
+            "places": self.places(kernel),
+        }
         group, sizes, paid = super().sizes(scheme)
         return Sizes(group, {**sizes, **more}, {**paid, "depth": step})
 
@@ -155,7 +160,8 @@ class CudaAdaptation(BlockAdaptation):
     def _busy(self, bundle: Bundle, calls: Calls) -> FloatArray:
         blocks, places = self._blocks(bundle, calls), self.hardware.cores * bundle["places"]
         below, above = IMBALANCE
-        return f_occ(blocks, places, np.where(blocks < places, below, above))
+        # Where blocks share the last wave, it is a part of a wave.
+        return f_occ(blocks * bundle["ending"], places, np.where(blocks < places, below, above))
 
 
 def computing(seconds: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dietlab.base.statistics import Values
 from dietlab.problem import Workload, precision_of
+from dietlab.targets.cuda.ending import places, rounds_of_ending
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.needs import COPY_BYTES
 from dietlab.targets.cuda.rates import SHARED_BYTES, SLOTS, GpuRates
@@ -55,12 +56,6 @@ block's start; an estimate."""
 CLUSTER_CYCLES = 1000.0
 """The number of cycles that each block of a cluster with a shared reduction waits at barriers. With 1500, the
 bounds of float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
-
-CLUSTER_GROUPS, PAIR = 8, 2
-"""The number of groups of multiprocessors, and the number of multiprocessors in a pair. A cluster lies within
-one group, and sizes of groups differ by pairs: on average a group leaves half of a cluster less a pair empty.
-With 128 blocks in clusters of four, one block a multiprocessor, some blocks start only when others are done:
-on an H200 (``data/h200``, T = 1) 16 steps of 128 blocks take 28 us, and 16 steps of 88 blocks take 16 us."""
 
 HINDERED = (5.0, 2.0, 3.0)
 """The degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A
@@ -128,6 +123,7 @@ class BlockTiles:
         splits: the number of blocks that share a tile's reduction.
         itemsize: the number of bytes of an operand's element.
         multicast: the number of neighbouring blocks that share rows. L2 sends these rows once for all.
+        ending: the number of blocks that share each tile of the last, partly full wave.
     """
 
     unit: Numbers
@@ -142,6 +138,7 @@ class BlockTiles:
     splits: Numbers
     itemsize: Numbers
     multicast: Numbers
+    ending: Numbers
 
     @property
     def fill(self) -> Numbers:
@@ -279,9 +276,8 @@ def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Val
 def cluster_places(tiles: BlockTiles, rates: GpuRates) -> Values:
     """Returns the number of blocks that the GPU holds at once. A cluster must fit whole into a group of
     multiprocessors."""
-    cluster, places = tiles.splits * tiles.multicast, rates.multiprocessors * tiles.resident
-    empty = CLUSTER_GROUPS * np.maximum(0, cluster - PAIR * tiles.resident) / 2
-    return np.asarray(np.where(cluster > 1, cluster * np.maximum(1, (places - empty) // cluster), places))
+    cluster = tiles.splits * tiles.multicast * tiles.ending
+    return np.asarray(places(cluster, tiles.resident, rates.multiprocessors))
 
 
 def bound_seconds(
@@ -291,21 +287,31 @@ def bound_seconds(
 
     Args:
         tiles: for each call, the tallest tile.
-        blocks: the number of blocks of each call; if several share a reduction, all count.
+        blocks: the number of blocks of each call; if several share a reduction, all count. Those that share
+            only the tiles of the last wave count once.
         depth: the number of steps of the whole reduction.
         memory: the least seconds of reading (:func:`memory_seconds`).
     """
     steps = np.ceil(depth / (tiles.step * tiles.splits))
-    each = np.ceil(blocks * tiles.resident / cluster_places(tiles, rates))
-    waves, left = each // tiles.resident, each % tiles.resident
+    held = cluster_places(tiles, rates)
+    ended = np.where(rounds_of_ending(blocks, held, tiles.ending, steps) > 0, blocks % held, 0)
+    whole = np.ceil((blocks - ended) * tiles.resident / held)
     step = pace(tiles, rates)
-    full, last = step.of(tiles.resident), step.of(np.maximum(1, left))
-    stepping = steps * (waves * full + np.where(left > 0, last, 0.0))
+    waves, walked = _waves(whole, tiles.resident, steps, step)
+    together = np.ceil(ended * tiles.ending * tiles.resident / held)
+    more, ending = _waves(together, tiles.resident, np.ceil(steps / tiles.ending), step)
     area = tiles.rows * tiles.cols
     shared = CLUSTER_CYCLES + 4 * area / rates.l2_bytes  # float32 sums
     store = area * tiles.itemsize / rates.l2_bytes + np.where(tiles.splits > 1, shared, 0.0)
-    edges = START_CYCLES * (waves + (left > 0)) + each * store
-    return BoundSeconds(np.asarray(stepping / rates.hertz), np.asarray(edges / rates.hertz), memory)
+    edges = START_CYCLES * (waves + more) + (whole + together) * store + together * shared
+    return BoundSeconds(np.asarray((walked + ending) / rates.hertz), np.asarray(edges / rates.hertz), memory)
+
+
+def _waves(blocks: Numbers, resident: Numbers, steps: Numbers, step: Pace) -> tuple[Values, Values]:
+    """Returns the number of waves, and the cycles of their steps, of the busiest multiprocessor's blocks."""
+    waves, left = blocks // resident, blocks % resident
+    full, last = step.of(resident), step.of(np.maximum(1, left))
+    return np.asarray(waves + (left > 0)), np.asarray(steps * (waves * full + np.where(left > 0, last, 0.0)))
 
 
 def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
@@ -313,7 +319,7 @@ def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
     return np.asarray(np.select([unit == 0, unit == 1], [fma, mma], wgmma), np.float64)
 
 
-SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast")
+SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast", "ending")
 """The names of the sizes that :class:`BlockTiles` and micro-kernels have in common."""
 
 

@@ -37,6 +37,7 @@ CUDA_FEATURES = (
     "column_waste",
     "splits",
     "multicast",
+    "ending",
     "resident",
     "bound_gflops",
     "math_of_bound",
@@ -103,5 +104,6 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
         kernel.splits,
         kernel.multicast,
+        kernel.ending,
         kernel.resident,
     ]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dietlab.base.errors import SpaceError
@@ -25,7 +25,7 @@ of ``mma`` and ``wgmma``)."""
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.e(\d+))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -64,6 +64,9 @@ class CudaMicroKernel(MicroKernel):
         multicast: the number of blocks side by side that share the rows of ``x`` (``tma`` only). These blocks
             are one cluster; each block brings a part of the rows to all of them, so that L2 is read once for
             all.
+        ending: the number of blocks that share each tile of the last, partly full wave (``tma`` only). The
+            blocks of a cluster compute one tile each in the waves before, and one tile together in the last
+            one, if fewer steps pay for adding up (:mod:`~dietlab.targets.cuda.ending`).
         resident: the least number of blocks that a multiprocessor must have room for. This limits the
             compiler's registers (CUDA C Programming Guide, launch bounds).
 
@@ -73,7 +76,7 @@ class CudaMicroKernel(MicroKernel):
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of warps
     ``128x256x64.g2x1.s4``, by groups with a producer ``128x256x64.p2x1.s4``, in clusters of two
-    ``128x128x64.p1x1.s6.m2``.
+    ``128x128x64.p1x1.s6.m2``, with the end of a launch shared by two blocks a tile ``128x128x64.p2x1.s4.e2``.
 
     Raises:
         SpaceError: if a size is not positive, or workers do not divide the tile.
@@ -90,13 +93,14 @@ class CudaMicroKernel(MicroKernel):
     splits: int = 1
     resident: int = 1
     multicast: int = 1
+    ending: int = 1
     example: ClassVar[str] = "128x64x16.t16x16.s3.even"
     reserves: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
-        if min(*sizes, self.splits, self.resident, self.multicast) < 1:
+        if min(*sizes, self.splits, self.resident, self.multicast, self.ending) < 1:
             raise SpaceError("a micro-kernel's sizes must be positive", self.key, "Make each 1 or more.")
         if self.stages < self.pieces.stages:
             computed = "another is" if self.pieces.stages == 2 else "two are"
@@ -108,6 +112,11 @@ class CudaMicroKernel(MicroKernel):
         if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
             remedy = "Take tma, and no splits."
             raise SpaceError("blocks can only share rows of producers or a reduction", self.key, remedy)
+        if self.ending > 1 and (self.unit != "tma" or self.splits * self.multicast > 1):
+            remedy = "Take tma, no splits and no multicast."
+            raise SpaceError(
+                "blocks with producers can share the last wave, and nothing else", self.key, remedy
+            )
         if self.cluster > CLUSTER:
             raise SpaceError(f"a cluster must have at most {CLUSTER} blocks", self.key, "Split it less.")
         divided = {
@@ -134,10 +143,11 @@ class CudaMicroKernel(MicroKernel):
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
         multicast = f".m{self.multicast}" if self.multicast > 1 else ""
+        ending = f".e{self.ending}" if self.ending > 1 else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
         suffix = f".{edge}" if edge else ""
         tile = f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}"
-        return f"{tile}{splits}{multicast}{resident}{suffix}"
+        return f"{tile}{splits}{multicast}{ending}{resident}{suffix}"
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
@@ -147,11 +157,10 @@ class CudaMicroKernel(MicroKernel):
         if not match:
             return None
         rows, cols, step, letter, down, across, slices, stages, *last, edge = match.groups()
-        sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
-        splits, multicast, resident = (int(size or 1) for size in last)
-        unit = _UNITS[letter]
-        kernel = cls(*sizes, unit=unit, splits=splits, resident=resident, multicast=multicast)
-        return kernel, "", edge or ""
+        sizes: Any = [int(size) for size in (rows, cols, step, down, across, slices or 1, stages)]
+        splits, multicast, ending, resident = (int(size or 1) for size in last)
+        kernel = cls(*sizes, unit=_UNITS[letter], splits=splits, resident=resident)
+        return replace(kernel, multicast=multicast, ending=ending), "", edge or ""
 
     @property
     def pieces(self) -> Pieces:
@@ -187,7 +196,12 @@ class CudaMicroKernel(MicroKernel):
     @property
     def cluster(self) -> int:
         """The number of blocks of a cluster."""
-        return self.splits * self.multicast
+        return self.splits * self.multicast * self.ending
+
+    @property
+    def sharing(self) -> int:
+        """The most blocks that share one tile's reduction."""
+        return self.splits * self.ending
 
     @property
     def ahead(self) -> int:

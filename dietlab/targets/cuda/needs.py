@@ -144,4 +144,4 @@ def exchanged_bytes(kernel: CudaMicroKernel) -> int:
     their sums; and 16-bit outputs are put in order before they are stored."""
     tile = 4 * kernel.rows * kernel.cols
     ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
-    return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)
+    return max(tile * max(kernel.slices - 1, kernel.sharing > 1), ordered)

@@ -44,6 +44,9 @@ is always 1: either alone makes up for too few tiles."""
 MULTICAST = (1, 2, 4)
 """The numbers of blocks of a cluster that share the rows of ``x``."""
 
+ENDING = (1, 2, 4)
+"""The numbers of blocks of a cluster that share the tiles of the last wave."""
+
 RESIDENT = (1, 2)
 
 THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
@@ -103,9 +106,16 @@ def candidates(
                 down * rows, across * cols, step, down, across, slices, stages, unit, splits
             )
             few = RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]
-            shared = MULTICAST if unit == "tma" and splits == 1 else MULTICAST[:1]
-            for multicast, resident, edge in product(shared, few, edges):
-                yield Scheme(replace(kernel, resident=resident, multicast=multicast), edge)
+            for (multicast, ending), resident, edge in product(_clusters(kernel), few, edges):
+                each = replace(kernel, resident=resident, multicast=multicast, ending=ending)
+                yield Scheme(each, edge)
+
+
+def _clusters(kernel: CudaMicroKernel) -> list[tuple[int, int]]:
+    """Returns the numbers of blocks that share rows, and the tiles of the last wave: one of them is 1."""
+    if kernel.unit != "tma" or kernel.splits > 1:
+        return [(1, 1)]
+    return [(shared, 1) for shared in MULTICAST] + [(1, shared) for shared in ENDING[1:]]
 
 
 def _few_sums(rows: int, cols: int, step: int) -> bool:
@@ -238,7 +248,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "each block of a cluster has two steps or more",
             largest(workload, "depth"),
             "deep",
-            lambda k: 2 * k.splits * k.step if k.splits > 1 else 0,
+            lambda k: 2 * k.sharing * k.step if k.sharing > 1 else 0,
         ),
         _limit(
             "the stages fit shared memory",

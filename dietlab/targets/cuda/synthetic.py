@@ -16,6 +16,7 @@ from statistics import NormalDist
 from dietlab.machine import Hardware
 from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.scheme import plan_on
+from dietlab.targets.cuda.ending import places_for, rounds_of_ending
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
@@ -64,17 +65,22 @@ def synthetic_call(
     plan, kernel = plan_on(scheme, workload, shape), scheme.kernel
     rows = max((region.kernel.rows for region in plan.regions), default=0)
     tiles = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
-    blocks = ceil(tiles * kernel.splits / hardware.cores)
     steps = ceil(sizes["depth"] / (kernel.step * kernel.splits))
     busy, waiting = _step(kernel, rows, hardware, itemsize)
-    stored = rows * kernel.cols * (itemsize + (4 if kernel.splits > 1 else 0)) / STORED_BYTES
-    edge = START_CYCLES + (CLUSTER_CYCLES if kernel.splits > 1 else 0)
+    held = places_for(kernel, hardware, itemsize)
+    ended = tiles % held if rounds_of_ending(tiles, held, kernel.ending, steps) else 0
     registers = compiled_registers(kernel, gpu_of(hardware))
     resident = blocks_per_sm(gpu_of(hardware), kernel.threads, registers, shared_bytes(kernel, itemsize))
-    waves, left = divmod(blocks, max(1, resident))
     cycles = 0.0
-    for beside, times in ((max(1, resident), waves), (left, min(1, left))):
-        cycles += times * (edge + steps * _together(beside * busy, waiting) + beside * stored)
+    for blocks, own_steps, sharing in (
+        ((tiles - ended) * kernel.splits, steps, kernel.splits),
+        (ended * kernel.ending, ceil(steps / kernel.ending), kernel.ending),
+    ):
+        stored = rows * kernel.cols * (itemsize + (4 if sharing > 1 else 0)) / STORED_BYTES
+        edge = START_CYCLES + (CLUSTER_CYCLES if sharing > 1 else 0)
+        waves, left = divmod(ceil(blocks / hardware.cores), max(1, resident))
+        for beside, times in ((max(1, resident), waves), (left, min(1, left))):
+            cycles += times * (edge + own_steps * _together(beside * busy, waiting) + beside * stored)
     computing = cycles / (1e9 * (gpu_of(hardware).clock_ghz or CLOCK_GHZ))
     moving = workload.bytes(shape) / (MEMORY_SHARE * 1e9 * (hardware.dram_gbps or DRAM_GBPS))
     return LAUNCH_SECONDS + max(computing * exp(deviation * _own(kernel.key)), moving)

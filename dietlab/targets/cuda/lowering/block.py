@@ -146,6 +146,9 @@ def own_steps(kernel: CudaMicroKernel, place: BlockPosition) -> Any:
     """Returns the number of reduction steps of this block."""
     steps = ceil_div(place.extents.depth, kernel.step)
     steps = steps if isinstance(steps, int) else bound("steps", steps)
+    if place.share is not None:
+        shared = ceil_div(int32(steps) - place.share.first, kernel.ending)
+        return bound("own_steps", tirx.Select(place.share.together, shared, int32(steps)))
     if kernel.splits == 1:
         return steps
     return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
@@ -153,6 +156,8 @@ def own_steps(kernel: CudaMicroKernel, place: BlockPosition) -> Any:
 
 def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
     """Returns the index among all steps of the reduction that this block's step ``own`` has."""
+    if place.share is not None:
+        return own * place.share.apart + place.share.first
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 

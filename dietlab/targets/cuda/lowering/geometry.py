@@ -32,6 +32,7 @@ class BlockGeometry(Contraction):
     Args:
         arch: the name that the compiler gives the processor.
         asynchronous: whether the processor has cp.async.
+        hardware: the processor.
         aligned: whether the arrays begin at multiples of 16 bytes, which copies of 16 bytes need.
         whole: the dynamic extents that are known to be multiples of the longest copy.
     """
@@ -39,6 +40,7 @@ class BlockGeometry(Contraction):
     dtype: str
     arch: str
     asynchronous: bool
+    hardware: Hardware
     aligned: bool = True
     whole: frozenset[str] = frozenset()
 
@@ -46,7 +48,11 @@ class BlockGeometry(Contraction):
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
         gpu = gpu_of(hardware)
         found = cls(
-            **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
+            **contraction_of(workload),
+            dtype=workload.dtype,
+            arch=gpu.arch,
+            asynchronous=gpu.asynchronous,
+            hardware=hardware,
         )
         if found.patches is not None and any(isinstance(e, str) for e in (found.cols, found.depth)):
             raise BuildError(
@@ -141,6 +147,21 @@ class Extents:
 
 
 @dataclass(frozen=True)
+class Share:
+    """The share that a block has of its tile's steps, in a launch whose last tiles are shared (int32).
+
+    Args:
+        together: whether all blocks of the cluster share one tile (a condition; the cluster's blocks agree).
+        apart: the number of steps from one of the block's to the next: 1 if it has all.
+        first: the first of the block's steps.
+    """
+
+    together: Any
+    apart: Any
+    first: Any
+
+
+@dataclass(frozen=True)
 class BlockPosition:
     """The place of a block's tile in the operands (int32 expressions).
 
@@ -152,6 +173,7 @@ class BlockPosition:
         rank: the index of this block among the blocks that share the tile's reduction.
         checked: whether multiply-adds test their bounds, in place of local padding.
         image: the sizes of the images of a convolution whose rows lie apart; else None.
+        share: the block's share of the tile where only those of the last wave are shared; else None.
     """
 
     batch: Any
@@ -162,6 +184,7 @@ class BlockPosition:
     rank: Any
     checked: bool = False
     image: ImageSizes | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True)

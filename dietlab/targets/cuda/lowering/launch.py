@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -15,12 +15,14 @@ from dietlab.lower.contraction import Extent, Sizes
 from dietlab.scheme import scheme_with
 from dietlab.targets.cuda.kernel import CudaMicroKernel, CudaScheme
 from dietlab.targets.cuda.lowering.block import block_program
+from dietlab.targets.cuda.lowering.ending import ending_of
 from dietlab.targets.cuda.lowering.geometry import (
     Arrays,
     BlockGeometry,
     BlockPosition,
     Extents,
     ImageSizes,
+    Share,
     shared_alignment,
     shared_elements,
 )
@@ -90,7 +92,7 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
     """
     size, granule, most = call.rows, scheme.kernel.granule, scheme.rows // scheme.kernel.granule
     if not scheme.composed:
-        _launch(call, [(scheme, bound("count", ceil_div(size, scheme.rows)))])
+        _launch(call, [(scheme, bound("count", ceil_div(size, scheme.rows)))], scheme.kernel)
         return
     granules = bound("granules", ceil_div(size, granule))
     if scheme.edge == "even":
@@ -105,7 +107,8 @@ def launch_plan(call: Call, scheme: CudaScheme, heights: tuple[int, ...]) -> Non
                 counts = (more, tiles - more)
             else:
                 counts = (tirx.truncdiv(granules, int64(most)), int64(1))
-            _launch(call, [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts])
+            regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
+            _launch(call, regions, scheme.kernel)
 
 
 def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -121,7 +124,7 @@ def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list
     return [(0, full), *lower] if scheme.rows in heights else [(low, parts[1:]) for low, parts in lower]
 
 
-def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
+def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: CudaMicroKernel) -> None:
     """Launches the regions of a plan, one below the other, in one grid.
 
     For example, with two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
@@ -133,8 +136,11 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
                3  8      tile 0, region 1
                4  9      tile 1
 
+    With ``ending``, tiles have these numbers, and the clusters of blocks of the last wave have one each.
+
     Args:
         regions: one or two regions, each a pair of a scheme and the number of its row tiles.
+        tallest: the micro-kernel of the plan's tallest tiles.
     """
     (leading, _), geometry, arrays = regions[0], call.geometry, call.arrays
     first = leading.kernel
@@ -142,7 +148,10 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     extents = call.extents()
-    grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
+    grid, ending = bound("grid", row_tiles * int32(column_tiles // first.multicast)), None
+    if first.ending > 1:
+        ending = ending_of(tallest, geometry, grid, extents.depth)
+        grid = bound("clusters", ending.clusters)
     image = call.image()
     maps = tensor_maps(first, geometry, arrays, call.sizes) if first.unit == "tma" else None
     elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
@@ -151,6 +160,12 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
             "shared",
             T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=shared_alignment(first)),
         )
+        share: Share | None = None
+        there: AbstractContextManager[None] = nullcontext()
+        if ending is not None:
+            share = _computed_once(ending.share(block, rank))
+            block = computed_once("number", ending.tile(block, rank))
+            there = when(block < ending.tiles)
         tile = computed_once("tile", tirx.truncmod(block, row_tiles))
         across = tirx.truncdiv(block, row_tiles)
         if first.multicast > 1:
@@ -161,22 +176,28 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]]) -> None:
             checked = leading.edge == "checked"
             # The number of rows of a convolution is an expression that no loop should compute.
             first_row = bound("first_row", row) if image is None else computed_once("first_row", row)
-            place = BlockPosition(batch, first_row, first_col, extents, thread, rank, checked, image)
+            place = BlockPosition(batch, first_row, first_col, extents, thread, rank, checked, image, share)
             layout = Layout.of(kernel, geometry, shared, thread)
             if maps is None:
                 block_program(layout, arrays, place)
             else:
                 ring_program(layout, arrays, place, maps)
 
-        if len(regions) == 1:
-            emit(first, tile * int32(first.rows))
-            return
-        last = regions[1][0].kernel
-        with T.If(tile < counts[0]):
-            with T.Then():
+        with there:
+            if len(regions) == 1:
                 emit(first, tile * int32(first.rows))
-            with T.Else():
-                emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+                return
+            last = regions[1][0].kernel
+            with T.If(tile < counts[0]):
+                with T.Then():
+                    emit(first, tile * int32(first.rows))
+                with T.Else():
+                    emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+
+
+def _computed_once(share: Share) -> Share:
+    apart, first = computed_once("apart", share.apart), computed_once("first_step", share.first)
+    return replace(share, apart=apart, first=first)
 
 
 @contextmanager

@@ -164,11 +164,11 @@ def _require_countable(geometry: BlockGeometry, schemes: Sequence[CudaScheme], s
         most = min(_most_rows(cols, kernel) for kernel in kernels)
         require(rows <= int64(most), f"a GPU's grid covers {most} rows at most")
     else:
-        granule, narrowest, splits = (
+        granule, narrowest, sharing = (
             pick(getattr(kernel, name) for kernel in kernels)
-            for pick, name in ((min, "granule"), (min, "cols"), (max, "splits"))
+            for pick, name in ((min, "granule"), (min, "cols"), (max, "sharing"))
         )
-        tiles = (tirx.truncdiv(rows, int64(granule)) + 1) * (ceil_div(sizes[cols], narrowest) * splits)
+        tiles = (tirx.truncdiv(rows, int64(granule)) + 1) * (ceil_div(sizes[cols], narrowest) * sharing)
         require(tiles <= int64(MOST_BLOCKS), f"a GPU's grid has {MOST_BLOCKS} blocks at most")
     for name in dict.fromkeys((geometry.cols, geometry.depth)):
         if isinstance(name, str) and name != geometry.rows:
@@ -180,7 +180,7 @@ def _require_countable(geometry: BlockGeometry, schemes: Sequence[CudaScheme], s
 
 def _most_rows(cols: Extent, kernel: CudaMicroKernel) -> int:
     """Returns the most rows for which a plan has blocks, whatever heights it splits them into."""
-    blocks = MOST_BLOCKS // kernel.splits
+    blocks = MOST_BLOCKS // kernel.sharing
     if isinstance(cols, int):
         most = (blocks // -(-cols // kernel.cols) - 1) * kernel.granule
     else:  # as many columns as rows

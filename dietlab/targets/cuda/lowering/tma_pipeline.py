@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.lowering.block import own_steps, step_number
+from dietlab.targets.cuda.lowering.ending import workers_of
 from dietlab.targets.cuda.lowering.geometry import AnyPanel, Arrays, BlockPosition, SwizzledPanel
 from dietlab.targets.cuda.lowering.layout import Layout
 from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
@@ -124,7 +125,8 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
         bring its columns w[slot]            bring its columns w[slot]
 
-    Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
+    Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums. So do
+    those of the last wave's clusters (``ending``); the blocks of other clusters do not wait for each other.
     """
     kernel, geometry = layout.kernel, layout.geometry
     used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
@@ -139,17 +141,30 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
             with when(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
             # The workers meet those of other blocks twice, at a barrier that counts all threads.
-            for _ in range(2 if kernel.splits > 1 else 0):
-                T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
-                T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
+            with nullcontext() if place.share is None else when(place.share.together):
+                for _ in range(2 if kernel.sharing > 1 else 0):
+                    T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
+                    T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
         with T.Else():
             _set_registers(roles, producer=False)
             worker = warp_group(layout)
             worker.start()
             _consume(ring, worker, steps)
             worker.finish()
-            with worker.totals(place.rank) as totals:
-                write_back(worker, totals, arrays, place)
+            if place.share is None:
+                _store(worker, arrays, place)
+                return
+            together, alone = workers_of(worker)
+            with T.If(place.share.together):
+                with T.Then():
+                    _store(together, arrays, place)
+                with T.Else():
+                    _store(alone, arrays, place)
+
+
+def _store(worker: WarpGroup, arrays: Arrays, place: BlockPosition) -> None:
+    with worker.totals(place.rank) as totals:
+        write_back(worker, totals, arrays, place)
 
 
 def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
