@@ -91,15 +91,17 @@ HALF = replace(DENSE, N=4096, K=4096, dtype="bfloat16")
 
 @cache
 def code(work: Workload, key: str) -> Mapping[str, MachineCode]:
-    """The kernels that every length needs, of operands that begin anywhere."""
-    scheme = Scheme.from_key(key)
-    module = library_module(BlockGeometry.of(work, H200), [scheme], Leaf(0))
+    """A scheme's own kernels for many rows, and for an odd number of them, which may have two heights."""
+    scheme, geometry = Scheme.from_key(key), BlockGeometry.of(work, H200)
+    most = work.dims[geometry.rows].high
+    called = [{geometry.rows: rows} for rows in (most, most - 9)]
+    module = library_module(geometry, [scheme], Leaf(0), only=[called])
     _, cubin = without_spills(cuda_source(lower(module, H200)), H200.limits.arch, compile_cubin)
     return machine_code(cubin)
 
 
 def wide(work: Workload, key: str) -> MachineCode:
-    """The kernel of aligned operands."""
+    """The kernel with the widest copies."""
     return max(code(work, key).values(), key=lambda each: each.multiplying_percent)
 
 
