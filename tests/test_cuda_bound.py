@@ -25,6 +25,7 @@ from dietlab.problem import Dense, Dim, Shape, ShapeSet, Workload
 from dietlab.scheme import Space, build_space, plan_for
 from dietlab.targets.cuda.bound import (
     BESIDE,
+    BESIDE_BULK,
     BULK_SPEED,
     CLUSTER_CYCLES,
     FETCH_CYCLES,
@@ -143,6 +144,17 @@ def test_what_bulk_copies_bring_hinders_nobody() -> None:
     assert busy_cycles(own, GROUP.unit) == pytest.approx(sum(float(part) ** 3 for part in own) ** (1 / 3))
     assert pace(bulk, HAND).least == STEP_CYCLES + float(found.math)
     assert pace(bulk, HAND).each == found.most < pace(GROUP, HAND).each
+
+
+def test_exchanged_operands_are_read_from_shared_memory_by_64_columns() -> None:
+    """Few rows are read with each 64 columns, not 64 rows with all columns."""
+    few = replace(
+        GROUP, unit=np.asarray(UNIT_NUMBERS["swapped"]), rows=np.asarray(8), threads=np.asarray(256)
+    )
+    found, fill = step_cycles(few, HAND), (8 + 128) * 64 * 2
+    assert found.shared == (4 * 32 * 2 * (64 + 8) + fill) / 128
+    assert found.issue == pytest.approx((2 * 4 * 4 + 8 * BESIDE_BULK) / 4)
+    assert found.math == 8 * 128 * 64 / 2000 and busy_cycles(found, few.unit) == found.most
 
 
 def test_warps_that_are_dealt_unevenly_leave_parts_idle() -> None:
@@ -336,7 +348,7 @@ def test_the_other_half_of_a_gpus_is_of_the_best_tenth_and_of_a_cpus_of_the_whol
         return
     assert behind[chosen[32:]].max() <= np.sort(behind)[len(behind) // 10]
     units = {scheme.kernel.unit for scheme in first}
-    assert units == ({"fma"} if name == "fp32" else {"mma", "wgmma", "tma"})
+    assert units == ({"fma"} if name == "fp32" else {"mma", "wgmma", "tma", "swapped"})
 
 
 # NVIDIA's choices

@@ -109,7 +109,7 @@ def programs(preset: str) -> tuple[Program, ...]:
     for seed, (work, count) in enumerate(SAMPLES[preset]):
         space: Any = build_space(work, hardware, ("padded",))
         # Rings of bulk copies have another loop: test_cuda_tma.py.
-        drawn = [k for k in space if k.kernel.unit != "tma" and (k.kernel.unit == "wgmma") == groups]
+        drawn = [k for k in space if not k.kernel.pieces.producers and (k.kernel.unit == "wgmma") == groups]
         kernels = Random(seed).sample(drawn, count)
         composed = [scheme_with(kernel, edge="even") for kernel in kernels[: -(-count // 4)]]
         chosen = [*composed, *kernels[len(composed) :]]

@@ -23,6 +23,10 @@ UNITS: dict[str, tuple[str, list[str]]] = {
     "threads": ("float32", ["32x32x16.t8x8.s3.even", "64x32x16.t8x8.s2.k2.even", "20x48x16.t4x8.s2"]),
     "warps": ("bfloat16", ["32x32x32.w2x2.s3.even", "16x64x32.w1x4.s2.k4", "48x64x32.w1x2.s2.rest"]),
     "groups": ("float16", ["64x64x64.g1x1.s3.even", "128x96x32.g2x1.s4.k2.even", "64x32x128.g1x1x2.s3"]),
+    "few rows": (
+        "bfloat16",
+        ["48x64x64.x1x1.s4.even", "16x128x64.x1x2.s4.k2.rest", "24x128x64.x1x1.s3.k4"],
+    ),
     "bulk": ("bfloat16", ["128x64x64.p2x1.s4.even", "64x32x64.p1x1.s4.k2.even", "64x128x64.p1x2.s4"]),
 }
 BY_SIZE: Tree = Split("T", 40, Leaf(0), Split("K", 70, Leaf(1), Split("N", 60, Leaf(2), Leaf(0))))
@@ -113,5 +117,5 @@ def test_the_space_has_all_units_and_no_shared_rows() -> None:
     """Blocks side by side share rows only where the output is known to have whole clusters of columns."""
     space = build_space(typed(LAYERS, "bfloat16"), Hardware.preset("h200"))
     kernels = {s.kernel for s in space.schemes if isinstance(s.kernel, CudaMicroKernel)}
-    assert {kernel.unit for kernel in kernels} == {"mma", "wgmma", "tma"}
+    assert {kernel.unit for kernel in kernels} == {"mma", "wgmma", "tma", "swapped"}
     assert {kernel.multicast for kernel in kernels} == {1}

@@ -107,7 +107,7 @@ def wide(work: Workload, key: str) -> MachineCode:
 
 FP32 = ("128x128x16.t16x16.s3", "128x64x16.t16x16.s3.b2", "64x128x16.t8x32.s3")
 SPLIT = {"16x64x32.t4x16.s4.k4": (DENSE, 16), "64x128x64.g1x1.s5.k4": (HALF, 64)}
-OTHERS = ("128x128x32.w2x2.s4", "128x256x64.g2x1.s4", "16x64x64.w1x4.s4.k4")
+OTHERS = ("128x128x32.w2x2.s4", "128x256x64.g2x1.s4", "16x64x64.w1x4.s4.k4", "16x128x64.x1x2.s8.k4")
 
 
 @compiled

@@ -56,7 +56,7 @@ def test_keys_of_known_micro_kernels() -> None:
 
 
 NO_KEYS = (
-    *("128x64x16", "128x64.t16x16.s3", "128x64x16.t16x16", "128x64x16.x16x16.s3", "128x64x16.t16.s3"),
+    *("128x64x16", "128x64.t16x16.s3", "128x64x16.t16x16", "128x64x16.z16x16.s3", "128x64x16.t16.s3"),
     *(f"128x64x16.t16x16.s3.{edge}" for edge in ("padded", "evenly", "even.rest", "k", "b2.k4", "even.k2")),
     *(" 128x64x16.t16x16.s3", "128x64x16.t16x16.s3\n", "128x64x16.t16x16.s"),
 )
@@ -205,7 +205,7 @@ def candidates(work: Workload, hardware: Hardware) -> int:
     for unit in units(work, hardware):
         down_across, tiles = ARRANGEMENTS[unit][:2], [*product(*ARRANGEMENTS[unit][2:])]
         for slices, splits in SHARES:
-            if (splits > 1 and not clusters) or (unit == "tma" and slices > 1):
+            if (splits > 1 and not clusters) or (PIECES[unit].producers and slices > 1):
                 continue
             shared = len(MULTICAST) + len(ENDING) - 1 if unit == "tma" and splits == 1 else 1
             steps = [step for step in STEPS[unit] if step % (PIECES[unit].steps * slices) == 0]
@@ -224,7 +224,7 @@ def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
     """The limits, computed from the sizes alone."""
     item = require_dtype(work.dtype).itemsize
     workers = kernel.kernel.down * kernel.kernel.across * kernel.kernel.slices
-    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128, "tma": 128}[kernel.kernel.unit]
+    threads = workers * (128 if kernel.kernel.unit in GROUPED else {"fma": 1, "mma": 32}[kernel.kernel.unit])
     assert 64 <= threads <= limits.threads_per_block
     sums = kernel.rows * kernel.cols * kernel.kernel.slices // threads
     assert sums < limits.registers_per_thread
@@ -261,7 +261,7 @@ def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dt
     assert {(type(scheme.kernel), scheme.edge) for scheme in space} == {(CudaMicroKernel, "even")}
     halves = {"mma", "wgmma"} if preset in ("h100", "h200") else {"mma"}
     if preset in ("h100", "h200") and name == "dense":
-        halves.add("tma")
+        halves |= {"tma", "swapped"}
     assert {k.kernel.unit for k in space} == ({"fma"} if dtype == "float32" else halves)
     for scheme in space:
         check_fits(scheme, work, hardware.limits)

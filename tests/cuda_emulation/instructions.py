@@ -130,12 +130,13 @@ def _wgmma(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     """Both operands in shared memory. The sums are written when a wait covers the product; until then the
     registers hold NaN."""
     sums, a, b, add, *how = instruction.operands
-    if a.startswith("{") or how[:3] != ["1", "1", "0"] or how[3:] not in (["0"], ["1"]):
+    if a.startswith("{") or how[:2] != ["1", "1"] or how[2:] not in [[m, n] for m in "01" for n in "01"]:
         raise _unknown(instruction)
     names = [part.strip() for part in sums.strip("{}").split(",")]
     places = ", ".join(f"&({scope.expression(name)})" for name in names)
     spoilt = " ".join(f"{scope.value(name)} = emu::poison<float>();" for name in names)
-    shape = f"{_FORMATS[match['type']]}, {match['cols']}, {'true' if how[3] == '1' else 'false'}"
+    across = ["true" if way == "1" else "false" for way in how[2:]]  # imm-trans-a, imm-trans-b
+    shape = ", ".join([_FORMATS[match["type"]], match["cols"], *across])
     return (
         f"{_array('in', 'float', scope.values(sums))} float* const to[] = {{{places}}}; "
         f'emu::wgmma<{shape}>("{instruction.opcode}", to, in, {scope.value(a)}, {scope.value(b)}, '

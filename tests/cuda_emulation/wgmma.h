@@ -150,19 +150,20 @@ static void check_given(const char* instruction, void** threads) {
 }
 
 // y (64 x N) += a (64 x 16) b (16 x N), from shared memory as it is now; if it changes before a wait covers the
-// product, that is told.
-template <class Format, unsigned N, bool Across>
+// product, that is told. N is a multiple of 8 up to 256; either operand may lie across (MN-major).
+template <class Format, unsigned N, bool AcrossA, bool AcrossB>
 static void multiply_tiles(const char* instruction, void** threads) {
+    static_assert(N % 8 == 0 && 8 <= N && N <= 256, "wgmma.m64nNk16 has 8, 16, ... or 256 columns");
     check_given(instruction, threads);
     const Given& given = *static_cast<Given*>(threads[0]);
     Flight& flight = flights[group_number()];
     const Described a = described(instruction, given.a), b = described(instruction, given.b);
     if (!bulk_copies[cluster_rank].empty()) {
-        check_brought(instruction, a, 64, false);
-        check_brought(instruction, b, N, Across);
+        check_brought(instruction, a, 64, AcrossA);
+        check_brought(instruction, b, N, AcrossB);
     }
-    flight.readings.push_back({instruction, a, 64, false, flight.group, tile_of(instruction, a, 64, false)});
-    flight.readings.push_back({instruction, b, N, Across, flight.group, tile_of(instruction, b, N, Across)});
+    flight.readings.push_back({instruction, a, 64, AcrossA, flight.group, tile_of(instruction, a, 64, AcrossA)});
+    flight.readings.push_back({instruction, b, N, AcrossB, flight.group, tile_of(instruction, b, N, AcrossB)});
     static float y[64][N], left[64 * 16], right[16][N];
     const Reading* const read = &flight.readings.back() - 1;
     for (unsigned i = 0; i < 64 * 16; ++i) left[i] = Format::value(read[0].elements[i], 0);
@@ -184,11 +185,11 @@ static void multiply_tiles(const char* instruction, void** threads) {
         }
 }
 
-template <class Format, unsigned N, bool Across>
+template <class Format, unsigned N, bool AcrossA, bool AcrossB>
 static void wgmma(const char* instruction, float* const* to, const float* from, uint64_t a, uint64_t b, bool add) {
     Given given{to, from, a, b, add};
     group_collective(instruction, &given,
-                     [=](void** threads) { multiply_tiles<Format, N, Across>(instruction, threads); });
+                     [=](void** threads) { multiply_tiles<Format, N, AcrossA, AcrossB>(instruction, threads); });
 }
 
 static void wgmma_fence() {

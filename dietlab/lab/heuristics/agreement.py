@@ -142,7 +142,9 @@ def compare_with_heuristics(
 
 
 def _match(wanted: Configuration, schemes: Sequence[CudaScheme], seconds: Values) -> Match:
-    same = [i for i, k in enumerate(schemes) if (k.rows, k.cols) == (wanted.rows, wanted.cols)]
+    # NVIDIA's tiles have rows where exchanged operands have columns.
+    tiles = ((i, k) for i, k in enumerate(schemes) if k.kernel.unit != "swapped")
+    same = [i for i, k in tiles if (k.rows, k.cols) == (wanted.rows, wanted.cols)]
     if not same:
         return Match(wanted)
 

@@ -33,9 +33,10 @@ Numbers = npt.NDArray[Any]
 """Arrays whose shapes broadcast: ``[tiles, 1]`` with ``[shapes]``, or all ``[pairs]``."""
 
 
-UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
+UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3, "swapped": 4}
 """The numbers of units in :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four
-warps, and such groups with a producer."""
+warps, such groups with a producer, and these with exchanged operands. From 2 on they have the rates of
+``wgmma``, from 3 on bulk copies."""
 
 LAUNCH_SECONDS = 2e-6
 """The seconds between the end of one kernel and the start of the next on a busy stream."""
@@ -61,7 +62,7 @@ HINDERED = (5.0, 2.0, 3.0)
 """The degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A
 large degree is close to the maximum: units work at the same time. A small degree is close to the sum: warps
 read, multiply and copy one after the other. Round numbers, chosen on times of an H200 (``data/h200``).
-``tma`` takes the maximum, since its workers only multiply."""
+With a producer it is the maximum, since workers only multiply."""
 
 STALLED = 0.5
 """The ratio of the time that a float32 warp waits for its own results to the time in which it issues. Other
@@ -82,7 +83,7 @@ BESIDE = (40.0, 40.0, 100.0)
 tiles."""
 
 BESIDE_BULK = 60.0
-"""The same number for ``tma``, whose workers compute no addresses; an estimate."""
+"""The same number with a producer, whose workers compute no addresses; an estimate."""
 
 WAVEFRONTS = 2
 """The number of cycles in which shared memory serves 16 bytes for each lane of a warp, if each lane shares
@@ -92,9 +93,13 @@ PIECE_STEPS, PIECE_BYTES = 16, 32
 """The number of steps of the reduction in one instruction of tensor cores, and of bytes in a row of these
 steps."""
 
-WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
+GROUP_LINES, GROUP_WIDEST = 64, 256
+"""The number of lines of its first operand that one instruction of a group reads (``wgmma.m64nNk16``), and
+the most lines of its second."""
+
+WARP_MACS, GROUP_MACS = 16 * 8 * 16, GROUP_LINES * GROUP_WIDEST * 16
 """The number of multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest instruction
-of a group."""
+of a group. Groups with exchanged operands have a narrow one."""
 
 READ_BYTES = 512
 """The number of bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a
@@ -192,21 +197,24 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
     macs, warps = tiles.macs, tiles.warps
     lines = tiles.rows / tiles.down, tiles.cols / tiles.across
     workers = tiles.down * tiles.across
-    # Threads read four steps at a time; warps their rows and columns; groups 64 rows, again for each 64.
+    # Threads read four steps at a time; warps their rows and columns; groups 64 rows, again for each 64, and
+    # all columns, or 64 columns and all rows.
     quads = workers / WARP * tiles.step / QUAD
     pieces = workers * tiles.step / PIECE_STEPS * PIECE_BYTES
     by_threads = quads * WAVEFRONTS * (lines[0] + lines[1])
     by_warps = pieces * (lines[0] + lines[1]) / SHARED_BYTES
-    by_groups = pieces * lines[0] / 64 * (64 + lines[1]) / SHARED_BYTES
+    exchanged = tiles.unit == UNIT_NUMBERS["swapped"]
+    whole, parted = np.where(exchanged, lines[0], lines[1]), np.where(exchanged, lines[1], lines[0])
+    by_groups = pieces * parted / GROUP_LINES * (GROUP_LINES + whole) / SHARED_BYTES
     narrow = np.where(tiles.step * tiles.itemsize < NARROW_BYTES, 2, 1)
     instructions = _by_unit(
         tiles.unit,
         macs / WARP + quads * (lines[0] + lines[1]),
         macs / WARP_MACS + by_warps * SHARED_BYTES / READ_BYTES,
-        macs / GROUP_MACS * WARP_GROUP / WARP,
+        macs / (GROUP_MACS * np.where(exchanged, whole / GROUP_WIDEST, 1.0)) * WARP_GROUP / WARP,
     )
     # Bulk copies cost a producer few instructions, and workers none.
-    bulk = tiles.unit == UNIT_NUMBERS["tma"]
+    bulk = tiles.unit >= UNIT_NUMBERS["tma"]
     copies = np.where(bulk, 0.0, tiles.fill / (COPY_BYTES * WARP) * COPY_INSTRUCTIONS)
     beside = np.where(bulk, BESIDE_BULK, _by_unit(tiles.unit, *BESIDE)) * warps
     return StepCycles(
@@ -223,7 +231,7 @@ def busy_cycles(cycles: StepCycles, unit: Numbers) -> Values:
     """Returns the cycles for which a step of one block keeps a multiprocessor busy (:data:`HINDERED`)."""
     most, degree = cycles.most, _by_unit(unit, *HINDERED)
     summed = np.add.reduce([(part / most) ** degree for part in np.broadcast_arrays(*cycles)])
-    return np.asarray(most * np.where(unit == UNIT_NUMBERS["tma"], 1.0, summed ** (1 / degree)))
+    return np.asarray(most * np.where(unit >= UNIT_NUMBERS["tma"], 1.0, summed ** (1 / degree)))
 
 
 class Pace(NamedTuple):

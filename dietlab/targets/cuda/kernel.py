@@ -23,9 +23,12 @@ PAIR = 2
 """The number of neighbouring columns whose sums one thread holds on tensor cores (PTX ISA, register fragments
 of ``mma`` and ``wgmma``)."""
 
+PIECE = 8
+"""The number of neighbouring columns that a thread stores at a time, as 16 bytes of 16-bit elements."""
+
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.e(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twgpx])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.e(\d+))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -46,7 +49,7 @@ class CudaMicroKernel(MicroKernel):
         down, across: the numbers of workers along the tile's rows and columns: threads for ``fma``, warps for
             ``mma``, groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16 down`` (mma)
             or ``64 down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read neighbouring rows
-            of shared memory (virtual threads, in TVM's words).
+            of shared memory (virtual threads, in TVM's words). A worker of ``swapped`` has all rows.
         slices: the number of groups of ``down x across`` workers. Each group computes a part of every step;
             the groups' sums are added up at the end. Several groups give small outputs enough threads to fill
             the processor.
@@ -55,8 +58,9 @@ class CudaMicroKernel(MicroKernel):
             still read the step before.
         unit: the unit that multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with
             fp32 sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
-            9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
-            copies: no worker copies, and none waits for another).
+            9.0 only), ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
+            copies: no worker copies, and none waits for another) or ``swapped`` (as ``tma`` with the operands
+            exchanged, for few rows: ``wgmma`` takes 64 columns of ``w``, and 8 rows of ``x`` or more).
         splits: the number of blocks that share one tile's reduction (split-K), each with every ``splits``-th
             step. These blocks are one cluster, which adds up its sums through its blocks' shared memory:
             nothing is written twice, and no second kernel is launched. From compute capability 9.0 on; 8 at
@@ -76,7 +80,8 @@ class CudaMicroKernel(MicroKernel):
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of warps
     ``128x256x64.g2x1.s4``, by groups with a producer ``128x256x64.p2x1.s4``, in clusters of two
-    ``128x128x64.p1x1.s6.m2``, with the end of a launch shared by two blocks a tile ``128x128x64.p2x1.s4.e2``.
+    ``128x128x64.p1x1.s6.m2``, with the end of a launch shared by two blocks a tile ``128x128x64.p2x1.s4.e2``,
+    with exchanged operands ``16x128x64.x1x2.s8.k4``.
 
     Raises:
         SpaceError: if a size is not positive, or workers do not divide the tile.
@@ -106,7 +111,7 @@ class CudaMicroKernel(MicroKernel):
             computed = "another is" if self.pieces.stages == 2 else "two are"
             remedy = f"Give it {self.pieces.stages} or more."
             raise SpaceError(f"one stage must be fetched while {computed} computed", self.key, remedy)
-        if self.unit == "tma" and self.slices > 1:
+        if self.pieces.producers and self.slices > 1:
             remedy = "Take wgmma to slice a step."
             raise SpaceError("what a producer brings must be computed in whole steps", self.key, remedy)
         if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
@@ -131,6 +136,9 @@ class CudaMicroKernel(MicroKernel):
         if self.pieces.widest and self.tile_cols > self.pieces.widest:
             rule = f"a worker must compute at most {self.pieces.widest} columns"
             raise SpaceError(rule, self.key, "Let more share them.")
+        if self.pieces.tallest and (self.down > 1 or self.rows > self.pieces.tallest):
+            rule = f"each worker must compute all rows, {self.pieces.tallest} at most"
+            raise SpaceError(rule, self.key, "Let workers share columns.")
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -226,6 +234,8 @@ class CudaMicroKernel(MicroKernel):
     @property
     def run_cols(self) -> int:
         """The number of neighbouring columns whose sums one thread can store at once."""
+        if self.unit == "swapped":  # from shared memory, in which blocks put all sums in order
+            return PIECE
         return _run(self.tile_cols) if self.unit == "fma" else PAIR
 
     @property

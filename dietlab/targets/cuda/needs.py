@@ -98,7 +98,7 @@ def padded_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
 
 def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
     """Returns the estimated number of a thread's registers at the launch."""
-    if kernel.unit == "tma":
+    if kernel.pieces.producers:
         return registers_of_roles(kernel).launched
     return min(thread_registers(kernel), gpu.registers_per_thread)
 
@@ -117,7 +117,7 @@ def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
     """Returns the estimated number of a thread's registers after compilation: no more than a thread can have,
     and no more than the requested resident blocks leave.
     """
-    if kernel.unit == "tma":
+    if kernel.pieces.producers:
         return launched_registers(kernel, gpu)
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
     return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
@@ -139,9 +139,18 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
     return max(kernel.stages * stage, exchanged_bytes(kernel)) + barrier_bytes(kernel)
 
 
+def ordered_pitch(kernel: CudaMicroKernel) -> int:
+    """Returns the number of float32 from a row of ordered sums in shared memory to the next: 16 bytes more
+    than its columns, so that the 4 x 8 sums that a warp puts there at a time lie in different banks."""
+    return kernel.cols + COPY_BYTES // 4
+
+
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:
     """Returns the bytes of shared memory for the larger of two uses: slices, or blocks of a cluster, exchange
-    their sums; and 16-bit outputs are put in order before they are stored."""
+    their sums; and 16-bit outputs are put in order before they are stored, those of exchanged operands as
+    sums."""
+    if kernel.unit == "swapped":
+        return 4 * kernel.rows * ordered_pitch(kernel)
     tile = 4 * kernel.rows * kernel.cols
     ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
     return max(tile * max(kernel.slices - 1, kernel.sharing > 1), ordered)

@@ -69,7 +69,7 @@ def missing_registers(kernel: CudaMicroKernel, needed: int) -> int:
 
 def barrier_bytes(kernel: CudaMicroKernel) -> int:
     """Returns the shared memory of a block's barriers in bytes; none without a producer."""
-    return 2 * BARRIER_BYTES * kernel.stages if kernel.unit == "tma" else 0
+    return 2 * BARRIER_BYTES * kernel.stages if kernel.pieces.producers else 0
 
 
 def described(workload: Workload) -> bool:

@@ -30,12 +30,19 @@ from dietlab.targets.cuda.needs import (
 from dietlab.targets.cuda.ring import described, missing_registers
 from dietlab.targets.cuda.unit import GROUPED, PIECES, WARP, Unit
 
-STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128), "tma": (64,)}
+STEPS: dict[Unit, tuple[int, ...]] = {
+    "fma": (8, 16, 32),
+    "mma": (32, 64),
+    "wgmma": (64, 128),
+    "tma": (64,),
+    "swapped": (64, 128),
+}
 STAGES: dict[Unit, tuple[int, ...]] = {
     "fma": (2, 3, 4),
     "mma": (2, 3, 4),
     "wgmma": (3, 4, 5),
     "tma": (4, 6, 8, 12, 16),
+    "swapped": (4, 6, 8, 12, 16),
 }
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """The numbers of slices of a block, and of blocks of a cluster, that share a tile's reduction. One of the two
@@ -69,11 +76,16 @@ GROUPS_DOWN, GROUPS_ACROSS = (1, 2), (1, 2)
 GROUP_ROWS, GROUP_COLS = (64, 128), (32, 64, 96, 128, 192, 256)
 """The numbers of rows and columns of the tile of four warps that multiply together."""
 
+FEW_ROWS, MANY_COLS = (8, 16, 24, 32, 48, 64, 96, 128), (64, 128, 256)
+"""The numbers of rows and columns of the tile of four warps that multiply together with exchanged
+operands."""
+
 ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
     "mma": (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS),
     "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
     "tma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
+    "swapped": ((1,), GROUPS_ACROSS, FEW_ROWS, MANY_COLS),
 }
 """The values of four sizes by unit: workers down, workers across, rows of a worker's tile, columns of a
 worker's tile."""
@@ -98,7 +110,7 @@ def candidates(
         for (down, across, rows, cols), step, (slices, splits), stages in product(
             product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
         ):
-            if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices > 1):
+            if step % (slices * PIECES[unit].steps) or (PIECES[unit].producers and slices > 1):
                 continue
             if unit == "fma" and not _few_sums(rows, cols, step):
                 continue
@@ -125,12 +137,12 @@ def _few_sums(rows: int, cols: int, step: int) -> bool:
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
     """Returns the units for a type of operands. Single warps waste less on few rows than groups of warps,
-    which compute 64 rows at a time."""
+    which compute 64 rows at a time, unless their operands are exchanged."""
     if workload.dtype in PIECES["fma"].types:
         return ("fma",)
     if not gpu_of(hardware).warp_groups:
         return ("mma",)
-    return ("mma", "wgmma", "tma") if described(workload) else ("mma", "wgmma")
+    return ("mma", "wgmma", "swapped", "tma") if described(workload) else ("mma", "wgmma")
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
@@ -180,13 +192,13 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             else "bulk copies bring tiles of one matrix whose lines begin at multiples of 16 bytes",
             0,
             "no descriptors",
-            lambda k: int(k.unit == "tma" and not described(workload)),
+            lambda k: int(k.pieces.producers > 0 and not described(workload)),
         ),
         _limit(
             "what a producer gives leaves room for the workers' sums",
             0,
             "registers missing",
-            lambda k: missing_registers(k, thread_registers(k)) if k.unit == "tma" else 0,
+            lambda k: missing_registers(k, thread_registers(k)) if k.pieces.producers else 0,
         ),
         _limit(
             "batches lie along the second axis of the grid",
@@ -200,7 +212,7 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "a thread's sums, operands and copies fit its registers",
             gpu.registers_per_thread,
             "registers",
-            lambda k: thread_registers(k) + held_registers(k, workload, gpu) if k.unit != "tma" else 0,
+            lambda k: thread_registers(k) + held_registers(k, workload, gpu) if not k.pieces.producers else 0,
         ),
         _limit(
             "what a group of warps copies through registers leaves room for sums",

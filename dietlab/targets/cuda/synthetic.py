@@ -30,9 +30,9 @@ CLOCK_GHZ, PEAK_GFLOPS, L2_BYTES, DRAM_GBPS = 1.5, 100.0, 24.0, 1000.0
 """Defaults for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
 gives one multiprocessor in a cycle, and memory's bandwidth."""
 
-REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92}
+REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92, "swapped": 0.92}
 """The share of the peak that multiply-adds alone would reach, by unit; roughly those of an H200, as are all
-constants here."""
+constants here, except that no GPU has timed ``swapped``."""
 
 OUTDATED = 0.4
 """The share of :data:`REACHED` that ``mma`` reaches on a GPU with ``wgmma``."""
@@ -97,14 +97,16 @@ def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int)
     macs, down, across = rows * kernel.cols * kernel.step, rows / kernel.down, kernel.cols / kernel.across
     math = 2 * macs * (gpu.clock_ghz or CLOCK_GHZ) / (reached * peak)
     bytes_of_line = kernel.step * itemsize
-    # A float32 thread reads 16 bytes at a time, beside neighbours of the same address; a group reads its rows
-    # again for each 64.
+    # A float32 thread reads 16 bytes at a time, beside neighbours of the same address; a group reads its
+    # columns again for each 64 rows, or its rows for each 64 columns.
     lines = {"fma": workers / 2 * (down + across) / 4, "mma": workers * (down + across)}
+    lines["swapped"] = workers * across / 64 * (64 + down)
     read = bytes_of_line * lines.get(unit, workers * down / 64 * (64 + across))
     filled = bytes_of_line * (rows + kernel.cols)
     given = bytes_of_line * (rows / kernel.multicast + kernel.cols)
-    instructions = {"fma": macs / 32 + read / 256, "mma": macs / 2048 + read / 512}.get(unit, macs / 65536)
-    copies = 0.0 if unit == "tma" else filled / 170
+    counts = {"fma": macs / 32 + read / 256, "mma": macs / 2048 + read / 512, "swapped": macs / (256 * down)}
+    instructions = counts.get(unit, macs / 65536)
+    copies = 0.0 if kernel.pieces.producers else filled / 170
     busy = _together(
         math,
         (read + filled) / SHARED_BYTES,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Unit = Literal["fma", "mma", "wgmma", "tma"]
+Unit = Literal["fma", "mma", "wgmma", "tma", "swapped"]
 
 WARP = 32
 WARP_GROUP = 128
@@ -31,6 +31,8 @@ class Pieces:
             fetched.
         widest: the most columns of a worker's tile; 0 for no limit.
         producers: the number of threads of a block that bring the tiles, in addition to its workers.
+        tallest: the most rows of a worker's tile; 0 for no limit. With a limit, a worker has all rows of the
+            tile, which one instruction multiplies.
     """
 
     types: Mapping[str, str]
@@ -42,9 +44,10 @@ class Pieces:
     stages: int = 2
     widest: int = 0
     producers: int = 0
+    tallest: int = 0
 
 
-GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
+GROUPED: tuple[Unit, ...] = ("wgmma", "tma", "swapped")
 """The units whose workers are groups of four warps, which read their operands from shared memory."""
 
 FLOATS, HALVES = {"float32": "f32"}, {"float16": "f16", "bfloat16": "bf16"}
@@ -59,8 +62,13 @@ PIECES: dict[Unit, Pieces] = {
     "mma": Pieces(HALVES, "w", WARP, 16, 16, 16),
     "wgmma": Pieces(HALVES, "g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
     "tma": Pieces(HALVES, "p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
+    "swapped": Pieces(
+        HALVES, "x", WARP_GROUP, 8, 64, 64, stages=3, widest=256, producers=WARP_GROUP, tallest=256
+    ),
 }
 """The smallest pieces of threads on CUDA cores, of warps (PTX ISA, ``mma.m16n8k16``, two side by side) and of
 groups of four warps (``wgmma.mma_async.m64nNk16``, with multiples of 16 for N). ``tma`` multiplies as
 ``wgmma``. A producer brings its tiles: four warps too, since four together give and take registers
-(``setmaxnreg``)."""
+(``setmaxnreg``). ``swapped`` multiplies as ``tma``, but the columns of ``w`` are the 64 rows of the
+instruction, and the rows of ``x`` are its N: few rows fill it. Its steps are whole lines of 128 bytes, so
+that the panel of ``w`` begins with a whole pattern behind any number of rows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -21,16 +22,16 @@ from dietlab.targets.cuda.lowering.layout import Layout, Left, Worker
 from dietlab.targets.cuda.lowering.multiply_adds import multiply_adds
 from dietlab.targets.cuda.lowering.tensor_core import tensor_core
 from dietlab.targets.cuda.lowering.tir import bound, ceil_div, int32, registers, when
-from dietlab.targets.cuda.lowering.warp_group import warp_group
+from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.unit import Unit
 
 WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
     "fma": multiply_adds,
     "mma": tensor_core,
-    "wgmma": warp_group,
+    "wgmma": partial(warp_group, kind=WarpGroup),
 }
-"""The functions by unit that make a thread's worker with its registers. The workers of ``tma`` have another
+"""The functions by unit that make a thread's worker with its registers. Blocks with a producer have another
 program (:mod:`~dietlab.targets.cuda.lowering.tma_pipeline`)."""
 
 

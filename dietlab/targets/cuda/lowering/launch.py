@@ -153,8 +153,9 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: Cuda
         ending = ending_of(tallest, geometry, grid, extents.depth)
         grid = bound("clusters", ending.clusters)
     image = call.image()
-    maps = tensor_maps(first, geometry, arrays, call.sizes) if first.unit == "tma" else None
-    elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
+    kernels = [scheme.kernel for scheme, _ in regions]
+    maps = tensor_maps(kernels, geometry, arrays, call.sizes) if first.pieces.producers else []
+    elements = max(shared_elements(kernel, geometry) for kernel in kernels)
     with _blocks(first, grid, call.extent(geometry.batch or 1)) as (block, batch, rank, thread):
         shared = IRBuilder.name(
             "shared",
@@ -172,27 +173,27 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: Cuda
             across = across * int32(first.multicast) + rank
         first_col = computed_once("first_col", across * int32(first.cols))
 
-        def emit(kernel: CudaMicroKernel, row: Any) -> None:
+        def emit(region: int, row: Any) -> None:
             checked = leading.edge == "checked"
             # The number of rows of a convolution is an expression that no loop should compute.
             first_row = bound("first_row", row) if image is None else computed_once("first_row", row)
             place = BlockPosition(batch, first_row, first_col, extents, thread, rank, checked, image, share)
-            layout = Layout.of(kernel, geometry, shared, thread)
-            if maps is None:
-                block_program(layout, arrays, place)
+            layout = Layout.of(kernels[region], geometry, shared, thread)
+            if maps:
+                ring_program(layout, arrays, place, maps[region])
             else:
-                ring_program(layout, arrays, place, maps)
+                block_program(layout, arrays, place)
 
         with there:
             if len(regions) == 1:
-                emit(first, tile * int32(first.rows))
+                emit(0, tile * int32(first.rows))
                 return
-            last = regions[1][0].kernel
+            last = kernels[1]
             with T.If(tile < counts[0]):
                 with T.Then():
-                    emit(first, tile * int32(first.rows))
+                    emit(0, tile * int32(first.rows))
                 with T.Else():
-                    emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+                    emit(1, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
 
 
 def _computed_once(share: Share) -> Share:
@@ -215,6 +216,6 @@ def _blocks(kernel: CudaMicroKernel, grid: Any, batches: Any) -> Iterator[tuple[
             rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", cluster))
             block = bound("cluster", tirx.truncdiv(block, cluster))
         thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(kernel.threads)))
-        if kernel.resident > 1 or kernel.unit == "tma":  # registers are given and taken from a known number
+        if kernel.resident > 1 or kernel.pieces.producers:  # registers are taken from a known number
             stack.enter_context(T.attr(int32(0), RESIDENT, kernel.resident))
         yield block, batch, rank, thread

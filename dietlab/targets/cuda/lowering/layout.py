@@ -190,7 +190,7 @@ class Layout:
             T.buffer_store(own, sums[span(run(n).first, width)], [place(n)])
         T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
         T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
-        blocks = [self._of_block(own, other) for other in range(kernel.splits)]
+        blocks = [self.of_block(own, other) for other in range(kernel.splits)]
         totals = registers("totals", mine * width)
         with unrolled(mine, "n") as n:
             at = place(tirx.min(rank * int32(mine) + n, int32(runs - 1)))
@@ -208,7 +208,7 @@ class Layout:
         T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
 
     @staticmethod
-    def _of_block(own: Any, rank: int) -> Any:
+    def of_block(own: Any, rank: int) -> Any:
         """Returns the shared memory of another block of the cluster, at the same place."""
         mapped = T.alloc_buffer((1,), "uint64", scope="local")
         T.evaluate(T.ptx["mapa.u64"](mapped[0], T.address_of(own[0]), tirx.const(rank, "uint32")))

@@ -262,7 +262,7 @@ def _by_plan(
     for plan, (scheme, needed) in enumerate(zip(schemes, heights, strict=True)):
         if needed:
             with when(number == int64(plan)):
-                if scheme.kernel.unit == "tma" and not describes(call.geometry, scheme.kernel):
+                if scheme.kernel.pieces.producers and not describes(call.geometry, scheme.kernel):
                     launch_plan(call, _narrow(call.geometry), ())
                 else:
                     launch_plan(call, scheme, needed)

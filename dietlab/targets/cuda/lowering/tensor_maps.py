@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -52,11 +52,17 @@ def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
     return geometry.batch is None and not geometry.gathers and whole_lines(geometry.dtype, known)
 
 
+def box_rows(kernel: CudaMicroKernel) -> int:
+    """Returns the number of rows that one instruction multiplies: 64, or with exchanged operands all rows of
+    the tile."""
+    return kernel.rows if kernel.unit == "swapped" else PIECES[kernel.unit].rows
+
+
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
     """Returns the numbers of lines of ``x`` and of ``w`` in one copy. For ``x``: the rows of one instruction,
     divided by the blocks that share them, so that tiles of every height are whole boxes. For ``w``: a
     worker's columns (at most 256) or, in ``w[depth, cols]``, a stage's steps."""
-    return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
+    return box_rows(kernel) // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 
 def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
@@ -65,8 +71,11 @@ def whole_patterns(lines: Any, integer: Callable[[Any], Any]) -> Any:
     return tirx.truncdiv(lines + integer(PATTERN_LINES - 1), pattern) * pattern
 
 
-def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, sizes: Sizes) -> Maps:
-    """Encodes both descriptors on the host, before the launch: dynamic extents are known there only.
+def tensor_maps(
+    kernels: Sequence[CudaMicroKernel], geometry: BlockGeometry, arrays: Any, sizes: Sizes
+) -> list[Maps]:
+    """Encodes the descriptors on the host, before the launch, for each height of its tiles: dynamic extents
+    are known there only.
 
     For example, with ``x[T, K]`` and a strip of 64 elements::
 
@@ -75,17 +84,27 @@ def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, s
 
     ``w`` is encoded in each call, too: that takes less time than to find out whether the pointer changed.
     """
+    kernel = kernels[0]
     size, cols, depth = (geometry.value(e, sizes) for e in (geometry.rows, geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)
     x_lines, w_lines = box_lines(kernel, geometry)
-    behind = tirx.truncmod(int64(size), int64(PIECES[kernel.unit].rows))
+    behind = tirx.truncmod(int64(size), int64(box_rows(kernel)))
     end_lines = tirx.max(int64(PATTERN_LINES), whole_patterns(behind, int64))
     lines, length = (depth, cols) if geometry.direct else (cols, depth)
-    return Maps(
+    found = Maps(
         _encoded("x", geometry, arrays.x, (size, depth), (x_lines, x_panel)),
         _encoded("x_end", geometry, arrays.x, (size, depth), (end_lines, x_panel)),
         _encoded("w", geometry, arrays.w, (lines, length), (w_lines, w_panel)),
     )
+    boxes = {each.rows: box_lines(each, geometry)[0] for each in kernels}
+    return [
+        found
+        if boxes[each.rows] == x_lines
+        else replace(
+            found, x=_encoded("x_low", geometry, arrays.x, (size, depth), (boxes[each.rows], x_panel))
+        )
+        for each in kernels
+    ]
 
 
 def _encoded(

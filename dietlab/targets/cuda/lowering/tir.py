@@ -62,6 +62,22 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
     return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
 
 
+def load_16_bytes(to: Any, array: Any, at: Any) -> None:
+    """Emits one load of 16 bytes from an array in memory, at a multiple of 16 bytes, to registers."""
+    words = _words(to)
+    T.evaluate(T.ptx["ld.global.v4.u32"](*(words[int32(n)] for n in range(4)), T.address_of(array[at])))
+
+
+def store_16_bytes(array: Any, at: Any, values: Any) -> None:
+    """Emits one store of 16 bytes from registers. TVM splits eight elements of 16 bits into single ones."""
+    words = _words(values)
+    T.evaluate(T.ptx["st.global.v4.u32"](T.address_of(array[at]), *(words[int32(n)] for n in range(4))))
+
+
+def _words(values: Any) -> Any:
+    return T.decl_buffer((4,), "uint32", data=values.data, scope="local")
+
+
 KEEP = "dietlab_keep"
 KEEP_SOURCE = f"""
 __forceinline__ __device__ void {KEEP}(float& value) {{

@@ -17,13 +17,17 @@ from dietlab.targets.cuda.lowering.block import own_steps, step_number
 from dietlab.targets.cuda.lowering.ending import workers_of
 from dietlab.targets.cuda.lowering.geometry import AnyPanel, Arrays, BlockPosition, SwizzledPanel
 from dietlab.targets.cuda.lowering.layout import Layout
-from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, whole_patterns
+from dietlab.targets.cuda.lowering.swapped import SwappedGroup
+from dietlab.targets.cuda.lowering.tensor_maps import Maps, box_lines, box_rows, whole_patterns
 from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32, registers, when
 from dietlab.targets.cuda.lowering.warp_group import WarpGroup, warp_group
 from dietlab.targets.cuda.lowering.write_back import write_back
 from dietlab.targets.cuda.needs import exchanged_bytes
 from dietlab.targets.cuda.ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
-from dietlab.targets.cuda.unit import PIECES, WARP
+from dietlab.targets.cuda.unit import WARP, Unit
+
+WORKERS: dict[Unit, type[WarpGroup]] = {"tma": WarpGroup, "swapped": SwappedGroup}
+"""The workers of blocks with a producer, by unit."""
 
 BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BRING_TO_ALL = f"{BRING}.multicast::cluster"
@@ -147,7 +151,7 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
                     T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
         with T.Else():
             _set_registers(roles, producer=False)
-            worker = warp_group(layout)
+            worker = warp_group(layout, WORKERS[kernel.unit])
             worker.start()
             _consume(ring, worker, steps)
             worker.finish()
@@ -228,7 +232,7 @@ class RowsInside:
     """The rows of a tile that lie inside ``x``.
 
     Args:
-        whole: the number of boxes with the rows of one instruction.
+        whole: the number of boxes with the rows of one instruction (:func:`box_rows`).
         end: the number of rows in the box behind these boxes; 0 if there is none.
         brought: the number of rows in all boxes.
     """
@@ -240,8 +244,11 @@ class RowsInside:
     @classmethod
     def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
         """Computes the rows once for all steps."""
-        piece = PIECES[kernel.unit].rows
-        inside = computed_once("inside", tirx.min(place.extents.rows - place.first_row, int32(kernel.rows)))
+        piece = box_rows(kernel)
+        there = tirx.min(place.extents.rows - place.first_row, int32(kernel.rows))
+        if kernel.unit == "swapped":  # most tiles are one box, whose last rows may be zeros
+            there = whole_patterns(there, int32)
+        inside = computed_once("inside", there)
         whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
         end = bound("end", whole_patterns(inside - whole * int32(piece), int32))
         return cls(whole, end, whole * int32(piece) + end)
@@ -258,7 +265,7 @@ def _bring_rows(
         bring rows 64 to 103    another one, in the first of the blocks that share them
     """
     kernel, panel = layout.kernel, layout.x.panel
-    piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
+    piece, shared_by = box_rows(kernel), kernel.multicast
     lines, _ = box_lines(kernel, layout.geometry)
 
     def bring(source: Any, line: Any, element: int) -> None:

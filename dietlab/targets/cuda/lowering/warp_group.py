@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -122,18 +122,24 @@ class WarpGroup(Worker):
         not swizzled; the tensor cores swizzle the offsets that they add."""
         kind = self.kernel.pieces.types[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
-        x = _moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
-        w = _moved(self.w, self.layout.w.at(slot, self._first_col(), k))
-        name = f"wgmma.mma_async.sync.aligned.m64n{self.kernel.tile_cols}k16.f32.{kind}.{kind}"
-        # Sums are added to; nothing is negated; w may lie along the columns.
-        T.evaluate(T.ptx[name](*sums, x, w, True, 1, 1, 0, int(self.layout.geometry.direct)))
+        first, second, *transposed = self.operands(slot, i, k)
+        name = f"wgmma.mma_async.sync.aligned.m64n{2 * self._of_piece}k16.f32.{kind}.{kind}"
+        # Sums are added to; nothing is negated.
+        T.evaluate(T.ptx[name](*sums, first, second, True, 1, 1, *transposed))
+
+    def operands(self, slot: Any, i: Any, k: Any) -> tuple[Any, Any, int, int]:
+        """Returns the descriptors of both operands of piece ``i`` from step ``k`` on, and whether the
+        instruction transposes each: ``w`` may lie along the columns."""
+        x = moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
+        w = moved(self.w, self.layout.w.at(slot, self._first_col(), k))
+        return x, w, 0, int(self.layout.geometry.direct)
 
     def finish(self) -> None:
         T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](0))
         keep(self.sums, self.kernel.accumulators)
 
 
-def _moved(descriptor: Any, elements: Any) -> Any:
+def moved(descriptor: Any, elements: Any) -> Any:
     """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, further on."""
     return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
 
@@ -158,7 +164,10 @@ def described(panel: AnyPanel, *, across: bool) -> int:
     return value - (1 << 64 if value >> 63 else 0)
 
 
-def warp_group(layout: Layout) -> WarpGroup:
+AnyGroup = TypeVar("AnyGroup", bound=WarpGroup)
+
+
+def warp_group(layout: Layout, kind: type[AnyGroup]) -> AnyGroup:
     """Returns the worker of this thread; its descriptors are of tiles at the start of shared memory."""
     kernel, thread = layout.kernel, layout.thread
     threads = PIECES["wgmma"].threads
@@ -174,4 +183,4 @@ def warp_group(layout: Layout) -> WarpGroup:
         described(layout.w.panel, across=layout.w.across),
     )
     x, w = (bound(f"{name}_tile", first + int64(value)) for name, value in zip("xw", fields, strict=True))
-    return WarpGroup(layout, registers("sums", kernel.accumulators), x, w, down, across, warp, lane)
+    return kind(layout, registers("sums", kernel.accumulators), x, w, down, across, warp, lane)

@@ -13,7 +13,17 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.activation import activated
 from dietlab.targets.cuda.lowering.geometry import CELL, Arrays, BlockGeometry, BlockPosition
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
-from dietlab.targets.cuda.lowering.tir import bound, int32, int64, registers, span, unrolled, when
+from dietlab.targets.cuda.lowering.tir import (
+    bound,
+    int32,
+    int64,
+    load_16_bytes,
+    registers,
+    span,
+    store_16_bytes,
+    unrolled,
+    when,
+)
 from dietlab.targets.cuda.unit import FLOATS
 
 
@@ -57,7 +67,10 @@ class Output:
         for name, (array, at) in added.items():
             if array is not None:
                 held[name] = registers(name, self.wide, self.geometry.dtype)
-                T.buffer_store(held[name], array[span(at, self.wide)], [span(int32(0), self.wide)])
+                if self.wide == CELL:
+                    load_16_bytes(held[name], array, at)
+                else:
+                    T.buffer_store(held[name], array[span(at, self.wide)], [span(int32(0), self.wide)])
         with unrolled(self.wide, "e") as e:
             value = sums[first + e]
             if "bias" in held:
@@ -78,6 +91,8 @@ class Output:
         if kind and self.wide > 1:  # by itself the compiler stores some one by one
             values = [self.finished[int32(e)] for e in range(self.wide)]
             T.evaluate(T.ptx[f"st.global.v{self.wide}.{kind}"](T.address_of(self.arrays.y[at]), *values))
+        elif self.wide == CELL:
+            store_16_bytes(self.arrays.y, at, self.finished)
         else:
             T.buffer_store(self.arrays.y, self.finished[span(int32(0), self.wide)], [span(at, self.wide)])
 
@@ -126,7 +141,8 @@ def _output(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Bloc
 
 
 def _write(worker: Worker, totals: Totals, output: Output) -> None:
-    if worker.kernel.splits == 1 and output.geometry.y_width == CELL:
+    # Workers with exchanged operands have eight neighbours each: blocks have put their sums in order.
+    if worker.kernel.splits == 1 and output.geometry.y_width == CELL > worker.kernel.run_cols:
         _through_shared(worker, totals, output)
     else:
         _store(worker, totals, output)

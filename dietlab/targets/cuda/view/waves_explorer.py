@@ -16,7 +16,7 @@ from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.space import ARRANGEMENTS, STAGES, STEPS, units
 from dietlab.targets.cuda.space import limits as cuda_limits
-from dietlab.targets.cuda.unit import Unit
+from dietlab.targets.cuda.unit import GROUPED, Unit
 from dietlab.targets.cuda.view.waves import (
     Occupancy,
     bounds_words,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OWN = "the tile below"
 """The option for a tile of the controls below; the others are measured schemes."""
 
-WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
+WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", **dict.fromkeys(GROUPED, "groups")}
 """The names of the workers that share a block's tile."""
 
 ESTIMATED = 0
@@ -58,6 +58,7 @@ OPENING: dict[Unit, tuple[int, int, int, int]] = {
     "mma": (2, 2, 64, 64),
     "wgmma": (2, 1, 64, 256),
     "tma": (2, 1, 64, 256),
+    "swapped": (1, 2, 16, 64),
 }
 """The arrangement that an explorer opens with: a usual one of each unit."""
 
