@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from readme_table import MISS
 from results_index import Machine
 from results_page import on_gpu
@@ -18,9 +20,13 @@ from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.samples import Block, blocks
 from dietlab.compare.results.summary import STATISTICS
 from dietlab.problem import BatchMatmul
+from dietlab.scheme import Scheme
+from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- gpu:start -->", "<!-- gpu:end -->"
+DIMS_START, DIMS_END = "<!-- gpu:dims:start -->", "<!-- gpu:dims:end -->"
+EXPECTED_START, EXPECTED_END = "<!-- gpu:expected:start -->", "<!-- gpu:expected:end -->"
 WIDTH = 120
 """Characters of a line of the pages."""
 
@@ -75,6 +81,13 @@ def layer_of(operator: Any) -> str:
     return f"{operator.dtype}, N = {operator.N}, K = {operator.K}"
 
 
+def page_blocks(data: Path, machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yields the generated blocks of the page of GPUs, each with its two marks."""
+    yield gpu_table(machine), START, END
+    yield expected_table(data / "cuda" / "expected.csv"), EXPECTED_START, EXPECTED_END
+    yield dimensions_table(data / "cuda" / "machine-code.csv"), DIMS_START, DIMS_END
+
+
 def gpu_table(machine: Machine) -> str:
     """Returns the page's table of a GPU: geometric means over each rival, and the least of all ratios."""
     header = ("", "T", *(f"over {words}" for words in RIVALS.values()), "least of these")
@@ -102,6 +115,49 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
             *(number(_mean([*found.values()]), "x", 3) for found in ratios.values()),
             f"{number(least[0], 'x', 3)} at T = {least[1]}",
         )
+
+
+def expected_table(path: Path) -> str:
+    """Returns what the bound expects of each operator of the visits: its share of the roofline, and units."""
+    table = pd.read_csv(path)
+    table["share"] = 100 * table["roofline_us"] / table["expected_us"]
+    table["unit"] = [kernel_of(keys.split()[0]).unit for keys in table["first"]]
+    rows = []
+    for (suite, task), found in table.groupby(["suite", "task"], sort=False):
+        least = found.loc[found["share"].idxmin()]
+        rows.append(
+            (
+                str(suite),
+                str(task),
+                str(len(found)),
+                f"{_mean(found['share']):.0f} %",
+                f"{least['share']:.0f} % ({least['shape']}: {least['expected_us']:.1f} us)",
+                ", ".join(found["unit"].unique()),
+            )
+        )
+    header = ("suite", "operator", "shapes", "of the roofline, mean", "least", "units of the first choices")
+    day, gpu = table["date"].iloc[0], table["hardware"].iloc[0]
+    return f"{gpu}, {day}:\n\n{markdown(header, rows)}"
+
+
+def dimensions_table(path: Path) -> str:
+    """Returns how many instructions the main loops of micro-kernels have with constant and dynamic sizes."""
+    table = pd.read_csv(path)
+    versions = [table[table["version"] == name].set_index("scheme") for name in ("constant", "dynamic")]
+    constant, dynamic = (found["loop_instructions"] for found in versions)
+    registers = versions[1]["registers"]
+    header = ("micro-kernel", "constant", "dynamic", "more", "registers of a thread, dynamic")
+    rows = [
+        (f"`{key}`", str(n), str(dynamic[key]), f"{100 * (dynamic[key] / n - 1):.1f} %", str(registers[key]))
+        for key, n in constant.items()
+    ]
+    return markdown(header, rows)
+
+
+def kernel_of(key: str) -> CudaMicroKernel:
+    kernel = Scheme.from_key(key).kernel
+    assert isinstance(kernel, CudaMicroKernel)
+    return kernel
 
 
 def _mean(ratios: Sequence[float]) -> float:

@@ -44,8 +44,10 @@ def main() -> None:
         if not is_drawn(curve.fingerprint, path):
             draw(curve, theme, path)
     for machine in filter(lambda machine: on_gpu(machine.bench), machines):
-        page, table = ROOT / "docs" / "gpu.md", gpu_text.gpu_table(machine)
-        text = with_block(page.read_text(encoding="utf-8"), table, gpu_text.START, gpu_text.END)
+        page = ROOT / "docs" / "gpu.md"
+        text = page.read_text(encoding="utf-8")
+        for block in gpu_text.page_blocks(ROOT / "data", machine):
+            text = with_block(text, *block)
         page.write_text(text, encoding="utf-8")
         for theme in gpu_picture.THEMES:
             path = ROOT / "docs" / theme.file
