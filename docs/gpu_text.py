@@ -19,9 +19,11 @@ from dietlab.compare.results.criteria import GPU_CRITERIA
 from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.samples import Block, blocks
 from dietlab.compare.results.summary import STATISTICS
+from dietlab.measure import read_records
 from dietlab.problem import BatchMatmul
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.kernel import CudaMicroKernel
+from dietlab.targets.cuda.unit import PIECES
 from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- gpu:start -->", "<!-- gpu:end -->"
@@ -84,7 +86,7 @@ def layer_of(operator: Any) -> str:
 def page_blocks(data: Path, machine: Machine) -> Iterator[tuple[str, str, str]]:
     """Yields the generated blocks of the page of GPUs, each with its two marks."""
     yield gpu_table(machine), START, END
-    yield expected_table(data / "cuda" / "expected.csv"), EXPECTED_START, EXPECTED_END
+    yield expected_table(data), EXPECTED_START, EXPECTED_END
     yield dimensions_table(data / "cuda" / "machine-code.csv"), DIMS_START, DIMS_END
 
 
@@ -117,9 +119,19 @@ def _rows(block: Block) -> Iterator[tuple[str, ...]]:
         )
 
 
-def expected_table(path: Path) -> str:
-    """Returns what the bound expects of each operator of the visits: its share of the roofline, and units."""
-    table = pd.read_csv(path)
+SHARED = {
+    "slices": "slices of a block",
+    "splits": "a shared reduction",
+    "multicast": "shared rows",
+    "ending": "a shared last wave",
+}
+"""What blocks or warps share, by the field of a micro-kernel."""
+
+
+def expected_table(data: Path) -> str:
+    """Returns what the bound expects of each operator of the visits, its share of the roofline and its units,
+    and what has no time in the records."""
+    table = pd.read_csv(data / "cuda" / "expected.csv")
     table["share"] = 100 * table["roofline_us"] / table["expected_us"]
     table["unit"] = [kernel_of(keys.split()[0]).unit for keys in table["first"]]
     rows = []
@@ -137,7 +149,19 @@ def expected_table(path: Path) -> str:
         )
     header = ("suite", "operator", "shapes", "of the roofline, mean", "least", "units of the first choices")
     day, gpu = table["date"].iloc[0], table["hardware"].iloc[0]
-    return f"{gpu}, {day}:\n\n{markdown(header, rows)}"
+    return f"{gpu}, {day}. {_untimed(data)}\n\n{markdown(header, rows)}"
+
+
+def _untimed(data: Path) -> str:
+    """Returns which units and kinds of sharing among blocks no record of a GPU has."""
+    records = [read_records(path).records for path in sorted((data / "h200").glob("*/records.jsonl.gz"))]
+    timed = {record.scheme.kernel for file in records for record in file if record.ok}
+    words = {name: f"unit {name}" for name in PIECES} | SHARED
+    known = {
+        word for kernel in timed for word in (kernel.unit, *(n for n in SHARED if getattr(kernel, n) > 1))
+    }
+    lacking = [words[name] for name in words if name not in known]
+    return f"Without a time: {', '.join(lacking)}." if lacking else "Each unit has times."
 
 
 def dimensions_table(path: Path) -> str:
