@@ -5,10 +5,11 @@
     python3 scripts/gpu_bert.py STUDY [STUDY ...] --out runs/bert  # on the GPU: needs PyTorch, no compiler
 
 The studies are of ``Dense`` and together serve N, K = 768, 768; 3072, 768 and 768, 3072, in one type, in
-which the model computes. Writes bert.jsonl into --out, a line for each batch, length and contender, as soon
-as it is measured: the median seconds of a call, and the largest error against the model in float64 on the
-CPU. Stopped, it goes on from there. TF32 is off. The model has the layers of BERT-base and random weights.
-torch.compile needs Triton's compiler on the GPU's machine; `--contenders` leaves it out.
+which the model computes. Writes bert.jsonl into --out, lines for each batch and length as soon as it is
+measured: the seconds of a contender's call in blocks that take turns with the others', and the largest error
+against the model in float64 on the CPU. Stopped, it goes on from the last whole length. TF32 is off. The
+model has the layers of BERT-base and random weights. torch.compile needs Triton's compiler on the GPU's
+machine; `--contenders` leaves it out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -28,6 +29,9 @@ from torch import Tensor, nn
 import dietlab.torch
 from dietlab.compare.study import Study
 from dietlab.torch.libraries import library_of
+
+BLOCK_SECONDS = 0.02
+"""The time of a block of calls, in seconds."""
 
 LENGTHS = "5,24,43,62,81,100,119,128"
 """The lengths of the paper's figure 8."""
@@ -82,11 +86,11 @@ def graphed(model: nn.Module, x: Tensor) -> Call:
     return replay
 
 
-def seconds_of(call: Call, device: str, repeats: int, least: float = 0.02) -> float:
-    """Returns the median seconds of a call over blocks that take at least ``least`` seconds."""
+def seconds_of(calls: Mapping[str, Call], device: str, repeats: int) -> dict[str, list[float]]:
+    """Returns the seconds of calls by name, in blocks that take turns."""
     wait: Callable[[], Any] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
-    def block(count: int) -> float:
+    def block(call: Call, count: int) -> float:
         wait()
         started = perf_counter()
         for _ in range(count):
@@ -94,8 +98,12 @@ def seconds_of(call: Call, device: str, repeats: int, least: float = 0.02) -> fl
         wait()
         return (perf_counter() - started) / count
 
-    count = max(1, round(least / max(block(3), 1e-6)))
-    return median(block(count) for _ in range(repeats))
+    counts = {name: max(1, round(BLOCK_SECONDS / max(block(call, 3), 1e-6))) for name, call in calls.items()}
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            found[name].append(block(call, counts[name]))
+    return found
 
 
 def contenders(
@@ -131,20 +139,21 @@ def measured(folders: Sequence[str], out: Path, options: argparse.Namespace) -> 
     with torch.no_grad(), kept.open("a") as file:
         for batch in map(int, options.batch.split(",")):
             for length in map(int, options.lengths.split(",")):
+                if {(batch, length, name) for name, _ in every} <= known:
+                    continue
                 x = torch.randn(batch, length, options.hidden, dtype=dtype)
                 wanted, x = exact(x.double()), x.to(device)
-                for name, made in every:
+                calls = {name: made(x) for name, made in every}
+                outputs = {name: call().cpu().double() for name, call in calls.items()}
+                for name, seconds in seconds_of(calls, device, options.repeats).items():
                     if (batch, length, name) in known:
                         continue
-                    call = made(x)
-                    error = float((call().cpu().double() - wanted).abs().max())
-                    seconds = seconds_of(call, device, options.repeats)
-                    row = {"batch": batch, "T": length, "contender": name, "dtype": str(dtype)}
-                    row |= {"seconds": seconds, "error": error}
+                    error = float((outputs[name] - wanted).abs().max())
+                    row: dict[str, object] = {"batch": batch, "T": length, "contender": name}
+                    row |= {"dtype": str(dtype), "seconds": seconds, "error": error}
                     print(json.dumps(row), file=file, flush=True)
-                    print(
-                        f"batch {batch:2} T {length:4} {name:22} {1e6 * seconds:9.1f} us  error {error:.1e}"
-                    )
+                    took = f"{1e6 * median(seconds):9.1f} us"
+                    print(f"batch {batch:2} T {length:4} {name:22} {took}  error {error:.1e}")
 
 
 def prepare(folders: Sequence[str]) -> None:
