@@ -20,7 +20,7 @@ from dietlab.compare.results.row import LENGTH
 from dietlab.compare.results.samples import Block, blocks
 from dietlab.compare.results.summary import STATISTICS
 from dietlab.measure import read_records
-from dietlab.problem import BatchMatmul
+from dietlab.problem import BatchMatmul, Conv1d, Conv2d
 from dietlab.scheme import Scheme
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.unit import PIECES
@@ -127,6 +127,13 @@ SHARED = {
 }
 """What blocks or warps share, by the field of a micro-kernel."""
 
+WHOLE = {
+    "layers": "several dynamic dimensions",
+    "images": "convolutions",
+    "model": "a model in PyTorch (bert.jsonl)",
+}
+"""Kinds of operators and models."""
+
 
 def expected_table(data: Path) -> str:
     """Returns what the bound expects of each operator of the visits, its share of the roofline and its units,
@@ -153,15 +160,18 @@ def expected_table(data: Path) -> str:
 
 
 def _untimed(data: Path) -> str:
-    """Returns which units and kinds of sharing among blocks no record of a GPU has."""
-    records = [read_records(path).records for path in sorted((data / "h200").glob("*/records.jsonl.gz"))]
-    timed = {record.scheme.kernel for file in records for record in file if record.ok}
-    words = {name: f"unit {name}" for name in PIECES} | SHARED
-    known = {
-        word for kernel in timed for word in (kernel.unit, *(n for n in SHARED if getattr(kernel, n) > 1))
-    }
+    """Returns in words what no file of a GPU's measurements has: units, what blocks share, kinds of operators
+    and models."""
+    files = [read_records(path) for path in sorted((data / "h200").glob("*/records.jsonl.gz"))]
+    timed = {record.scheme.kernel for file in files for record in file.records if record.ok}
+    known = {kernel.unit for kernel in timed}
+    known |= {name for name in SHARED for kernel in timed if getattr(kernel, name) > 1}
+    known |= {"layers"} if any(len(file.workload.dims) > 1 for file in files) else set()
+    known |= {"images"} if any(isinstance(file.workload, (Conv1d, Conv2d)) for file in files) else set()
+    known |= {"model"} if (data / "h200" / "bert.jsonl").is_file() else set()
+    words = {**{name: f"unit `{pieces.letter}`" for name, pieces in PIECES.items()}, **SHARED, **WHOLE}
     lacking = [words[name] for name in words if name not in known]
-    return f"Without a time: {', '.join(lacking)}." if lacking else "Each unit has times."
+    return f"Without a time: {', '.join(lacking)}." if lacking else "All of it has times."
 
 
 def dimensions_table(path: Path) -> str:
