@@ -27,14 +27,23 @@ import torch
 from torch import Tensor, nn
 
 import dietlab.torch
+from dietlab.base.errors import DietlabError
+from dietlab.base.files import cut_truncated
 from dietlab.compare.study import Study
+from dietlab.problem.dims import holds
 from dietlab.torch.libraries import library_of
 
 BLOCK_SECONDS = 0.02
 """The time of a block of calls, in seconds."""
 
-LENGTHS = "5,24,43,62,81,100,119,128"
+LENGTHS = [5, 24, 43, 62, 81, 100, 119, 128]
 """The lengths of the paper's figure 8."""
+
+CONTENDERS = tuple(
+    f"{model}-{form}"
+    for model in ("torch", "dietlab")
+    for form in ("eager", "compile", "graph", "compile-graph")
+)
 
 Call = Callable[[], Tensor]
 
@@ -120,25 +129,42 @@ def contenders(
 
 
 def measured(folders: Sequence[str], out: Path, options: argparse.Namespace) -> None:
-    """Measures whatever is missing in bert.jsonl."""
+    """Measures whatever is missing in bert.jsonl.
+
+    Raises:
+        DietlabError: if studies do not serve all layers, the file is of another setting, or there is no GPU.
+    """
+    device = options.device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DietlabError("PyTorch must see a GPU", "none", "--device cpu rehearses with studies of a CPU.")
     torch.backends.cuda.matmul.fp32_precision = "ieee"
-    studies = [Study.open(folder) for folder in folders]
-    dtype, device = getattr(torch, studies[0].workload.dtype), options.device
+    studies = opened(folders, options.hidden)
+    dtype = getattr(torch, studies[0].workload.dtype)
     original = bert(options.hidden, options.heads, options.layers)
     plain = copy.deepcopy(original).to(device, dtype)
     tuned = dietlab.torch.replace_layers(copy.deepcopy(plain), *studies)
-    exact = original.double()
+    if lost := [n for n, m in tuned.named_modules() if type(m) is nn.Linear]:
+        raise DietlabError("every linear layer must be served by a study", f"{len(lost)} are not: {lost[0]}")
+    exact, kept = original.double(), out / "bert.jsonl"
+    setting = {
+        "studies": [study.name for study in map(Path, folders)], "dtype": str(dtype), "device": device,
+        "hidden": options.hidden, "heads": options.heads, "layers": options.layers,
+    }  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    kept = out / "bert.jsonl"
+    if kept.is_file():
+        cut_truncated(kept)
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.is_file() else []
+    if other := [row["setting"] for row in rows if row["setting"] != setting]:
+        raise DietlabError(f"{kept} must be of {setting}", other[0], "Name another --out.")
     known = {(row["batch"], row["T"], row["contender"]) for row in rows}
-    chosen = options.contenders.split(",")
     every = [
-        (name, made) for name, made in contenders(plain, tuned, device) if chosen == [""] or name in chosen
+        (name, made)
+        for name, made in contenders(plain, tuned, device)
+        if name in (options.contenders or CONTENDERS)
     ]
     with torch.no_grad(), kept.open("a") as file:
-        for batch in map(int, options.batch.split(",")):
-            for length in map(int, options.lengths.split(",")):
+        for batch in options.batch:
+            for length in options.lengths:
                 if {(batch, length, name) for name, _ in every} <= known:
                     continue
                 x = torch.randn(batch, length, options.hidden, dtype=dtype)
@@ -150,33 +176,70 @@ def measured(folders: Sequence[str], out: Path, options: argparse.Namespace) -> 
                         continue
                     error = float((outputs[name] - wanted).abs().max())
                     row: dict[str, object] = {"batch": batch, "T": length, "contender": name}
-                    row |= {"dtype": str(dtype), "seconds": seconds, "error": error}
+                    row |= {"seconds": seconds, "error": error, "setting": setting}
                     print(json.dumps(row), file=file, flush=True)
                     took = f"{1e6 * median(seconds):9.1f} us"
                     print(f"batch {batch:2} T {length:4} {name:22} {took}  error {error:.1e}")
 
 
-def prepare(folders: Sequence[str]) -> None:
+def opened(folders: Sequence[str], hidden: int) -> list[Study]:
+    """Returns the studies, which together serve every layer.
+
+    Raises:
+        DietlabError: if they do not.
+    """
+    studies = [Study.open(folder) for folder in folders]
+    for cols, depth in ((hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden)):
+        if not any(holds(s.workload.N, cols) and holds(s.workload.K, depth) for s in studies):
+            raise DietlabError("a study must serve each layer of BERT", f"none has N = {cols}, K = {depth}")
+    return studies
+
+
+def prepare(folders: Sequence[str], hidden: int) -> None:
     """Builds the libraries that the model needs, beside their studies."""
-    for folder in folders:
+    for study in opened(folders, hidden):
         for activation in ("none", "gelu_erf"):
-            print(library_of(Study.open(folder), bias=True, activation=activation, residual=False))
+            print(library_of(study, bias=True, activation=activation, residual=False))
+
+
+def numbers(text: str) -> list[int]:
+    """Returns numbers from 1 on, as in ``16,1``."""
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise ValueError
+    return found
+
+
+def names(text: str) -> list[str]:
+    """Returns contenders, as in ``torch-graph,dietlab-graph``."""
+    found = text.split(",")
+    if not set(found) <= set(CONTENDERS):
+        raise argparse.ArgumentTypeError(f"they are {', '.join(CONTENDERS)}; got {text}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("studies", nargs="+")
-    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--prepare", action="store_true", help="build the libraries, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("runs/bert"))
-    parser.add_argument("--batch", default="16,1")
-    parser.add_argument("--lengths", default=LENGTHS)
-    parser.add_argument("--contenders", default="", help="some of them, as in torch-graph,dietlab-graph")
+    parser.add_argument("--batch", type=numbers, default=[16, 1])
+    parser.add_argument("--lengths", type=numbers, default=LENGTHS)
+    parser.add_argument("--contenders", type=names, help=f"some of {', '.join(CONTENDERS)}")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", default="cuda", help="cpu for a rehearsal, with studies of a CPU")
     for name, value in (("hidden", 768), ("heads", 12), ("layers", 12)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
-    prepare(options.studies) if options.prepare else measured(options.studies, options.out, options)
+    if options.hidden % options.heads:
+        parser.error(f"--hidden must be a multiple of --heads; got {options.hidden} and {options.heads}")
+    try:
+        if options.prepare:
+            prepare(options.studies, options.hidden)
+        else:
+            measured(options.studies, options.out, options)
+    except DietlabError as error:
+        parser.exit(2, f"gpu_bert.py: {error}\n")
 
 
 if __name__ == "__main__":

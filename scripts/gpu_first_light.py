@@ -415,7 +415,11 @@ def pack_all(folder: Path, hardware: Hardware) -> None:
     """Compiles the kernels for a processor that need not be here."""
     with audience(()).stage("pack", len(CASES), "kernel") as progress:
         for case in CASES:
-            trial = Trial(case.scheme(hardware), shapes_of(case.workload))
+            try:
+                trial = Trial(case.scheme(hardware), shapes_of(case.workload))
+            except LookupError as error:  # a unit that this GPU lacks
+                print(f"{case.name}: {error}", flush=True)
+                continue
             pack_libraries(folder_of(case, folder), case.workload, hardware, [trial], progress)
             print(f"{case.name}: {trial.scheme}", flush=True)
 

@@ -167,11 +167,15 @@ site=\$(sh scripts/gpu_unpack.sh .gpu$count) || exit; export PYTHONPATH=\"\$site
 slice="sh scripts/gpu_slices.sh --once --suite $suite --seconds $seconds --state \"\$OUT/state.tar.gz\" \
 --pack \"\$OUT/$suite.csv.gz\" --dietlab 'python3 -m dietlab'"
 if [ "$ready" = yes ]; then
-    cat <<END
+    if [ ! -d .gpukit ] || [ ! -d .gpulight ]; then
+        cat <<END
 
 before:
     dietlab kit pack --suite $suite --hardware h200 --out .gpukit
     python3 scripts/gpu_first_light.py --pack .gpulight --hardware h200
+END
+    fi
+    cat <<END
 
 call $count, bring .gpu$count .gpukit .gpulight .gpustate:
     ${begin}python3 -m dietlab kit measure .gpukit --out "\${TMPDIR:-/tmp}/dietlab-gpu/kit" --seconds $seconds --state "\$OUT/kit.tar.gz"; status=\$?; [ \$status -ne 0 ] || python3 scripts/gpu_first_light.py --ready .gpulight --seconds 120 --out "\$OUT"; exit \$status
@@ -183,7 +187,7 @@ call $((count + 1)), bring .gpu$count .gpulib .gpustate:
     $begin$slice --out .gpulib${*:+ -- $*}
 
 A call that ends with status 75 has left something: copy what came back into .gpustate and make it again. One
-that was killed loses the turn that it was measuring. To begin anew, empty .gpustate, .gpukit and .gpulib.
+that was killed loses the turn that it was measuring. To begin anew, empty .gpustate, .gpukit, .gpulight and .gpulib.
 END
     exit
 fi

@@ -10,6 +10,7 @@ from cuda_emulation.operators import Emulated
 from cuda_samples import emulated as needs_emulator
 from cuda_samples import typed
 
+from dietlab.base.errors import SpaceError
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Dense, Dim, Workload
 from dietlab.scheme import Leaf, Split, Tree, build_space
@@ -119,3 +120,9 @@ def test_the_space_has_all_units_and_no_shared_rows() -> None:
     kernels = {s.kernel for s in space.schemes if isinstance(s.kernel, CudaMicroKernel)}
     assert {kernel.unit for kernel in kernels} == {"mma", "wgmma", "tma", "swapped"}
     assert {kernel.multicast for kernel in kernels} == {1}
+
+
+def test_lines_that_no_program_counts_are_in_no_space() -> None:
+    long = replace(LAYERS, N=Dim(1, 2**22 + 1))
+    with pytest.raises(SpaceError, match=r"lines of dynamic length have 2\^22 elements at most"):
+        build_space(long, Hardware.preset("h200"))

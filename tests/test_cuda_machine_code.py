@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
+import pandas as pd
 import pytest
 from conftest import cli
 from cuda_samples import CONTEXT, DENSE, typed
@@ -15,6 +16,7 @@ from dietlab.base.errors import BuildError, MissingDependencyError
 from dietlab.machine import Hardware
 from dietlab.problem import Workload
 from dietlab.scheme import Leaf, Scheme
+from dietlab.targets.cuda.compiler_report import COLUMNS
 from dietlab.targets.cuda.lowering.compiler import cuda_source, lower, without_spills
 from dietlab.targets.cuda.lowering.cubin import Cubin
 from dietlab.targets.cuda.lowering.geometry import BlockGeometry
@@ -175,10 +177,28 @@ def test_a_micro_kernel_multiplies_the_operator_s_type() -> None:
     assert re.search(rule, " ".join(refused.output.split()))
 
 
-@compiled
-@pytest.mark.cuda_compile
-def test_a_command_whose_micro_kernels_are_all_refused_fails() -> None:
-    """None has registers for 128 x 256 sums of one group of warps."""
-    refused = cli(*COMMAND.split(), "--dtype", "bfloat16", "--scheme", "128x256x64.g1x1.s3", exits=2).output
+def test_a_command_whose_micro_kernels_are_all_refused_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spilled(*_: object, **__: object) -> pd.DataFrame:
+        row = {"scheme": "64x64x16.t8x16.s3", "status": "refused", "reason": "8 bytes are spilled"}
+        return pd.DataFrame([row], columns=["scheme", *COLUMNS])
+
+    monkeypatch.setattr("dietlab.cli.compile.frame_compiled", spilled)
+    command = COMMAND.removesuffix(" --machine-code").split()
+    refused = cli(*command, "--scheme", "64x64x16.t8x16.s3", exits=2).output
     assert "1 tried, 1 refused" in refused
-    assert re.search(r"must compile; got \d+ bytes of registers are spilled \(1 of 1\)", refused)
+    assert "one of the micro-kernels must compile; got 8 bytes are spilled (1 of 1)" in refused
+
+
+@pytest.mark.parametrize(
+    ("depth", "dtype", "key", "rule"),
+    [
+        (64, "float32", "512x512x64.t16x16.s3", "a thread's sums, operands and copies fit its registers"),
+        (33, "bfloat16", "64x64x64.p1x1.s4", "lines begin at multiples of 16 bytes; got 64x64x64.p1x1.s4."),
+    ],
+)
+def test_a_named_micro_kernel_keeps_the_limits_of_the_space(
+    depth: int, dtype: str, key: str, rule: str
+) -> None:
+    command = COMMAND.replace("K=64", f"K={depth}").split()
+    refused = " ".join(cli(*command, "--dtype", dtype, "--scheme", key, exits=2).output.split())
+    assert "--scheme must name a micro-kernel that fits: " in refused and rule in refused

@@ -438,7 +438,7 @@ SMALL = "--device=cpu", "--hidden=64", "--heads=2", "--layers=1", "--batch=2", "
 def test_bert_is_measured_and_goes_on_where_it_was_stopped(here: Hardware, tmp_path: Path) -> None:
     """On the CPU, by a study of it: what is measured on a GPU, but for CUDA graphs."""
     study = synthetic_study(here, tmp_path / "study").folder
-    python(BERT, study, "--prepare")
+    python(BERT, study, "--prepare", "--hidden=64", "--heads=2")
     for lengths, rows in (("1,5", 8), ("1,5,7", 12)):
         python(BERT, study, *SMALL, "--lengths", lengths, "--out", tmp_path)
         found = [json.loads(line) for line in (tmp_path / "bert.jsonl").read_text().splitlines()]
@@ -446,6 +446,13 @@ def test_bert_is_measured_and_goes_on_where_it_was_stopped(here: Hardware, tmp_p
     assert {row["contender"] for row in found} == {
         "torch-eager", "torch-compile", "dietlab-eager", "dietlab-compile"
     }  # fmt: skip
+    asked = [study, *SMALL, "--lengths", "1", "--out", tmp_path]
+    for wrong, said in (
+        ("--contenders=torch", "they are torch-eager, torch-compile, "),
+        ("--layers=2", "Name another --out."),
+        ("--hidden=128", "none has N = 512, K = 128"),
+    ):
+        assert said in python(BERT, *asked, wrong, exits=2).stderr
     assert all(len(row["seconds"]) == 1 and row["seconds"][0] > 0 and row["error"] < 1e-4 for row in found)
 
 

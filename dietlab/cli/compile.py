@@ -64,7 +64,7 @@ def compile_command(
     chip = processor(hardware, None)
     arch = gpu_of(chip).arch
     space = build_space(workload, chip, edges_of(cover, workload, chip))
-    kernels = [named_scheme(key, workload) for key in named] or list(space)
+    kernels = [named_scheme(key, workload, chip) for key in named] or list(space)
     if not named and 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:

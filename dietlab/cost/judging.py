@@ -19,7 +19,7 @@ from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.predictor import Analytic, Fitted, fitted_by
 from dietlab.cost.registry import COST_MODELS, predictor_named
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
-from dietlab.measure.record import by_shape
+from dietlab.measure.record import DECIDE, by_shape
 from dietlab.problem import Shape, extents
 from dietlab.scheme import Scheme, Space, build_space
 
@@ -85,6 +85,9 @@ class Survey:
             raise ModelError("judging a cost model needs successful records", f"none in {name or 'the file'}")
         edges = sorted({scheme.edge for scheme, _ in rounds})
         whole = build_space(file.workload, file.hardware, edges)
+        # Deciding also measures lower tiles that are not in the space, if several tiles cover the rows.
+        decided = {pair for pair, found in rounds.items() if all(r and r.stage == DECIDE for r in found)}
+        rounds = {pair: found for pair, found in rounds.items() if pair not in decided or pair[0] in whole}
         space = whole.restricted_to({scheme for scheme, _ in rounds})
         first = tuple(next(iter(found.values())) for found in rounds.values())
         last = tuple(list(found.values())[-1] for found in rounds.values() if len(found) > 1)

@@ -42,13 +42,17 @@ def replace_layers(model: torch.nn.Module, *studies: Study | str | Path) -> torc
             study.
 
     Raises:
-        StudyError: if a study is of another operator or processor, or was not tuned.
+        StudyError: if there is no study, or one is of another operator or processor, or was not tuned.
         BuildError: if a library does not compile; the model stays as it was.
 
     Warns:
         UserWarning: names the layers that stay PyTorch's, with the reason; and batch norms in training mode,
             which are computed apart.
     """
+    if not studies:
+        raise StudyError(
+            "replacing layers needs a study", "none", "dietlab.optimize(model) tunes what a model needs."
+        )
     opened = [study if isinstance(study, Study) else Study.open(study) for study in studies]
     kinds = dict[Sought, list[Study]]({LINEAR: [], CONVOLUTIONS: []})
     for study in opened:

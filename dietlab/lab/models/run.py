@@ -143,6 +143,9 @@ def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
         rule = "a model needs studies of its layers, and either two of its attention or none"
         raise DietlabError(rule, f"{len(layers)} and {len(attention)}")
     first, *others = (study.hardware for study in studies)
+    if not first.limits.on_host:
+        remedy = "scripts/gpu_bert.py times BERT on a GPU."
+        raise DietlabError("a model is timed on a CPU, by studies of one", first.name, remedy)
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
             raise DietlabError("a model's studies must be of one processor and number of cores", other)

@@ -21,6 +21,7 @@ from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.lowering.machine_code import figures, machine_code, require_tool
 from dietlab.targets.cuda.lowering.nvcc import compile_cubin
 from dietlab.targets.cuda.needs import thread_registers
+from dietlab.targets.cuda.space import limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,11 +54,12 @@ READER = "dietlab.targets.cuda.compiler_report"
 code."""
 
 
-def named_scheme(key: str, workload: Workload) -> Scheme:
-    """Returns the scheme of a key whose unit multiplies the workload's type.
+def named_scheme(key: str, workload: Workload, hardware: Hardware) -> Scheme:
+    """Returns the scheme of a key that keeps the limits of the space.
 
     Raises:
-        SpaceError: if the key is malformed, of another processor, or of a unit for other types.
+        SpaceError: if the key is malformed, of another processor or of a unit for other types, or a limit is
+            exceeded.
     """
     scheme = Scheme.from_key(key)
     if not isinstance(scheme.kernel, CudaMicroKernel):
@@ -69,6 +71,11 @@ def named_scheme(key: str, workload: Workload) -> Scheme:
         raise SpaceError(
             rule, f"{key} for {' or '.join(types)}", f"Give its type: --dtype {next(iter(types))}."
         )
+    for limit in limits(workload, hardware):
+        if limit.excess(scheme) > 0:
+            count = f", {limit.measure(scheme):,g} {limit.unit} of {limit.most:,g}" if limit.most > 0 else ""
+            rule = f"--scheme must name a micro-kernel that fits: {limit.reason}"
+            raise SpaceError(rule, f"{key}{count}", "`dietlab space` shows what fits.")
     return scheme
 
 

@@ -29,6 +29,10 @@ COPY_BYTES = 16
 LEAST_ASYNCHRONOUS_BYTES = 4
 """The fewest bytes that cp.async copies."""
 
+LONGEST_LINE = 2**22
+"""The most elements of a line of an operand whose length is dynamic: 256 lines of a tile and one more are
+counted in 32 bits."""
+
 ROW_PAD_BYTES = 16
 """The number of bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in
 different banks."""

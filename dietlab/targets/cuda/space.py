@@ -8,6 +8,7 @@ from itertools import product
 
 from dietlab.machine import Hardware
 from dietlab.problem import (
+    Role,
     Workload,
     batched,
     gathered,
@@ -21,6 +22,7 @@ from dietlab.scheme.target import Limit
 from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.needs import (
+    LONGEST_LINE,
     held_registers,
     launched_registers,
     shared_bytes,
@@ -94,6 +96,9 @@ MOST_HELD = 32
 """The most registers of a thread that hold copies while ``wgmma`` computes. With more copies, and their
 addresses, registers spill: the sums must stay while the tensor cores add to them."""
 
+LINES: tuple[Role, ...] = ("cols", "depth")
+"""The roles whose extents are those of an operand's lines."""
+
 MOST_BATCHES = 65535
 """The most blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
 
@@ -159,6 +164,8 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if "fma" in units(workload, hardware) else PIECES["mma"].cols
     groups = batched(workload) and any(windows_of(workload))
+    dynamic = [role for role in LINES if static_extent(workload, role) is None]
+    longest = max((largest(workload, role) for role in dynamic), default=0)
     ranges = sum(len(a.dims) for a in workload.axes if a.role in ("cols", "depth") and windows_of(workload))
     return (
         _limit(
@@ -205,6 +212,12 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             MOST_BATCHES,
             "batches",
             lambda k: largest(workload, "batch") if batched(workload) else 1,
+        ),
+        _limit(
+            "lines of dynamic length have 2^22 elements at most",
+            LONGEST_LINE,
+            "elements",
+            lambda k: longest,
         ),
         _limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
         _limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),

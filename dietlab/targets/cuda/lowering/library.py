@@ -22,7 +22,7 @@ from dietlab.targets.cuda.lowering.geometry import Arrays, BlockGeometry
 from dietlab.targets.cuda.lowering.launch import Call, launch_plan
 from dietlab.targets.cuda.lowering.tensor_maps import describes
 from dietlab.targets.cuda.lowering.tir import bound, ceil_div, int64, when
-from dietlab.targets.cuda.needs import COPY_BYTES
+from dietlab.targets.cuda.needs import COPY_BYTES, LONGEST_LINE
 from dietlab.targets.cuda.space import MOST_BATCHES
 
 NARROW = {
@@ -36,10 +36,6 @@ registers."""
 MOST_BLOCKS = 2**31 - 1
 """The most blocks of a grid along its first axis (CUDA C++ Programming Guide, technical specifications). Rows
 are counted in 32 bits, too."""
-
-LONGEST_LINE = 2**22
-"""The most elements of a line of an operand whose length is dynamic: 256 lines of a tile and one more are
-counted in 32 bits."""
 
 ARGUMENT_VALUE = 15
 """TVM's number of the field of an argument that holds its value (``kTVMFFIAnyUnionValue``)."""
