@@ -104,7 +104,7 @@ def space_of(workload: Workload, hardware: Hardware) -> Space:
 
 def is_whole(scheme: CudaScheme) -> bool:
     kernel = scheme.kernel
-    return kernel.slices == kernel.cluster == 1
+    return kernel.slices == kernel.cluster == 1 and not kernel.persistent
 
 
 def is_plain(scheme: CudaScheme) -> bool:
@@ -128,6 +128,11 @@ def is_shared_at_the_end(scheme: CudaScheme) -> bool:
     return scheme.kernel.ending > 1
 
 
+def remains(scheme: CudaScheme) -> bool:
+    """Whether blocks have several tiles of a wide layer."""
+    return scheme.kernel.persistent and scheme.cols <= 128
+
+
 def is_sliced(scheme: CudaScheme) -> bool:
     return scheme.kernel.slices > 1
 
@@ -136,8 +141,8 @@ def is_split(scheme: CudaScheme) -> bool:
     return scheme.kernel.splits > 1
 
 
-def layer(dtype: str = "float32", depth: int = 256) -> Workload:
-    return Dense(T=DIM, N=256, K=depth, dtype=dtype)
+def layer(dtype: str = "float32", depth: int = 256, cols: int = 256) -> Workload:
+    return Dense(T=DIM, N=cols, K=depth, dtype=dtype)
 
 
 def product(dtype: str = "float32") -> Workload:
@@ -168,6 +173,7 @@ CASES = (
     Case("tma", "two heights", layer("bfloat16"), is_even),
     Case("tma", "multicast", layer("bfloat16"), is_shared),
     Case("tma", "last wave shared", layer("bfloat16", depth=1024), is_shared_at_the_end),
+    Case("tma", "blocks that remain", layer("bfloat16", depth=128, cols=20480), remains),
     Case("swapped", "plain", layer("bfloat16"), is_plain),
     Case("swapped", "splits", layer("float16"), is_split),
     Case("swapped", "two heights", layer("bfloat16"), is_even),

@@ -60,7 +60,8 @@ HAND = GpuRates(multiprocessors=10, hertz=1e9, memory_bytes=1e12, cache_bytes=4_
 
 
 def tile(unit: str, **sizes: Any) -> BlockTiles:
-    given = {"unit": UNIT_NUMBERS[unit], "splits": 1, "multicast": 1, "ending": 1, "itemsize": 2, **sizes}  # type: ignore[index]
+    plain = {"splits": 1, "multicast": 1, "ending": 1, "persistent": False}
+    given = {"unit": UNIT_NUMBERS[unit], **plain, "itemsize": 2, **sizes}  # type: ignore[index]
     return BlockTiles(**{name: np.asarray(value) for name, value in given.items()})
 
 

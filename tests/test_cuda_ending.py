@@ -26,6 +26,7 @@ from dietlab.targets.cuda.bound import START_CYCLES
 from dietlab.targets.cuda.ending import ADDING_STEPS, places, places_for, rounds_of_ending
 from dietlab.targets.cuda.lowering.ending import Ending
 from dietlab.targets.cuda.lowering.tir import int32
+from dietlab.targets.cuda.view.waves import waves_of
 
 H200 = Hardware.preset("h200")
 HALVES = replace(FUSED, dtype="bfloat16")
@@ -200,6 +201,13 @@ def test_each_plain_ring_may_share_its_end() -> None:
         assert {replace(kernel, ending=1) for kernel in shared} <= set(kernels) and len(shared) < 0.05 * len(
             kernels
         )
+
+
+def test_a_picture_of_a_launch_has_the_blocks_that_share_its_end() -> None:
+    """192 tiles: a wave of 132 blocks, and two blocks for each of 60."""
+    work, scheme = Dense(T=Dim(1, 4096), N=4096, K=4096, dtype="bfloat16"), Scheme.from_key
+    launches = [waves_of(work, H200, scheme(f"128x64x64.p2x1.s6{end}"), 384, 1) for end in ("", ".e2")]
+    assert [(launch.blocks, launch.last_blocks) for launch in launches] == [(192, 60), (252, 120)]
 
 
 def seconds(key: str, rows: int, depth: int = 4096) -> float:

@@ -207,7 +207,7 @@ def candidates(work: Workload, hardware: Hardware) -> int:
         for slices, splits in SHARES:
             if (splits > 1 and not clusters) or (PIECES[unit].producers and slices > 1):
                 continue
-            shared = len(MULTICAST) + len(ENDING) - 1 if unit == "tma" and splits == 1 else 1
+            shared = len(MULTICAST) + len(ENDING) if unit == "tma" and splits == 1 else 1
             steps = [step for step in STEPS[unit] if step % (PIECES[unit].steps * slices) == 0]
             parts = len(steps) * len(tiles)
             if unit == "fma":

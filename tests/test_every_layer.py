@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from conftest import in_turn, python
 
-from dietlab.base.errors import BuildError, DietlabError, DispatchError
+from dietlab.base.errors import DietlabError, DispatchError
 from dietlab.cli.options import parse_shapes
 from dietlab.cost.calibration import Calibration
-from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor
 from dietlab.machine import Hardware
 from dietlab.measure import Record, SyntheticRunner
@@ -150,12 +149,6 @@ def test_weights_of_another_layer_library_or_version_are_refused(
     narrow.library.pack(inputs["w"], few)
     with pytest.raises(ValueError, match="of another layer, library or version"):
         run(inputs["x"], few, out)
-
-
-def test_a_gpu_serves_one_dynamic_dimension(tmp_path: Path) -> None:
-    scheme = Scheme.from_key("64x64x16.t16x16.s2.even")
-    with pytest.raises(BuildError, match="one dynamic dimension, its rows; got T, N, K"):
-        compile_plans(EVERY, Hardware.preset("h100"), [scheme], Leaf(0), tmp_path / "library.so")
 
 
 # Trees over several dimensions

@@ -52,6 +52,7 @@ NAMED = (
     "targets/cuda/ansor.py",  # TVM's rules by type
     "targets/*/contenders/*.py",
     "compare/suites/suite.py",
+    "compare/suites/gpu.py",
     "compare/results/criteria.py",
     "lab/*.py",
 )

@@ -167,7 +167,8 @@ def rounds_to_tf32() -> bool:
     ``allow_tf32`` write it, too, while reading ``allow_tf32`` fails after ``fp32_precision`` was set
     (PyTorch 2.13).
     """
-    return bool(torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32")
+    precision = torch._C._get_fp32_precision_getter("cuda", "matmul")
+    return bool(precision == "tf32")
 
 
 def _rounds_now() -> bool:

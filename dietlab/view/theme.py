@@ -86,6 +86,8 @@ RIVALS = (
     "xnnpack",
     "torch-aot",
     "zentorch",
+    "cudnn",
+    "cudnn-tuned",
 )
 """The contenders in grey, of operators and of whole models. Their order gives each the same dash and symbol
 in every figure."""

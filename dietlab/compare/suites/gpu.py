@@ -126,4 +126,4 @@ def resnet50_gpu() -> tuple[Task, ...]:
         for name, (work, images) in resnet50().items()
         if work.kernel == (3, 3) and work.stride == (1, 1)
     }
-    return image_tasks(layers, "cuda")
+    return image_tasks(layers, "cuda", GPU_KERNELS)

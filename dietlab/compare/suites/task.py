@@ -112,8 +112,8 @@ def batch_tasks() -> tuple[Task, ...]:
     return tuple(Task(workload.operator, workload, tuned_for(128), BATCH_AGAINST) for workload in both)
 
 
-def image_tasks(layers: Layers, target: str = "cpu") -> tuple[Task, ...]:
-    """Returns a task for each convolution."""
+def image_tasks(layers: Layers, target: str = "cpu", max_kernels: int | None = None) -> tuple[Task, ...]:
+    """Returns a task for each convolution; ``max_kernels`` None: as many micro-kernels as usual."""
     return tuple(
         Task(
             name,
@@ -121,7 +121,7 @@ def image_tasks(layers: Layers, target: str = "cpu") -> tuple[Task, ...]:
             (),
             (*own_vendors(target, work.operator, work.dtype), "oracle"),
             images=images,
-            max_kernels=GPU_KERNELS if target == "cuda" else usual_kernels(work),
+            max_kernels=max_kernels or usual_kernels(work),
         )
         for name, (work, images) in layers.items()
     )

@@ -209,7 +209,7 @@ class Pairs:
         ahead = np.maximum(1, stages - 1)
         threads, one, size = 32 * warps, np.ones_like(rows), np.full_like(rows, BYTES)
         return gpu_bound.BlockTiles(
-            unit, rows, cols, step, down, across, threads, ahead, self.resident, one, size, one, one
+            unit, rows, cols, step, down, across, threads, ahead, self.resident, one, size, one, one, 0 * one
         )
 
     @cached_property

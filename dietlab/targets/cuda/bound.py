@@ -6,6 +6,7 @@ multiprocessor take turns at these units, and hide each other's latency::
 
     step(b)  = max(b * busy(math, shared, l2, issue), fetch, alone)         b blocks side by side
     edges    = start + b * store                                            of each wave of blocks
+             = start + b * store + issue of other tiles' stores             of all waves, if blocks remain
     seconds  = launch + max(steps, bytes / bandwidth) + edges               of all waves
 
 A program may be faster than this bound: all constants but the rates are estimates of what careful programs
@@ -57,6 +58,11 @@ block's start; an estimate."""
 CLUSTER_CYCLES = 1000.0
 """The number of cycles that each block of a cluster with a shared reduction waits at barriers. With 1500, the
 bounds of float32 tiles with 8 splits were above their times on an H200 (``data/h200``)."""
+
+STORE_INSTRUCTIONS = 4.5
+"""The number of instructions for which a thread that remains stops multiplying, for each of its sums: it
+rounds, exchanges and stores them (16-bit output, no epilogue). Counted in machine code, nvcc 13.0 for compute
+capability 9.0, of 64 and of 128 sums."""
 
 HINDERED = (5.0, 2.0, 3.0)
 """The degree of the norm that combines the cycles of a step's units, for ``fma``, ``mma`` and ``wgmma``. A
@@ -129,6 +135,8 @@ class BlockTiles:
         itemsize: the number of bytes of an operand's element.
         multicast: the number of neighbouring blocks that share rows. L2 sends these rows once for all.
         ending: the number of blocks that share each tile of the last, partly full wave.
+        persistent: whether blocks remain until the launch ends. The first wave starts, and the last one
+            stores, while nothing is multiplied.
     """
 
     unit: Numbers
@@ -144,6 +152,7 @@ class BlockTiles:
     itemsize: Numbers
     multicast: Numbers
     ending: Numbers
+    persistent: Numbers
 
     @property
     def fill(self) -> Numbers:
@@ -311,7 +320,10 @@ def bound_seconds(
     area = tiles.rows * tiles.cols
     shared = CLUSTER_CYCLES + 4 * area / rates.l2_bytes  # float32 sums
     store = area * tiles.itemsize / rates.l2_bytes + np.where(tiles.splits > 1, shared, 0.0)
-    edges = START_CYCLES * (waves + more) + (whole + together) * store + together * shared
+    starts = np.where(tiles.persistent, np.minimum(waves, 1), waves + more)
+    last = np.where(tiles.persistent, np.minimum(whole, tiles.resident), whole + together)
+    issue = (whole + together - last) * (area / WARP * STORE_INSTRUCTIONS / SLOTS)
+    edges = START_CYCLES * starts + last * store + issue + together * shared
     return BoundSeconds(np.asarray((walked + ending) / rates.hertz), np.asarray(edges / rates.hertz), memory)
 
 
@@ -327,7 +339,7 @@ def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
     return np.asarray(np.select([unit == 0, unit == 1], [fma, mma], wgmma), np.float64)
 
 
-SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast", "ending")
+SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast", "ending", "persistent")
 """The names of the sizes that :class:`BlockTiles` and micro-kernels have in common."""
 
 

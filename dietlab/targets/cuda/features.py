@@ -38,6 +38,7 @@ CUDA_FEATURES = (
     "splits",
     "multicast",
     "ending",
+    "persistent",
     "resident",
     "bound_gflops",
     "math_of_bound",
@@ -105,5 +106,6 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         kernel.splits,
         kernel.multicast,
         kernel.ending,
+        kernel.persistent,
         kernel.resident,
     ]

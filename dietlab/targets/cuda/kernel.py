@@ -28,7 +28,7 @@ PIECE = 8
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([twgpx])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.e(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twgpx])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.e(\d+))?(?:\.(r))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -71,6 +71,9 @@ class CudaMicroKernel(MicroKernel):
         ending: the number of blocks that share each tile of the last, partly full wave (``tma`` only). The
             blocks of a cluster compute one tile each in the waves before, and one tile together in the last
             one, if fewer steps pay for adding up (:mod:`~dietlab.targets.cuda.ending`).
+        persistent: whether blocks remain until the launch ends (``tma`` only). There are as many blocks as
+            the GPU holds at once, and each computes one tile after the other. Its producer brings the next
+            tile while its workers store the last one.
         resident: the least number of blocks that a multiprocessor must have room for. This limits the
             compiler's registers (CUDA C Programming Guide, launch bounds).
 
@@ -81,7 +84,7 @@ class CudaMicroKernel(MicroKernel):
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of warps
     ``128x256x64.g2x1.s4``, by groups with a producer ``128x256x64.p2x1.s4``, in clusters of two
     ``128x128x64.p1x1.s6.m2``, with the end of a launch shared by two blocks a tile ``128x128x64.p2x1.s4.e2``,
-    with exchanged operands ``16x128x64.x1x2.s8.k4``.
+    with blocks that remain ``128x128x64.p2x1.s6.r``, with exchanged operands ``16x128x64.x1x2.s8.k4``.
 
     Raises:
         SpaceError: if a size is not positive, or workers do not divide the tile.
@@ -99,6 +102,7 @@ class CudaMicroKernel(MicroKernel):
     resident: int = 1
     multicast: int = 1
     ending: int = 1
+    persistent: bool = False
     example: ClassVar[str] = "128x64x16.t16x16.s3.even"
     reserves: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
@@ -122,6 +126,9 @@ class CudaMicroKernel(MicroKernel):
             raise SpaceError(
                 "blocks with producers can share the last wave, and nothing else", self.key, remedy
             )
+        if self.persistent and (self.unit != "tma" or self.cluster > 1):
+            remedy = "Take tma, no splits, no multicast and no shared last wave."
+            raise SpaceError("blocks with producers can remain if each has its own tiles", self.key, remedy)
         if self.cluster > CLUSTER:
             raise SpaceError(f"a cluster must have at most {CLUSTER} blocks", self.key, "Split it less.")
         divided = {
@@ -152,10 +159,11 @@ class CudaMicroKernel(MicroKernel):
         splits = f".k{self.splits}" if self.splits > 1 else ""
         multicast = f".m{self.multicast}" if self.multicast > 1 else ""
         ending = f".e{self.ending}" if self.ending > 1 else ""
+        remain = ".r" if self.persistent else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
         suffix = f".{edge}" if edge else ""
         tile = f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}"
-        return f"{tile}{splits}{multicast}{ending}{resident}{suffix}"
+        return f"{tile}{splits}{multicast}{ending}{remain}{resident}{suffix}"
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
@@ -166,9 +174,10 @@ class CudaMicroKernel(MicroKernel):
             return None
         rows, cols, step, letter, down, across, slices, stages, *last, edge = match.groups()
         sizes: Any = [int(size) for size in (rows, cols, step, down, across, slices or 1, stages)]
-        splits, multicast, ending, resident = (int(size or 1) for size in last)
-        kernel = cls(*sizes, unit=_UNITS[letter], splits=splits, resident=resident)
-        return replace(kernel, multicast=multicast, ending=ending), "", edge or ""
+        *shares, remain, resident = last
+        splits, multicast, ending = (int(size or 1) for size in shares)
+        kernel = cls(*sizes, unit=_UNITS[letter], splits=splits, resident=int(resident or 1))
+        return replace(kernel, multicast=multicast, ending=ending, persistent=bool(remain)), "", edge or ""
 
     @property
     def pieces(self) -> Pieces:

@@ -152,7 +152,9 @@ def ordered_pitch(kernel: CudaMicroKernel) -> int:
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:
     """Returns the bytes of shared memory for the larger of two uses: slices, or blocks of a cluster, exchange
     their sums; and 16-bit outputs are put in order before they are stored, those of exchanged operands as
-    sums."""
+    sums. None if blocks remain: the stages of their next tile are there."""
+    if kernel.persistent:
+        return 0
     if kernel.unit == "swapped":
         return 4 * kernel.rows * ordered_pitch(kernel)
     tile = 4 * kernel.rows * kernel.cols

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from math import ceil
 
 from dietlab.machine import Hardware
 from dietlab.problem import (
@@ -19,6 +20,7 @@ from dietlab.problem import (
 from dietlab.scheme.micro_kernel import Edge
 from dietlab.scheme.scheme import Scheme
 from dietlab.scheme.target import Limit
+from dietlab.targets.cuda.ending import places_for
 from dietlab.targets.cuda.kernel import CLUSTER, CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.needs import (
@@ -55,6 +57,10 @@ MULTICAST = (1, 2, 4)
 
 ENDING = (1, 2, 4)
 """The numbers of blocks of a cluster that share the tiles of the last wave."""
+
+LEAST_REMAINING = 64 * 128
+"""The least number of elements of a tile whose blocks remain. Of smaller tiles a multiprocessor holds several
+blocks, some of which multiply while others start and store. An estimate that no GPU has timed."""
 
 RESIDENT = (1, 2)
 
@@ -123,16 +129,18 @@ def candidates(
                 down * rows, across * cols, step, down, across, slices, stages, unit, splits
             )
             few = RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]
-            for (multicast, ending), resident, edge in product(_clusters(kernel), few, edges):
-                each = replace(kernel, resident=resident, multicast=multicast, ending=ending)
-                yield Scheme(each, edge)
+            for shared, resident, edge in product(_launches(kernel), few, edges):
+                yield Scheme(replace(shared, resident=resident), edge)
 
 
-def _clusters(kernel: CudaMicroKernel) -> list[tuple[int, int]]:
-    """Returns the numbers of blocks that share rows, and the tiles of the last wave: one of them is 1."""
+def _launches(kernel: CudaMicroKernel) -> list[CudaMicroKernel]:
+    """Returns the micro-kernel with each way to launch its blocks: some share rows, some the tiles of the
+    last wave, and some remain."""
     if kernel.unit != "tma" or kernel.splits > 1:
-        return [(1, 1)]
-    return [(shared, 1) for shared in MULTICAST] + [(1, shared) for shared in ENDING[1:]]
+        return [kernel]
+    shared = [replace(kernel, multicast=blocks) for blocks in MULTICAST]
+    ended = [replace(kernel, ending=blocks) for blocks in ENDING[1:]]
+    return [*shared, *ended, replace(kernel, persistent=True)]
 
 
 def _few_sums(rows: int, cols: int, step: int) -> bool:
@@ -270,6 +278,18 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: 0 if k.multicast == 1 else columns_left(workload, k),
         ),
         _limit(
+            "tiles of blocks that remain are large",
+            0,
+            "elements missing",
+            lambda k: LEAST_REMAINING - k.rows * k.cols if k.persistent else 0,
+        ),
+        _limit(
+            "blocks that remain have a second tile",
+            0,
+            "tiles missing",
+            lambda k: places_for(k, hardware, itemsize) + 1 - _tiles(workload, k) if k.persistent else 0,
+        ),
+        _limit(
             "each block of a cluster has two steps or more",
             largest(workload, "depth"),
             "deep",
@@ -311,6 +331,12 @@ def limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKernel], float]) -> Limit:
     """Returns a limit on the micro-kernel of a scheme."""
     return Limit(reason, most, unit, lambda scheme: measure(scheme.kernel))
+
+
+def _tiles(workload: Workload, kernel: CudaMicroKernel) -> int:
+    """Returns the most tiles of a product."""
+    rows, cols = largest(workload, "rows"), largest(workload, "cols")
+    return ceil(rows / kernel.rows) * ceil(cols / kernel.cols)
 
 
 def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:

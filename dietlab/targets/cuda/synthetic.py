@@ -46,6 +46,9 @@ SHARED_BYTES, L2_SHARE, ISSUED, STORED_BYTES, MEMORY_SHARE = 128.0, 1.4, 3.4, 14
 those in the GPU's file, the instructions issued, and the bytes of the output stored. The fifth is the share
 of memory's bandwidth that is reached."""
 
+STORE_INSTRUCTIONS = 5.0
+"""The number of instructions of a thread that remains for each of its sums, between two tiles."""
+
 FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.0, 500.0
 """The numbers of cycles of a fetch (which the steps ahead share), of a step's barrier, of a block's start and
 end, and of the barriers of blocks that share a reduction."""
@@ -81,6 +84,10 @@ def synthetic_call(
         waves, left = divmod(ceil(blocks / hardware.cores), max(1, resident))
         for beside, times in ((max(1, resident), waves), (left, min(1, left))):
             cycles += times * (edge + own_steps * _together(beside * busy, waiting) + beside * stored)
+            if kernel.persistent:  # all edges but the last are hidden, apart from their instructions
+                hidden = times - min(times, int(left in (0, beside)))
+                issued = rows * kernel.cols * STORE_INSTRUCTIONS / (32 * ISSUED)
+                cycles -= hidden * (edge + beside * (stored - issued))
     computing = cycles / (1e9 * (gpu_of(hardware).clock_ghz or CLOCK_GHZ))
     moving = workload.bytes(shape) / (MEMORY_SHARE * 1e9 * (hardware.dram_gbps or DRAM_GBPS))
     return LAUNCH_SECONDS + max(computing * exp(deviation * _own(kernel.key)), moving)

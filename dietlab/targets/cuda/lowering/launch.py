@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -29,7 +30,8 @@ from dietlab.targets.cuda.lowering.geometry import (
 from dietlab.targets.cuda.lowering.layout import Layout
 from dietlab.targets.cuda.lowering.tensor_maps import tensor_maps
 from dietlab.targets.cuda.lowering.tir import bound, ceil_div, computed_once, int32, int64, when
-from dietlab.targets.cuda.lowering.tma_pipeline import ring_program
+from dietlab.targets.cuda.lowering.tma_pipeline import ring_program, walking_program
+from dietlab.targets.cuda.lowering.walk import Walk
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
 """TVM's attribute for the CUDA compiler, the least number of blocks that a multiprocessor must have room
@@ -137,6 +139,7 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: Cuda
                4  9      tile 1
 
     With ``ending``, tiles have these numbers, and the clusters of blocks of the last wave have one each.
+    Blocks that remain have several tiles each, in another order (:class:`~.walk.Walk`).
 
     Args:
         regions: one or two regions, each a pair of a scheme and the number of its row tiles.
@@ -152,15 +155,24 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: Cuda
     if first.ending > 1:
         ending = ending_of(tallest, geometry, grid, extents.depth)
         grid = bound("clusters", ending.clusters)
+    walk = Walk.of(tallest, geometry, row_tiles, column_tiles) if first.persistent else None
     image = call.image()
     kernels = [scheme.kernel for scheme, _ in regions]
     maps = tensor_maps(kernels, geometry, arrays, call.sizes) if first.pieces.producers else []
     elements = max(shared_elements(kernel, geometry) for kernel in kernels)
-    with _blocks(first, grid, call.extent(geometry.batch or 1)) as (block, batch, rank, thread):
+    started = grid if walk is None else walk.blocks
+    with _blocks(first, started, call.extent(geometry.batch or 1)) as (block, batch, rank, thread):
         shared = IRBuilder.name(
             "shared",
             T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=shared_alignment(first)),
         )
+        if walk is not None:
+            layouts = [Layout.of(kernel, geometry, shared, thread) for kernel in kernels]
+            nowhere = BlockPosition(batch, int32(0), int32(0), extents, thread, rank)
+            walking_program(
+                layouts, arrays, nowhere, maps, partial(_each_tile, walk, block, kernels, counts[0], nowhere)
+            )
+            return
         share: Share | None = None
         there: AbstractContextManager[None] = nullcontext()
         if ending is not None:
@@ -185,15 +197,41 @@ def _launch(call: Call, regions: Sequence[tuple[CudaScheme, Any]], tallest: Cuda
                 block_program(layout, arrays, place)
 
         with there:
-            if len(regions) == 1:
-                emit(0, tile * int32(first.rows))
-                return
-            last = kernels[1]
-            with T.If(tile < counts[0]):
-                with T.Then():
-                    emit(0, tile * int32(first.rows))
-                with T.Else():
-                    emit(1, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
+            _by_region(kernels, counts[0], tile, emit)
+
+
+def _by_region(
+    kernels: Sequence[CudaMicroKernel], tall: Any, tile: Any, emit: Callable[[int, Any], None]
+) -> None:
+    """Emits a row tile by its region and first row, of which the first ``tall`` tiles lie in region 0."""
+    rows = [int32(kernel.rows) for kernel in kernels]
+    if len(kernels) == 1:
+        emit(0, tile * rows[0])
+        return
+    with T.If(tile < tall):
+        with T.Then():
+            emit(0, tile * rows[0])
+        with T.Else():
+            emit(1, tall * rows[0] + (tile - tall) * rows[1])
+
+
+def _each_tile(
+    walk: Walk,
+    block: Any,
+    kernels: Sequence[CudaMicroKernel],
+    tall: Any,
+    nowhere: BlockPosition,
+    emit: Callable[[int, BlockPosition], None],
+) -> None:
+    """Emits the loop over the tiles of a block that remains, each by its region and place."""
+    with walk.tiles(block) as (row_tile, col_tile):
+        first_col = computed_once("first_col", col_tile * int32(kernels[0].cols))
+
+        def place(region: int, row: Any) -> None:
+            first_row = computed_once("first_row", row)
+            emit(region, replace(nowhere, first_row=first_row, first_col=first_col))
+
+        _by_region(kernels, tall, row_tile, place)
 
 
 def _computed_once(share: Share) -> Share:

@@ -78,6 +78,39 @@ def _words(values: Any) -> Any:
     return T.decl_buffer((4,), "uint32", data=values.data, scope="local")
 
 
+EXCHANGE = "dietlab_exchange_pairs"
+EXCHANGE_SOURCE = f"""
+__forceinline__ __device__ void {EXCHANGE}(void* pairs, int lane) {{
+  unsigned int* words = (unsigned int*)pairs;
+  #pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {{
+    #pragma unroll
+    for (int low = 0; low < 4; ++low) {{
+      if (low & bit) continue;
+      int high = low + bit;
+      bool upper = lane & bit;
+      unsigned int given = upper ? words[low] : words[high];
+      unsigned int taken = __shfl_xor_sync(0xffffffffu, given, bit);
+      words[low] = upper ? taken : words[low];
+      words[high] = upper ? words[high] : taken;
+    }}
+  }}
+}}
+"""
+"""The CUDA source of a function that transposes the four words of each of four neighbouring lanes, two words
+at a time (CUDA C++ Programming Guide, warp shuffle functions)."""
+
+
+def exchange_pairs(values: Any, lane: Any) -> None:
+    """Emits the exchange of eight values of 16 bits between four neighbouring lanes: lane ``m`` gives its
+    pair ``n`` to lane ``n`` as pair ``m``. All lanes of the warp must take part.
+
+    Args:
+        lane: the number of this lane among the four.
+    """
+    T.evaluate(T.cuda.func_call(EXCHANGE, values.data, lane, source_code=EXCHANGE_SOURCE))
+
+
 KEEP = "dietlab_keep"
 KEEP_SOURCE = f"""
 __forceinline__ __device__ void {KEEP}(float& value) {{

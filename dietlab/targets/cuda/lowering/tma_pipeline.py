@@ -3,9 +3,9 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -164,6 +164,67 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
                     _store(together, arrays, place)
                 with T.Else():
                     _store(alone, arrays, place)
+
+
+def walking_program(
+    layouts: Sequence[Layout],
+    arrays: Arrays,
+    place: BlockPosition,
+    maps: Sequence[Maps],
+    each_tile: Callable[[Callable[[int, BlockPosition], None]], None],
+) -> None:
+    """Computes one tile of the output after the other.
+
+    For example, with tiles 0 and 4 of a block that remains::
+
+        one thread:                              workers:
+        for tile in (0, 4):                      for tile in (0, 4):
+          for s in range(steps):                   sums = 0
+            wait until slot is empty               for s in range(steps):
+            bring x[slot] and w[slot]                wait until slot is full
+                                                     sums += x[slot] @ w[slot]; the slot before is empty
+                                                   wait for the last product; its slot is empty
+                                                   y[rows inside] = ...      # tile 4 is already brought
+
+    The ring goes on from tile to tile: slots and phases are those that the last tile left. Nothing but the
+    ring lies in shared memory, so that stores take none of it (:func:`~.write_back.write_back`), and no
+    barrier but the ring's stops a thread after the start.
+
+    Args:
+        layouts: of each region of the launch, the tallest first; all have the ring of the first.
+        place: the block's place, without a tile.
+        maps: of each region.
+        each_tile: a function that emits the loop over a block's tiles. It takes a function that emits a tile
+            of a region at its place.
+    """
+    kernel, geometry, stage = layouts[0].kernel, layouts[0].geometry, layouts[0].x.stage
+    layouts = [
+        replace(each, x=replace(each.x, stage=stage), w=replace(each.w, stage=stage)) for each in layouts
+    ]
+    ring = _ring(kernel, layouts[0].shared, kernel.stages * stage * geometry.itemsize)
+    steps = int32(own_steps(kernel, place))
+    _initialize(ring, place.thread)
+    ring.start()
+    roles = registers_of_roles(kernel)
+    with T.If(place.thread >= int32(kernel.computing)):
+        with T.Then():
+            _set_registers(roles, producer=True)
+            with when(place.thread == int32(kernel.computing)):
+                each_tile(lambda region, at: _produce(ring, layouts[region], at, maps[region], steps))
+        with T.Else():
+            _set_registers(roles, producer=False)
+            workers = [warp_group(layout, WORKERS[kernel.unit]) for layout in layouts]
+
+            def compute(region: int, at: BlockPosition) -> None:
+                worker = workers[region]
+                worker.start()
+                _consume(ring, worker, steps)
+                worker.finish()
+                with when(tirx.And(steps > int32(0), worker.lane == int32(0))):
+                    T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](ring.empty(ring.slot_before)))
+                _store(worker, arrays, at)
+
+            each_tile(compute)
 
 
 def _store(worker: WarpGroup, arrays: Arrays, place: BlockPosition) -> None:

@@ -130,8 +130,9 @@ class WarpGroup(Worker):
     def operands(self, slot: Any, i: Any, k: Any) -> tuple[Any, Any, int, int]:
         """Returns the descriptors of both operands of piece ``i`` from step ``k`` on, and whether the
         instruction transposes each: ``w`` may lie along the columns."""
-        x = moved(self.x, self.layout.x.at(slot, self._first_row(i), k))
-        w = moved(self.w, self.layout.w.at(slot, self._first_col(), k))
+        shifted = self.kernel.persistent
+        x = moved(self.x, self.layout.x.at(slot, self._first_row(i), k), shifted=shifted)
+        w = moved(self.w, self.layout.w.at(slot, self._first_col(), k), shifted=shifted)
         return x, w, 0, int(self.layout.geometry.direct)
 
     def finish(self) -> None:
@@ -139,9 +140,15 @@ class WarpGroup(Worker):
         keep(self.sums, self.kernel.accumulators)
 
 
-def moved(descriptor: Any, elements: Any) -> Any:
-    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, further on."""
-    return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
+def moved(descriptor: Any, elements: Any, *, shifted: bool = False) -> Any:
+    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, further on.
+
+    Args:
+        shifted: whether to divide by a shift. Over several tiles of a block the compiler does not see that a
+            slot is not negative, and a division would take three instructions.
+    """
+    cells = elements >> int32(CELL.bit_length() - 1) if shifted else tirx.truncdiv(elements, int32(CELL))
+    return tirx.Cast("uint64", descriptor + int64(cells))
 
 
 def described(panel: AnyPanel, *, across: bool) -> int:

@@ -15,6 +15,7 @@ from dietlab.targets.cuda.lowering.geometry import CELL, Arrays, BlockGeometry, 
 from dietlab.targets.cuda.lowering.layout import Totals, Worker
 from dietlab.targets.cuda.lowering.tir import (
     bound,
+    exchange_pairs,
     int32,
     int64,
     load_16_bytes,
@@ -25,6 +26,10 @@ from dietlab.targets.cuda.lowering.tir import (
     when,
 )
 from dietlab.targets.cuda.unit import FLOATS
+
+LANES = 4
+"""The number of neighbouring lanes of a group of warps that hold eight neighbouring columns of one row (PTX
+ISA, "Register fragments", accumulator of ``m64nNk16``)."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,12 @@ def _output(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Bloc
 
 
 def _write(worker: Worker, totals: Totals, output: Output) -> None:
+    kernel = worker.kernel
+    if kernel.persistent:
+        whole = output.geometry.y_width == CELL and kernel.tile_cols % (LANES * CELL) == 0
+        (_between_lanes if whole else _store)(worker, totals, output)
     # Workers with exchanged operands have eight neighbours each: blocks have put their sums in order.
-    if worker.kernel.splits == 1 and output.geometry.y_width == CELL > worker.kernel.run_cols:
+    elif kernel.splits == 1 and output.geometry.y_width == CELL > kernel.run_cols:
         _through_shared(worker, totals, output)
     else:
         _store(worker, totals, output)
@@ -205,3 +214,32 @@ def _through_shared(worker: Worker, totals: Totals, output: Output) -> None:
         with when(inside), output.inside(col):
             value = shared[span(row * int32(pitch) + col, CELL)]
             T.buffer_store(output.arrays.y, value, [span(output.at(row, col), CELL)])
+
+
+def _between_lanes(worker: Worker, totals: Totals, output: Output) -> None:
+    """Emits stores of 16 bytes without shared memory, which holds the stages of a next tile: the four lanes
+    that have neighbouring columns exchange their values.
+
+    For example, with a row of 32 columns (a number is a pair of neighbouring columns)::
+
+        before               after
+        lane 0: 0 4  8 12    lane 0:  0  1  2  3      # 16 bytes
+        lane 1: 1 5  9 13    lane 1:  4  5  6  7
+        lane 2: 2 6 10 14    lane 2:  8  9 10 11
+        lane 3: 3 7 11 15    lane 3: 12 13 14 15
+    """
+    lane = bound("lane_of_four", tirx.truncmod(worker.layout.thread, int32(LANES)))
+    pairs = registers("pairs", CELL, output.geometry.dtype)
+    with unrolled(totals.count // LANES, "n") as n:
+        runs = [totals.run(n * int32(LANES) + int32(m)) for m in range(LANES)]
+        row = bound("row", worker.row(runs[0].row))
+        for m, run in enumerate(runs):
+            col = bound("col", worker.col(run.col))
+            with when(row < output.rows_left), output.inside(col):
+                output.finish(totals.sums, run.first, row, col)
+                value = output.finished[span(int32(0), output.wide)]
+                T.buffer_store(pairs, value, [span(int32(m * output.wide), output.wide)])
+        exchange_pairs(pairs, lane)
+        col = bound("first", worker.col(runs[0].col) + lane * int32(CELL - output.wide))
+        with when(row < output.rows_left), output.inside(col):
+            store_16_bytes(output.arrays.y, output.at(row, col), pairs)

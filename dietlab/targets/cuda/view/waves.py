@@ -20,6 +20,7 @@ from dietlab.measure import Record
 from dietlab.problem import Shape, Workload, extents, precision_of
 from dietlab.problem.shapes import only_dim
 from dietlab.scheme import Scheme, plan_on
+from dietlab.targets.cuda.ending import places, rounds_of_ending
 from dietlab.targets.cuda.kernel import CudaMicroKernel
 from dietlab.targets.cuda.limits import gpu_of
 from dietlab.targets.cuda.needs import compiled_registers, shared_bytes
@@ -130,7 +131,10 @@ def waves_of(workload: Workload, hardware: Hardware, scheme: Scheme, length: int
     shape = shape_at(workload, length)
     sizes = extents(workload, shape)
     tiles = plan_on(scheme, workload, shape).tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"]
-    return Waves(tiles * scheme.kernel.splits, hardware.cores, max(1, resident))
+    kernel, resident = scheme.kernel, max(1, resident)
+    held, steps = int(places(kernel.cluster, resident, hardware.cores)), ceil(sizes["depth"] / kernel.step)
+    shared = tiles % held if rounds_of_ending(tiles, held, kernel.ending, steps) else 0
+    return Waves(tiles * kernel.splits + shared * (kernel.ending - 1), hardware.cores, resident)
 
 
 def shape_at(workload: Workload, length: int) -> Shape:
