@@ -3,7 +3,7 @@
 #
 # Guess: torch.backends.cudnn.fp32_precision concerns cuDNN: convolutions and recurrent layers. Products by cuBLAS have
 #   torch.backends.cuda.matmul.fp32_precision, which stays as it was.
-# Version: torch 2.13.0 (CPU build; the settings are there without a GPU), Python 3.11.
+# Versions: torch 2.13.0 (CPU build; the settings are there without a GPU), Python 3.11.
 # Behaviour: setting cuDNN's precision to "tf32" sets that of matrix products, too. From then on, reading
 #   torch.backends.cuda.matmul.allow_tf32 is an error. Set afterwards, "ieee" of the products alone stays.
 # Seen:

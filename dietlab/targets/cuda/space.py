@@ -84,9 +84,10 @@ GROUPS_DOWN, GROUPS_ACROSS = (1, 2), (1, 2)
 GROUP_ROWS, GROUP_COLS = (64, 128), (32, 64, 96, 128, 192, 256)
 """The numbers of rows and columns of the tile of four warps that multiply together."""
 
-FEW_ROWS, MANY_COLS = (8, 16, 24, 32, 48, 64, 96, 128), (64, 128, 256)
-"""The numbers of rows and columns of the tile of four warps that multiply together with exchanged
-operands."""
+FEW_ROWS, MANY_COLS = (8, 16, 24, 32, 48, 64), (64, 128, 256)
+"""The numbers of rows and columns of the tile of four warps that multiply together with exchanged operands.
+From 64 rows on, an instruction is full without the exchange, and granules of 8 rows cost a library many
+heights."""
 
 ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
