@@ -124,6 +124,7 @@ SHARED = {
     "splits": "a shared reduction",
     "multicast": "shared rows",
     "ending": "a shared last wave",
+    "persistent": "blocks that remain",
 }
 """What blocks or warps share, by the field of a micro-kernel."""
 
@@ -165,7 +166,9 @@ def _untimed(data: Path) -> str:
     files = [read_records(path) for path in sorted((data / "h200").glob("*/records.jsonl.gz"))]
     timed = {record.scheme.kernel for file in files for record in file.records if record.ok}
     known = {kernel.unit for kernel in timed}
-    known |= {name for name in SHARED for kernel in timed if getattr(kernel, name) > 1}
+    known |= {
+        name for name in SHARED for kernel in timed if getattr(kernel, name) != getattr(CudaMicroKernel, name)
+    }
     known |= {"layers"} if any(len(file.workload.dims) > 1 for file in files) else set()
     known |= {"images"} if any(isinstance(file.workload, (Conv1d, Conv2d)) for file in files) else set()
     known |= {"model"} if (data / "h200" / "bert.jsonl").is_file() else set()
