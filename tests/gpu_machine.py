@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -113,11 +114,11 @@ def clone_into(folder: Path) -> Clone:
 
 
 def lines_in(state: Path, name: str) -> list[str]:
-    """The lines of a file of a bench's state; none if there is no such state or file yet."""
+    """The lines of the files of a bench's state that match a name; none if there is no state or file yet."""
     if not state.is_file():
         return []
     with tarfile.open(state) as archive:
-        found = [member for member in archive if member.name.endswith(name)]
+        found = [member for member in archive if fnmatch(member.name, f"*{name}")]
         return [line for member in found for line in archive.extractfile(member).read().decode().splitlines()]  # type: ignore[union-attr]
 
 

@@ -40,6 +40,9 @@ else:
     import tomli as tomllib
 
 LIMIT_MIB = 64
+
+TINY = "dense-tiny-*/records.jsonl"
+"""The records of the bench's first task."""
 """What such a machine takes a call, in MiB: the working tree and the folders that are brought along."""
 MOST_CHARACTERS = 2000
 """The longest command that such a machine takes, in characters."""
@@ -300,7 +303,7 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
         return machine.call(clone.folder, tree, call.brought, call.command, state, **more)
 
     assert [run(first, part) for part in parts] == [0] * len(parts)
-    enough = lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5  # noqa: E731
+    enough = lambda out: len(lines_in(out / "state.tar.gz", TINY)) > 5  # noqa: E731
     killed = run(first, long_slice, until=enough)
     assert killed == -9
     rows = json.loads((state / "first_light.json").read_text())
@@ -308,7 +311,7 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert {row["name"] for row in rows if row["what"] == "compile"} == cases
     judged = [row["status"] for row in rows if row["what"] in ("correct", "time")]
     assert "ok" in judged and "wrong" not in judged
-    known = lines_in(state / "state.tar.gz", "records.jsonl")
+    known = lines_in(state / "state.tar.gz", TINY)
     assert len(known) > 5 and not lines_in(state / "state.tar.gz", "rows.jsonl")[1:]
 
     assert run(second, short_slice) == 2, "another machine needs all parts"
@@ -319,7 +322,7 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
         longer = short_slice.command.replace("--seconds 15 ", f"--seconds {seconds} ")
         statuses.append(run(second, Call(short_slice.brought, longer)))
     assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
-    assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
+    assert lines_in(state / "state.tar.gz", TINY)[: len(known)] == known
     measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
     shapes = 5 + 3 * 2  # lengths of one layer, and two of each of three
     assert len(measured) - 1 == 2 * shapes * 3, "two cache states, three contenders"

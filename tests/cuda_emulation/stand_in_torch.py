@@ -181,7 +181,8 @@ def _lacking(*_: Any, **__: Any) -> Any:
 
 version = SimpleNamespace(cuda="13.0", hip=None)
 backends = SimpleNamespace(
-    cuda=SimpleNamespace(matmul=SimpleNamespace(), preferred_blas_library=lambda library: None)
+    cudnn=SimpleNamespace(allow_tf32=True, benchmark=False),
+    cuda=SimpleNamespace(matmul=SimpleNamespace(), preferred_blas_library=lambda library: None),
 )
 cuda = SimpleNamespace(
     is_available=lambda: True,
