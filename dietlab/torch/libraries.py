@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dietlab.base.errors import DietlabError, StudyError
-from dietlab.compare.study import Study
+from dietlab.compare.study import EPILOGUES, Study
 from dietlab.machine import Hardware
 from dietlab.problem import BatchMatmul, Conv1d, Conv2d, Dense
 from dietlab.problem.dims import holds
@@ -69,7 +69,7 @@ def library_of(study: Study, **epilogue: object) -> str:
     if not is_for_gpu(study):
         require_compiled()
     dispatcher = replace(study.dispatcher(), workload=replace(study.workload, **epilogue))  # type: ignore[type-var]
-    return built_beside(dispatcher, study.folder / "epilogues")
+    return built_beside(dispatcher, study.folder / EPILOGUES)
 
 
 def built_beside(dispatcher: Dispatcher, epilogues: Path) -> str:

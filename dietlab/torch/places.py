@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dietlab.compare.study import EPILOGUES
 from dietlab.tuning.manifest import LIBRARY_NAME
 
 _searched: list[Path] = []
@@ -26,7 +27,7 @@ def place_of(folder: str) -> Path:
     given = filter(None, os.environ.get("DIETLAB_LIBRARIES", "").split(":"))
     for root in (*map(Path, given), *_searched):
         studies = sorted(root.iterdir()) if root.is_dir() else []
-        for beside in (root, root / "epilogues", *(study / "epilogues" for study in studies)):
+        for beside in (root, root / EPILOGUES, *(study / EPILOGUES for study in studies)):
             if (beside / name / LIBRARY_NAME).is_file():
                 return beside / name
     return place

@@ -8,9 +8,7 @@ from functools import partial
 
 from dietlab.compare.lineup import own_vendors
 from dietlab.compare.suites.every_layer import EveryLayer
-from dietlab.compare.suites.images import (
-    resnet50,
-)
+from dietlab.compare.suites.images import resnet50
 from dietlab.compare.suites.lengths import (
     BERT_GPU_LENGTHS,
     DECODER_LENGTHS,

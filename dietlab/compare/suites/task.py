@@ -8,10 +8,7 @@ from dataclasses import dataclass, field, replace
 from dietlab.base.errors import DietlabError
 from dietlab.compare.lineup import own_vendors
 from dietlab.compare.suites.every_layer import EveryLayer
-from dietlab.compare.suites.images import (
-    Images,
-    Layers,
-)
+from dietlab.compare.suites.images import Images, Layers
 from dietlab.compare.suites.lengths import (
     LENGTHS,
     LONG_LENGTHS,

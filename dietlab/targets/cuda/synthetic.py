@@ -32,7 +32,7 @@ gives one multiprocessor in a cycle, and memory's bandwidth."""
 
 REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92, "swapped": 0.92}
 """The share of the peak that multiply-adds alone would reach, by unit; roughly those of an H200, as are all
-constants here, except that no GPU has timed ``swapped``."""
+constants here; ``swapped`` has an estimate."""
 
 OUTDATED = 0.4
 """The share of :data:`REACHED` that ``mma`` reaches on a GPU with ``wgmma``."""

@@ -103,8 +103,7 @@ def passes(target: Any) -> list[Any]:
 
 def _finishers(*, bfloat16: bool) -> tuple[Any, Any]:
     """Returns the passes for host and device. The pass that replaces bfloat16 fails on some pointers cast to
-    numbers, so a module without bfloat16 goes without it. Tests of alignment use such pointers, but no module
-    has both.
+    numbers, so a module without bfloat16 goes without it.
     """
     from tvm import ir, tirx
 

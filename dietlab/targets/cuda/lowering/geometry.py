@@ -30,30 +30,19 @@ class BlockGeometry(Contraction):
     """A contraction on a GPU. Nothing is packed: tiles are fetched as the operands lie in memory.
 
     Args:
-        arch: the name that the compiler gives the processor.
-        asynchronous: whether the processor has cp.async.
         hardware: the processor.
         aligned: whether the arrays begin at multiples of 16 bytes, which copies of 16 bytes need.
         whole: the dynamic extents that are known to be multiples of the longest copy.
     """
 
     dtype: str
-    arch: str
-    asynchronous: bool
     hardware: Hardware
     aligned: bool = True
     whole: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
-        gpu = gpu_of(hardware)
-        found = cls(
-            **contraction_of(workload),
-            dtype=workload.dtype,
-            arch=gpu.arch,
-            asynchronous=gpu.asynchronous,
-            hardware=hardware,
-        )
+        found = cls(**contraction_of(workload), dtype=workload.dtype, hardware=hardware)
         if found.patches is not None and any(isinstance(e, str) for e in (found.cols, found.depth)):
             raise BuildError(
                 "the channels of a GPU's convolution must be numbers",
@@ -61,6 +50,11 @@ class BlockGeometry(Contraction):
                 "Give IC and OC a number; ranges of them are served on a CPU.",
             )
         return found
+
+    @property
+    def asynchronous(self) -> bool:
+        """True if the processor has cp.async."""
+        return gpu_of(self.hardware).asynchronous
 
     @property
     def direct(self) -> bool:

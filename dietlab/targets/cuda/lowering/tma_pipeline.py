@@ -134,10 +134,7 @@ def ring_program(layout: Layout, arrays: Arrays, place: BlockPosition, maps: Map
     """
     kernel, geometry = layout.kernel, layout.geometry
     used = max(kernel.stages * layout.x.stage * geometry.itemsize, exchanged_bytes(kernel))
-    ring = _ring(kernel, layout.shared, used)
-    steps = int32(own_steps(kernel, place))
-    _initialize(ring, place.thread)
-    ring.start()
+    ring, steps = _started(kernel, layout.shared, used, place)
     roles = registers_of_roles(kernel)
     with T.If(place.thread >= int32(kernel.computing)):
         with T.Then():
@@ -201,10 +198,8 @@ def walking_program(
     layouts = [
         replace(each, x=replace(each.x, stage=stage), w=replace(each.w, stage=stage)) for each in layouts
     ]
-    ring = _ring(kernel, layouts[0].shared, kernel.stages * stage * geometry.itemsize)
-    steps = int32(own_steps(kernel, place))
-    _initialize(ring, place.thread)
-    ring.start()
+    used = kernel.stages * stage * geometry.itemsize
+    ring, steps = _started(kernel, layouts[0].shared, used, place)
     roles = registers_of_roles(kernel)
     with T.If(place.thread >= int32(kernel.computing)):
         with T.Then():
@@ -232,8 +227,17 @@ def _store(worker: WarpGroup, arrays: Arrays, place: BlockPosition) -> None:
         write_back(worker, totals, arrays, place)
 
 
+def _started(kernel: CudaMicroKernel, shared: Any, first_byte: int, place: BlockPosition) -> tuple[Ring, Any]:
+    """Emits the start of the ring whose barriers begin behind the stages; returns it and the block's number
+    of steps."""
+    ring = _ring(kernel, shared, first_byte)
+    steps = int32(own_steps(kernel, place))
+    _initialize(ring, place.thread)
+    ring.start()
+    return ring, steps
+
+
 def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
-    """Returns the ring whose barriers begin behind the stages."""
     first = first_byte // BARRIER_BYTES
     barriers = T.decl_buffer(
         (first + 2 * kernel.stages,), "uint64", data=shared.data, scope="shared.dyn", align=BARRIER_BYTES

@@ -17,7 +17,7 @@ from dietlab.targets.cuda.lowering.tir import bound, computed_once, int32
 
 GROUP_ROWS = 8
 """The most row tiles of a group whose columns come before those of the next group. With 132 blocks of 128 x
-128, 8 row tiles and 17 column tiles are read at a time; an estimate that no GPU has timed."""
+128, 8 row tiles and 17 column tiles are read at a time; an estimate."""
 
 
 @dataclass(frozen=True)
